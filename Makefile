@@ -1,0 +1,39 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Both set everything up first.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+
+.PHONY: demo test lint setup clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo   set up, then run the main job on embedded data"
+	@echo "make test   set up, lint, and run every test"
+	@echo "make lint   ruff, mypy and the import contract"
+	@echo "make clean  remove the virtual environment and caches"
+
+setup: $(VENV)/.installed
+
+# SoccerNet's scorer is what ours is compared with; its own dependencies would bring far more than that needs.
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ballcast needs Python 3.11 or newer, this is " + sys.version.split()[0])'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	$(BIN)/pip install --quiet --no-deps SoccerNet==0.1.62
+	touch $@
+
+demo: setup
+	$(BIN)/ballcast demo
+
+test: setup lint
+	$(BIN)/pytest -n 2
+
+lint: setup
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,39 @@
+"""The one list of ball actions, in submission order, and the clock they are anticipated on."""
+
+from difflib import get_close_matches
+
+from ballcast.core.errors import InputError
+
+ACTIONS = (
+    "PASS",
+    "DRIVE",
+    "HEADER",
+    "HIGH PASS",
+    "THROW IN",
+    "CROSS",
+    "SHOT",
+    "OUT",
+    "BALL PLAYER BLOCK",
+    "PLAYER SUCCESSFUL TACKLE",
+)
+SHORT_NAMES = ("pass", "drive", "header", "high pass", "throw in", "cross", "shot", "out", "block", "tackle")
+ACTION_INDEX = {label: i for i, label in enumerate(ACTIONS)}
+
+# Labels of the spotting task on the same games that anticipation does not have: ignored, never an error.
+IGNORED_LABELS = frozenset({"FREE KICK", "GOAL"})
+
+FPS = 25
+OBSERVED_MS = 30_000  # what the model sees
+HORIZON_MS = 5_000  # what it anticipates
+END_MS = OBSERVED_MS + HORIZON_MS
+WINDOW_FRAMES = 125  # the observation is read in windows of 5 s
+
+
+def action_index(label: str) -> int:
+    """Index of `label` in `ACTIONS`; an unknown label is an error that names the nearest one."""
+    try:
+        return ACTION_INDEX[label]
+    except KeyError:
+        near = get_close_matches(str(label).upper(), ACTIONS, n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else f"; the labels are {', '.join(ACTIONS)}"
+        raise InputError(f"unknown label {label!r}{hint}") from None

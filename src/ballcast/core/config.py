@@ -1,0 +1,162 @@
+"""Config as data: frozen dataclasses filled from YAML files and dotted `key=value` overrides.
+
+Unknown keys and values of the wrong type are errors that name the nearest valid key and the expected type.
+"""
+
+import dataclasses
+import types
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import yaml
+
+from ballcast.core.errors import InputError
+from ballcast.core.files import read_bytes
+
+T = TypeVar("T")
+
+
+def load(cls: type[T], path: Path | None = None, overrides: Iterable[str] = ()) -> T:
+    """An instance of the dataclass `cls` from a YAML file (none: all defaults) and `a.b=value` overrides."""
+    tree: dict[str, Any] = read_yaml(path) if path else {}
+    for override in overrides:
+        _apply(tree, override)
+    return from_dict(cls, tree, where=str(path) if path else "")
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        tree = yaml.safe_load(read_bytes(path, "config"))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"line {mark.line + 1} column {mark.column + 1}: " if mark else ""
+        problem = getattr(error, "problem", None) or "cannot be parsed"
+        raise InputError(f"{path}: {place}not valid YAML ({problem})") from None
+    except (RecursionError, ValueError) as error:
+        raise InputError(f"{path}: not valid YAML ({error})") from None
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise InputError(f"{path}: a config is a mapping of keys to values, this is a {type(tree).__name__}")
+    return tree
+
+
+def from_dict(cls: type[T], tree: Mapping[str, Any], where: str = "", prefix: str = "") -> T:
+    """An instance of the dataclass `cls` with the keys in `tree`; the rest keep their defaults."""
+    assert dataclasses.is_dataclass(cls)
+    hints = get_type_hints(cls)
+    values = {}
+    for key, value in tree.items():
+        if key not in hints:
+            raise InputError(_at(where, f"unknown key '{prefix}{key}'{_nearest(cls, f'{prefix}{key}', prefix)}"))
+        values[key] = _convert(hints[key], value, where, f"{prefix}{key}")
+    try:
+        return cls(**values)
+    except InputError as error:  # a check in __post_init__
+        raise InputError(_at(where, f"{prefix.rstrip('.')}: {error}" if prefix else str(error))) from None
+    except TypeError:
+        missing = [
+            f.name
+            for f in dataclasses.fields(cls)
+            if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING and f.name not in values
+        ]
+        raise InputError(_at(where, f"missing key '{prefix}{missing[0]}'")) from None
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """The config as plain YAML and JSON types (tuples become lists)."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: plain(v) for k, v in value.items()}
+        return [plain(v) for v in value] if isinstance(value, list | tuple) else value
+
+    return plain(dataclasses.asdict(config))
+
+
+def to_yaml(config: Any) -> str:
+    return yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
+
+
+def keys(cls: type, prefix: str = "") -> list[str]:
+    """Every dotted key of the dataclass `cls`."""
+    found = []
+    for name, hint in get_type_hints(cls).items():
+        found.append(prefix + name)
+        if dataclasses.is_dataclass(hint):
+            found += keys(hint, f"{prefix}{name}.")  # type: ignore[arg-type]
+    return found
+
+
+def _apply(tree: dict[str, Any], override: str) -> None:
+    """Set one `a.b=value` in the tree; the value is read as YAML, so `[a, b]`, `true` and `1e-3` mean what they say."""
+    dotted, equals, text = override.partition("=")
+    if not equals or not dotted:
+        raise InputError(f"override {override!r} is not of the form key=value")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise InputError(f"override {override!r}: the value is not valid YAML") from None
+    *parents, last = dotted.strip().split(".")
+    for parent in parents:
+        child = tree.setdefault(parent, {})
+        if not isinstance(child, dict):
+            raise InputError(f"override {override!r}: '{parent}' holds a value, not a section")
+        tree = child
+    tree[last] = value
+
+
+def _convert(hint: Any, value: Any, where: str, key: str) -> Any:
+    """`value` as the type `hint`, or an error that says what was expected."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in args:
+            return None
+        return _convert(next(a for a in args if a is not type(None)), value, where, key)
+    if dataclasses.is_dataclass(hint):
+        if not isinstance(value, Mapping):
+            raise InputError(_at(where, f"'{key}' is a section with keys of its own, not {value!r}"))
+        return from_dict(hint, value, where, f"{key}.")  # type: ignore[arg-type]
+    if origin is Literal:
+        if value not in args:
+            choices = ", ".join(map(str, args))
+            raise InputError(_at(where, f"'{key}' must be one of {choices}, not {value!r}"))
+        return value
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise InputError(_at(where, f"'{key}' must be a list like [a, b], not {value!r}"))
+        if args[-1] is not Ellipsis and len(value) != len(args):
+            raise InputError(_at(where, f"'{key}' must have {len(args)} entries, not {len(value)}"))
+        kinds = (args[0],) * len(value) if args[-1] is Ellipsis else args
+        pairs = enumerate(zip(kinds, value, strict=True))
+        return tuple(_convert(kind, v, where, f"{key}[{i}]") for i, (kind, v) in pairs)
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            raise InputError(_at(where, f"'{key}' must be a mapping like {{name: value}}, not {value!r}"))
+        return {_convert(args[0], k, where, key): _convert(args[1], v, where, f"{key}.{k}") for k, v in value.items()}
+    if hint is float:
+        if isinstance(value, str):  # YAML 1.1 reads 1e-4 (no dot) as text
+            try:
+                value = float(value)
+            except ValueError:
+                raise InputError(_at(where, f"'{key}' must be a number, not {value!r}")) from None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise InputError(_at(where, f"'{key}' must be a number, not {value!r}"))
+        return float(value)
+    if type(value) is not hint:
+        words = {int: "a whole number", bool: "true or false", str: "text"}
+        raise InputError(_at(where, f"'{key}' must be {words.get(hint, hint)}, not {value!r}"))
+    return value
+
+
+def _nearest(cls: type, key: str, prefix: str) -> str:
+    near = get_close_matches(key, keys(cls, prefix), n=1, cutoff=0.5)
+    if near:
+        return f"; did you mean '{near[0]}'?"
+    return f"; the keys are {', '.join(f.name for f in dataclasses.fields(cls))}"
+
+
+def _at(where: str, message: str) -> str:
+    return f"{where}: {message}" if where else message

@@ -1,0 +1,81 @@
+"""Reading and writing files so that a user never meets a traceback or a half-written file."""
+
+import errno
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ballcast.core.errors import InputError, NoSpace
+
+
+def read_bytes(path: Path, what: str) -> bytes:
+    """The file's content; `what` names it for the reader of the error ("labels")."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; give the path of the {what}") from None
+    except IsADirectoryError:
+        raise InputError(f"{path}: is a folder; give the path of the {what} file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot read the {what}: {error.strerror}") from None
+
+
+def parse_json(raw: bytes, path: Path | str, what: str) -> Any:
+    """JSON text as data; NaN and Infinity, which JSON does not have, come through as floats for the caller to judge."""
+    try:
+        return json.loads(raw.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: byte {error.start}: the {what} are not UTF-8; is this the right file?") from None
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno} column {error.colno}"
+        whole = "ends too early" if error.pos >= len(error.doc.rstrip()) else f"is not valid JSON ({error.msg})"
+        raise InputError(f"{path}: {place}: the file {whole}; fetch or write it again") from None
+    except RecursionError:
+        raise InputError(f"{path}: the JSON is nested too deeply to be {what}; is this the right file?") from None
+
+
+def read_json(path: Path, what: str) -> Any:
+    return parse_json(read_bytes(path, what), path, what)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path`, renamed onto it if the block succeeds and removed if it does not.
+
+    Works for a file or a folder (a folder target must not exist yet). A full disk becomes `NoSpace`.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise InputError(f"{path}: cannot be written, since a part of its path is a file") from None
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        yield temporary
+        if temporary.is_file():
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException as error:
+        if temporary.is_dir():
+            shutil.rmtree(temporary, ignore_errors=True)
+        else:
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            free = shutil.disk_usage(path.parent).free
+            raise NoSpace(f"{path}: the disk is full ({free / 1e6:.0f} MB left); free some and run again") from None
+        raise
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def write_json(path: Path, content: Any, *, indent: int | None = None) -> None:
+    """Strict JSON: a NaN in a result is a fault of ours and must not reach a file."""
+    write_bytes(path, json.dumps(content, indent=indent, allow_nan=False).encode() + b"\n")

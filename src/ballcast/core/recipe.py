@@ -1,0 +1,184 @@
+"""The recipe of a model: every number of the paper, and of our reading of it, as one config value.
+
+`configs/*.yaml` are recipes; a trained model's `config.json` holds the one it was made with. Defaults are the paper's.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ballcast.core.actions import ACTIONS, action_index
+from ballcast.core.errors import InputError
+
+
+def _require(ok: bool, message: str) -> None:
+    if not ok:
+        raise InputError(message)
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which windows are trained on and how they are drawn."""
+
+    features: str = "features"  # folder with one feature store per split
+    labels: str = ""  # folder with <split>/Labels-ball.json; empty: the labels beside the features
+    train: tuple[str, ...] = ("train",)  # splits to train on
+    valid: tuple[str, ...] = ("valid",)  # splits to score each epoch
+    stitch: bool = True  # join the overlapping clips of a game, then cut windows anew
+    every_ms: int = 1000  # one training window every so often in a stitched game
+    drop_windows: float = 0.1  # chance that a sample's early windows are absent
+    mixup: float = 0.4  # Beta(a, a) of feature MixUp; 0: off
+    boost: dict[str, float] = field(  # how much likelier the sampler draws a clip with this action; {}: every clip once
+        default_factory=lambda: {
+            "PLAYER SUCCESSFUL TACKLE": 40.0,
+            "SHOT": 15.0,
+            "BALL PLAYER BLOCK": 15.0,
+            "CROSS": 4.0,
+            "THROW IN": 4.0,
+        }
+    )
+    device: Literal["auto", "gpu", "memory", "disk"] = "auto"  # where the features live while training
+
+    def __post_init__(self) -> None:
+        _require(self.every_ms > 0, "every_ms must be positive")
+        _require(0 <= self.drop_windows <= 1, "drop_windows is a chance, between 0 and 1")
+        _require(self.mixup >= 0, "mixup must not be negative")
+        for label, factor in self.boost.items():
+            action_index(label)
+            _require(factor > 0, f"boost of {label} must be positive")
+
+
+@dataclass(frozen=True)
+class HierarchyConfig:
+    """The paper's model: a local encoder per window, a GRU over all, slots decoded from its memory."""
+
+    dim: int = 256  # d
+    encoder_layers: int = 2
+    encoder_heads: int = 8
+    encoder_ffn: int = 1024
+    drop_path: float = 0.1  # on each residual branch of the local encoder
+    steps: int = 8  # S, summary vectors a window
+    gru_layers: int = 1
+    window_weight: Literal["input", "memory", "none"] = "input"  # where alpha_w acts: before the GRU, or on H
+    window_gamma: float = 2.0  # gamma_w at the start
+    queries: Literal["conditioned", "static"] = "conditioned"  # q_k = e_k + W_ctx mean(h), or e_k
+    decoder_layers: int = 4
+    decoder_heads: int = 8
+    decoder_ffn: int = 1024
+    dropout: float = 0.1  # in the decoder
+    heads: Literal["decoupled", "joint"] = "decoupled"  # objectness beside the classes, or a C + 1 softmax
+
+    def __post_init__(self) -> None:
+        _require(self.dim % self.encoder_heads == 0, "dim must be a multiple of encoder_heads")
+        _require(self.dim % self.decoder_heads == 0, "dim must be a multiple of decoder_heads")
+
+
+@dataclass(frozen=True)
+class FaantraConfig:
+    """The baseline: a FUTR-style encoder-decoder on the last seconds only."""
+
+    dim: int = 512
+    heads: int = 8
+    encoder_layers: int = 2
+    decoder_layers: int = 2
+    ffn: int = 2048
+    dropout: float = 0.1
+    encoder_reach_ms: int = 1120  # encoder self-attention sees this far to either side
+    decoder_reach: int = 9  # decoder self-attention sees this many queries to either side
+
+    def __post_init__(self) -> None:
+        _require(self.dim % self.heads == 0, "dim must be a multiple of heads")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The grid that goes in, the slots that come out, and the network between them."""
+
+    kind: Literal["hierarchy", "faantra"] = "hierarchy"
+    windows: int = 6  # W
+    clips: int = 33  # N_c, clips a window
+    width: int = 1280  # D, features a clip
+    slots: int = 4  # K
+    bins: int = 32  # B, over the 5 s to come
+    offset: Literal["bins", "scalar"] = "bins"  # the time as a distribution, or as one number
+    auxiliary: bool = True  # predict the actions of the last window too
+    hierarchy: HierarchyConfig = field(default_factory=HierarchyConfig)
+    faantra: FaantraConfig = field(default_factory=FaantraConfig)
+
+    def __post_init__(self) -> None:
+        for name in ("windows", "clips", "width", "bins"):
+            _require(getattr(self, name) > 0, f"{name} must be positive")
+        _require(1 <= self.slots <= 8, "slots must be between 1 and 8: the exact assignment goes no further")
+
+    @property
+    def classes(self) -> int:
+        return len(ACTIONS)
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """Matching and losses."""
+
+    matching: Literal["hungarian", "ordered"] = "hungarian"  # or: events to slots in order of time
+    offset_cost: float = 2.0  # mu
+    reweight: bool = True  # divide the cost by the class weight w_c
+    objectness: float = 1.0  # weights of the terms
+    classes: float = 1.0
+    offset: float = 1.0
+    auxiliary: float = 0.5
+    pos_weight: float = 4.0  # of a matched slot's objectness
+    label_smoothing: float = 0.1
+    sigma: float = 1.5  # of the Gaussian over bins; 0: one-hot
+    focal_gamma: float = 2.0  # of the auxiliary loss
+    focal_alpha: float = 0.25
+
+    def __post_init__(self) -> None:
+        _require(self.pos_weight > 0, "pos_weight must be positive")
+        _require(0 <= self.label_smoothing < 1, "label_smoothing must be in [0, 1)")
+        _require(self.sigma >= 0, "sigma must not be negative")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """The optimisation."""
+
+    epochs: int = 55  # 5 of warm-up and one cosine of 50
+    batch: int = 32
+    lr: float = 1.5e-4
+    weight_decay: float = 0.3  # not on norms, biases and embeddings
+    warmup_epochs: int = 5
+    restart_epochs: int = 50  # T_0
+    restart_factor: int = 2  # T_mult
+    clip: float = 1.0  # norm of the gradient
+    precision: Literal["bf16", "fp32"] = "bf16"  # bf16 only on a GPU; a CPU always computes in fp32
+    patience: int = 0  # stop after so many epochs without a better score; 0: never
+    seed: int = 0
+    compile: bool = True  # on a GPU: compiled, the whole step in a CUDA graph
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch", "restart_epochs", "restart_factor"):
+            _require(getattr(self, name) > 0, f"{name} must be positive")
+        _require(self.lr > 0, "lr must be positive")
+        _require(self.clip > 0, "clip must be positive")
+
+
+@dataclass(frozen=True)
+class EmitConfig:
+    """How slots become predictions."""
+
+    mode: Literal["slot", "class"] = "slot"  # slots with p_obj > tau, or every class with p_obj * p_cls > tau
+    vector: Literal["full", "emitted"] = "full"  # write the whole class vector, or only the emitted label's entry
+    threshold: float = 0.3  # tau
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.threshold < 1, "threshold must be in [0, 1)")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All of it."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    loss: LossConfig = field(default_factory=LossConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    emit: EmitConfig = field(default_factory=EmitConfig)
