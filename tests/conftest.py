@@ -1,0 +1,57 @@
+"""What all tests share."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SHARED = ROOT.parent / "shared"
+
+
+@pytest.fixture
+def shared() -> Path:
+    """The folder of reference results and data beside the checkout; tests that need it skip without it."""
+    if not SHARED.is_dir():
+        pytest.skip("../shared is not beside the checkout")
+    return SHARED
+
+
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def ballcast(tmp_path: Path) -> Cli:
+    """Runs the command line as a user would, in an empty folder."""
+
+    def run(*args: object, env: dict[str, str] | None = None, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        import os
+
+        return subprocess.run(
+            [sys.executable, "-m", "ballcast", *map(str, args)],
+            cwd=tmp_path,
+            env={**os.environ, "COLUMNS": "120", "NO_COLOR": "1", **(env or {})},
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+    return run
+
+
+def assert_clean_failure(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    """Exit code 2, one line on stderr that names the words, no traceback."""
+    assert done.returncode == 2, (done.returncode, done.stdout, done.stderr)
+    assert "Traceback" not in done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("ballcast: ")]
+    assert len(lines) == 1, done.stderr
+    for word in words:
+        assert word in lines[0], (word, lines[0])
+
+
+@pytest.fixture
+def clean_failure() -> Callable[..., None]:
+    return assert_clean_failure
