@@ -44,6 +44,18 @@ def read_json(path: Path, what: str) -> Any:
 
 
 @contextmanager
+def watching_space(path: Path) -> Iterator[None]:
+    """A disk that fills up while the block writes `path` becomes `NoSpace`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        free = shutil.disk_usage(path.parent).free
+        raise NoSpace(f"{path}: the disk is full ({free / 1e6:.0f} MB left); free some and run again") from None
+
+
+@contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path beside `path`, renamed onto it if the block succeeds and removed if it does not.
 
@@ -55,19 +67,17 @@ def replacing(path: Path) -> Iterator[Path]:
         raise InputError(f"{path}: cannot be written, since a part of its path is a file") from None
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        yield temporary
-        if temporary.is_file():
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException as error:
+        with watching_space(path):
+            yield temporary
+            if temporary.is_file():
+                with temporary.open("rb") as file:
+                    os.fsync(file.fileno())
+            os.replace(temporary, path)
+    except BaseException:
         if temporary.is_dir():
             shutil.rmtree(temporary, ignore_errors=True)
         else:
             temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            free = shutil.disk_usage(path.parent).free
-            raise NoSpace(f"{path}: the disk is full ({free / 1e6:.0f} MB left); free some and run again") from None
         raise
 
 

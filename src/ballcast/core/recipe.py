@@ -68,6 +68,12 @@ class HierarchyConfig:
     heads: Literal["decoupled", "joint"] = "decoupled"  # objectness beside the classes, or a C + 1 softmax
 
     def __post_init__(self) -> None:
+        for name in ("dim", "encoder_heads", "encoder_ffn", "steps", "gru_layers", "decoder_heads", "decoder_ffn"):
+            _require(getattr(self, name) > 0, f"{name} must be positive")
+        for name in ("encoder_layers", "decoder_layers"):
+            _require(getattr(self, name) >= 0, f"{name} must not be negative")
+        for name in ("drop_path", "dropout"):
+            _require(0 <= getattr(self, name) < 1, f"{name} is a chance, in [0, 1)")
         _require(self.dim % self.encoder_heads == 0, "dim must be a multiple of encoder_heads")
         _require(self.dim % self.decoder_heads == 0, "dim must be a multiple of decoder_heads")
 
@@ -83,9 +89,15 @@ class FaantraConfig:
     ffn: int = 2048
     dropout: float = 0.1
     encoder_reach_ms: int = 1120  # encoder self-attention sees this far to either side
+    clip_ms: int = 120  # from the start of one clip to the next
     decoder_reach: int = 9  # decoder self-attention sees this many queries to either side
 
     def __post_init__(self) -> None:
+        for name in ("dim", "heads", "ffn", "clip_ms"):
+            _require(getattr(self, name) > 0, f"{name} must be positive")
+        for name in ("encoder_layers", "decoder_layers", "encoder_reach_ms", "decoder_reach"):
+            _require(getattr(self, name) >= 0, f"{name} must not be negative")
+        _require(0 <= self.dropout < 1, "dropout is a chance, in [0, 1)")
         _require(self.dim % self.heads == 0, "dim must be a multiple of heads")
 
 

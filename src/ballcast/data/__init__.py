@@ -1,0 +1,1 @@
+"""Labels and features as training and evaluation see them."""

@@ -1,0 +1,1 @@
+"""From a model to what people hand in, watch or count on."""

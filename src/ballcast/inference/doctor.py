@@ -1,0 +1,92 @@
+"""What this machine has, what is missing, and the command that mends it."""
+
+import importlib.util
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from ballcast import __version__
+
+NEEDED = ("torch", "timm", "av", "numpy", "safetensors", "huggingface_hub", "pyzipper", "PyYAML", "rich", "typer")
+EXTRAS = {"ray": ("ray", "extraction on a cluster")}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report. `ok` is None for a choice not taken, which is no fault."""
+
+    what: str
+    ok: bool | None
+    detail: str
+    mend: str = ""
+
+
+def examine(folder: Path) -> list[Finding]:
+    """All findings; `folder` is where the user's data will go (for its free space)."""
+    parts: tuple[Callable[[], Iterator[Finding]], ...] = (_python, _packages, _gpu, _decoder, _extras)
+    findings = [finding for part in parts for finding in part()]
+    findings.append(_disk(folder))
+    return findings
+
+
+def _python() -> Iterator[Finding]:
+    ok = sys.version_info >= (3, 11)
+    yield Finding("ballcast", True, f"{__version__} in {Path(__file__).parents[1]}")
+    yield Finding("Python", ok, f"{platform.python_version()} on {platform.platform()}", "" if ok else "install ≥ 3.11")
+
+
+def _packages() -> Iterator[Finding]:
+    for name in NEEDED:
+        try:
+            yield Finding(name, True, version(name))
+        except PackageNotFoundError:
+            yield Finding(name, False, "not installed", f"pip install {name}")
+
+
+def _gpu() -> Iterator[Finding]:
+    try:
+        import torch
+    except ImportError:
+        return
+    if torch.cuda.is_available():
+        for i in range(torch.cuda.device_count()):
+            memory = torch.cuda.get_device_properties(i).total_memory
+            bf16 = "bf16" if torch.cuda.is_bf16_supported() else "no bf16"
+            yield Finding(f"GPU {i}", True, f"{torch.cuda.get_device_name(i)}, {memory / 2**30:.0f} GiB, {bf16}")
+    elif torch.version.cuda is None:
+        yield Finding("GPU", None, "this torch is a CPU build", "pip install --upgrade torch (with a GPU)")
+    else:
+        cores = f"{torch.get_num_threads()} CPU threads will do the work"
+        yield Finding("GPU", None, f"none seen by torch; {cores}", "check `nvidia-smi` (if there should be one)")
+
+
+def _decoder() -> Iterator[Finding]:
+    try:
+        import av
+    except ImportError:
+        return
+    for codec in ("h264", "hevc"):
+        try:
+            av.codec.Codec(codec, "r")
+            yield Finding(f"decoder {codec}", True, f"PyAV {av.__version__}")
+        except ValueError:
+            yield Finding(f"decoder {codec}", False, "not in this PyAV", "pip install --force-reinstall av")
+
+
+def _extras() -> Iterator[Finding]:
+    for extra, (module, use) in EXTRAS.items():
+        if importlib.util.find_spec(module):
+            yield Finding(f"extra {extra}", True, use)
+        else:
+            yield Finding(f"extra {extra}", None, f"not installed ({use})", f"pip install 'ballcast[{extra}]'")
+
+
+def _disk(folder: Path) -> Finding:
+    place = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
+    free = shutil.disk_usage(place).free / 2**30
+    ok = free >= 5
+    return Finding("disk", ok, f"{free:.0f} GiB free at {place}", "" if ok else "free some: stores and runs take GiBs")

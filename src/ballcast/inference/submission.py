@@ -1,0 +1,226 @@
+"""The challenge's submission file: `results_anticipation.json`, alone or in a zip; read, checked, merged, written."""
+
+import json
+import lzma
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from ballcast.core.actions import ACTIONS, END_MS, OBSERVED_MS, action_index
+from ballcast.core.clips import Clip, Prediction
+from ballcast.core.errors import InputError
+from ballcast.core.files import parse_json, read_bytes, write_bytes, write_json
+from ballcast.core.grid import grid_bin
+from ballcast.core.records import Defect, Defects, finite, get, whole_number
+from ballcast.data.soccernet import clip_name
+
+RESULTS = "results_anticipation.json"
+VECTOR = 1 + len(ACTIONS)  # BACKGROUND first
+LARGEST = 512 * 2**20  # bytes of JSON; the challenge split of 2262 clips makes about 3 MB
+
+# What zipfile raises for archives that are broken, encrypted or of an unknown kind.
+_UNREADABLE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, NotImplementedError, ValueError)
+
+Predictions = dict[str, tuple[Prediction, ...]]
+
+
+def read_submission(path: Path, *, read: str = "vector") -> Predictions:
+    """Predictions by clip, in file order; the first defect is an InputError that names its place.
+
+    `read="label"` does without class vectors. A zip is read without being unpacked.
+    """
+    return _parse(_load(path), Defects(str(path), strict=True), need_vectors=read == "vector")
+
+
+def write_submission(path: Path, predictions: Mapping[str, Sequence[Prediction]]) -> None:
+    """Write `path` (.json, or .zip with the file at its root); entries of a clip in one bin are merged first."""
+    videos = [
+        {
+            "annotations": {"observation": [], "anticipation": [_record(p) for p in merge_bins(entries)]},
+            "path": name,
+        }
+        for name, entries in predictions.items()
+    ]
+    if path.suffix != ".zip":
+        write_json(path, {"videos": videos})
+        return
+    content = BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        # A fixed date, so that the same predictions make the same file.
+        info = zipfile.ZipInfo(RESULTS, (2025, 1, 1, 0, 0, 0))
+        info.compress_type = zipfile.ZIP_DEFLATED
+        archive.writestr(info, json.dumps({"videos": videos}, allow_nan=False))
+    write_bytes(path, content.getvalue())
+
+
+def merge_bins(predictions: Iterable[Prediction]) -> list[Prediction]:
+    """One prediction per 160 ms bin, in order of time: the maximum of each class, at the surest one's time.
+
+    The reference scorer keeps only the last of several in a bin.
+    """
+    bins: dict[int, list[Prediction]] = {}
+    for prediction in predictions:
+        bins.setdefault(grid_bin(prediction.position_ms), []).append(prediction)
+    merged = []
+    for _, entries in sorted(bins.items()):
+        surest = max(entries, key=lambda p: p.confidence)
+        vectors = zip(*(p.vector for p in entries), strict=True)
+        merged.append(Prediction.from_scores(surest.position_ms, [max(scores) for scores in vectors]))
+    return merged
+
+
+def merge_systems(systems: Sequence[Predictions]) -> Predictions:
+    """The mean of several systems' predictions: bin by bin and class by class, a system that says nothing counting 0.
+
+    All systems must have the same clips. A bin's time is the mean of its entries', weighted by their confidence.
+    """
+    clips = list(systems[0])
+    result: Predictions = {}
+    for name in clips:
+        bins: dict[int, list[Prediction]] = {}
+        for system in systems:
+            for prediction in merge_bins(system[name]):
+                bins.setdefault(grid_bin(prediction.position_ms), []).append(prediction)
+        merged = []
+        for _, entries in sorted(bins.items()):
+            weight = sum(p.confidence for p in entries)
+            centre = sum(p.confidence * p.position_ms for p in entries) / weight if weight else entries[0].position_ms
+            scores = [sum(column) / len(systems) for column in zip(*(p.vector for p in entries), strict=True)]
+            merged.append(Prediction.from_scores(round(centre), scores))
+        result[name] = tuple(merged)
+    return result
+
+
+def require_same_clips(predictions: Mapping[str, Any], names: Sequence[str], path: Path, other: Path) -> None:
+    """An InputError unless `predictions` (of `path`) has exactly the clips `names` (of `other`)."""
+    missing = [name for name in names if name not in predictions]
+    extra = sorted(predictions.keys() - set(names))
+    for found, fault in ((missing, "has no predictions for"), (extra, "has predictions for clips not there:")):
+        if found:
+            more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+            raise InputError(
+                f"{path}: {fault} {found[0]}{more}; it has {len(predictions)} clips and {other} has {len(names)}: "
+                "are these predictions of another split?"
+            )
+
+
+def check_submission(path: Path, clips: Sequence[Clip]) -> list[Defect]:
+    """Every defect for which a try at the server would be wasted."""
+    defects = Defects(str(path))
+    if path.suffix == ".zip":
+        _check_root(path, defects)
+    predictions = _parse(_load(path), defects, need_vectors=True, handed_in=True)
+    names = [clip.name for clip in clips]
+    for name in names:
+        if name not in predictions:
+            defects.add(name, "is in the split but not in the submission")
+    for name in predictions.keys() - set(names):
+        defects.add(name, "is in the submission but not in the split")
+    order = [name for name in predictions if name in set(names)]
+    for place, (is_, should) in enumerate(zip(order, [n for n in names if n in predictions], strict=True)):
+        if is_ != should:
+            defects.add(f"videos[{place}]", f"is {is_} where the split's order has {should}")
+            break
+    return defects.found
+
+
+def _check_root(path: Path, defects: Defects) -> None:
+    with _open_zip(path) as archive:
+        for name in archive.namelist():
+            if name != RESULTS and not name.endswith("/"):
+                defects.add(name, f"does not belong in the zip; it must hold {RESULTS} at its root and nothing else")
+
+
+def _load(path: Path) -> Any:
+    if path.suffix != ".zip":
+        return parse_json(read_bytes(path, "predictions"), path, "predictions")
+    with _open_zip(path) as archive:
+        if RESULTS not in archive.namelist():
+            raise InputError(f"{path}: the zip has no {RESULTS} at its root")
+        if archive.getinfo(RESULTS).file_size > LARGEST:
+            raise InputError(
+                f"{path}: {RESULTS} would unpack to more than {LARGEST // 2**20} MB; is this the right file?"
+            )
+        try:
+            raw = archive.read(RESULTS)
+        except _UNREADABLE as error:
+            raise InputError(f"{path}: {RESULTS} in the zip cannot be read ({error}); write it again") from None
+    return parse_json(raw, f"{path}/{RESULTS}", "predictions")
+
+
+def _open_zip(path: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(BytesIO(read_bytes(path, "predictions")))
+    except _UNREADABLE as error:
+        raise InputError(f"{path}: is no readable zip ({error}); write it again") from None
+
+
+def _parse(tree: Any, defects: Defects, *, need_vectors: bool, handed_in: bool = False) -> Predictions:
+    predictions: Predictions = {}
+    with defects.at(""):
+        for i, video in enumerate(get(tree, "videos", list, "a list")):
+            place = f"videos[{i}]"
+            with defects.at(place):
+                name = clip_name(get(video, "path", str, "text"))
+                if name in predictions:
+                    raise InputError(f"{name} appears a second time")
+                annotations = get(video, "annotations", dict, "a record")
+                entries: list[Prediction] = []
+                bins: set[int] = set()
+                predictions[name] = ()
+                for j, record in enumerate(get(annotations, "anticipation", list, "a list")):
+                    with defects.at(f"{place} ({name}) anticipation[{j}]"):
+                        prediction = _prediction(record, need_vectors)
+                        entries.append(prediction)
+                        if handed_in:
+                            _check_handed_in(record, prediction, bins)
+                predictions[name] = tuple(entries)
+    return predictions
+
+
+def _prediction(record: Any, need_vector: bool) -> Prediction:
+    label = get(record, "label", str, "text")
+    action_index(label)
+    position = whole_number(record, "position")
+    if not OBSERVED_MS <= position <= END_MS:
+        raise InputError(f"position {position} is outside {OBSERVED_MS}–{END_MS}")
+    confidence = finite(record.get("confidence"), "confidence")
+    if "confidence_vect" not in record:
+        if need_vector:
+            raise InputError("has no 'confidence_vect'; score it by label and confidence with --read label")
+        return Prediction(label, position, confidence)
+    vector = get(record, "confidence_vect", list, "a list")
+    if len(vector) != VECTOR:
+        raise InputError(f"'confidence_vect' has {len(vector)} entries instead of {VECTOR} (BACKGROUND, then the ten)")
+    return Prediction(label, position, confidence, tuple(finite(v, "confidence_vect") for v in vector[1:]))
+
+
+def _check_handed_in(record: dict[str, Any], prediction: Prediction, bins: set[int]) -> None:
+    """What the scorer would read differently from what the author meant."""
+    if not isinstance(record["position"], int):
+        raise InputError(f"position {record['position']!r} must be a whole number, not text or a decimal")
+    bin_ = grid_bin(prediction.position_ms)
+    if bin_ in bins:
+        raise InputError(
+            f"position {prediction.position_ms} falls in a 160 ms bin that has an entry already; merge them"
+        )
+    bins.add(bin_)
+    if not all(0 <= v <= 1 for v in (*prediction.scores, prediction.confidence)):
+        raise InputError("confidences must be between 0 and 1, since the scorer's thresholds are")
+    best = max(finite(v, "confidence_vect") for v in record["confidence_vect"])
+    if abs(best - prediction.confidence) > 1e-6:
+        raise InputError(f"confidence {prediction.confidence} is not the maximum of its vector, {best}")
+    if prediction.scores[action_index(prediction.label)] < max(prediction.scores):
+        raise InputError(f"label {prediction.label} is not the vector's best-scored action")
+
+
+def _record(prediction: Prediction) -> dict[str, Any]:
+    return {
+        "label": prediction.label,
+        "position": prediction.position_ms,
+        "confidence": prediction.confidence,
+        "confidence_vect": [0.0, *prediction.vector],
+    }
