@@ -1,0 +1,84 @@
+"""The public model: features of the last 30 seconds in, slots for the next 5 out; saved and loaded as plain data."""
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from ballcast.core.errors import InputError
+from ballcast.core.recipe import EmitConfig, ModelConfig
+from ballcast.model import pretrained
+from ballcast.model.build import build
+from ballcast.model.slots import Slots
+
+
+class Anticipator(nn.Module):
+    """Either network behind one interface.
+
+    - `config`: the network and its sizes; `emit`: how its slots become predictions.
+    - `metadata`: plain JSON data that travels with the weights: class weights, scores, backbone, provenance.
+
+    Shapes: B samples, W windows of 5 s in order of time, N clips a window, D features a clip, d the token width.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig | None = None,
+        *,
+        emit: EmitConfig | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.config = config or ModelConfig()
+        self.emit = emit or EmitConfig()
+        self.metadata = metadata or {}
+        self.network = build(self.config)
+
+    def encode_window(self, features: Tensor) -> Tensor:
+        """Features (..., N, D) of any float type → tokens (..., N, d).
+
+        A window's tokens depend on no other window: live use computes them once and keeps them.
+        """
+        expected = (self.config.clips, self.config.width)
+        if tuple(features.shape[-2:]) != expected:
+            got = " × ".join(map(str, features.shape[-2:]))
+            raise InputError(
+                f"the model reads windows of {expected[0]} clips × {expected[1]} features, these are {got}; "
+                "extract the features with the backbone the model was trained on"
+            )
+        return self.network.encode_window(features)
+
+    def anticipate(self, tokens: Tensor, present: Tensor | None = None) -> Slots:
+        """Tokens (B, W, N, d) → slots.
+
+        `present` (B, W) bool: False for windows before the video began. Only early windows may be absent, never the
+        last; what their tokens hold has no influence. None: all are present.
+        """
+        return self.network.anticipate(tokens, present)
+
+    def forward(self, features: Tensor, present: Tensor | None = None) -> Slots:
+        """Features (B, W, N, D) → slots; `present` as in `anticipate`."""
+        if features.ndim != 4 or features.shape[1] != self.config.windows:
+            raise InputError(
+                f"the model reads (samples, {self.config.windows} windows, clips, features), "
+                f"this is {tuple(features.shape)}"
+            )
+        lookback = self.network.lookback  # windows it does not read are not encoded either
+        present = None if present is None else present[:, -lookback:]
+        return self.anticipate(self.encode_window(features[:, -lookback:]), present)
+
+    def save_pretrained(self, folder: Path | str) -> None:
+        """Write `model.safetensors` and `config.json` into `folder`, made if need be."""
+        pretrained.save(Path(folder), self.state_dict(), self.config, self.emit, self.metadata)
+
+    @classmethod
+    def from_pretrained(cls, source: Path | str) -> "Anticipator":
+        """The model in a folder, or of a hub id like "someone/ballcast", in eval mode on the CPU."""
+        saved = pretrained.read_config(pretrained.locate(source))
+        model = cls(saved.model, emit=saved.emit, metadata=saved.metadata)
+        model.load_state_dict(pretrained.read_weights(saved.folder, saved.model))
+        return model.eval()
+
+    def push_to_hub(self, repo_id: str, *, private: bool = False) -> str:
+        """Upload what `save_pretrained` writes to the hub; returns the address."""
+        return pretrained.push(repo_id, self.save_pretrained, private=private)

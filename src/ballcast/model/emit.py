@@ -1,0 +1,48 @@
+"""Emission: slots become predictions, the only place where logits turn into milliseconds and scores."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ballcast.core.actions import ACTIONS, HORIZON_MS, OBSERVED_MS
+from ballcast.core.clips import Prediction
+from ballcast.core.recipe import EmitConfig
+from ballcast.model.slots import Slots
+
+
+def emit_arrays(slots: Slots, config: EmitConfig) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.bool_]]:
+    """Position (B, K) in ms from the clip's start, scores (B, K, C), and which labels are emitted, keep (B, K, C).
+
+    `mode` slot: a slot with p_obj > tau emits its likeliest class. `mode` class: it emits every class with
+    p_obj · p_cls > tau. `vector` full: the scores are p_obj · p_cls of every class; emitted: those of the emitted
+    labels, and 0 elsewhere.
+    """
+    with torch.no_grad():
+        scores = slots.scores()  # (B, K, C)
+        if config.mode == "slot":
+            likeliest = torch.zeros_like(scores, dtype=torch.bool).scatter_(
+                -1, slots.classes.argmax(dim=-1, keepdim=True), True
+            )
+            keep = likeliest & (torch.sigmoid(slots.objectness.float()) > config.threshold).unsqueeze(-1)
+        else:
+            keep = scores > config.threshold
+        if config.vector == "emitted":
+            scores = scores.masked_fill(~keep, 0)
+        fraction = slots.position().double()
+    position_ms = np.rint(OBSERVED_MS + fraction.cpu().numpy() * HORIZON_MS).astype(np.int64)
+    return position_ms, scores.cpu().numpy(), keep.cpu().numpy()
+
+
+def emit(slots: Slots, config: EmitConfig) -> list[list[Prediction]]:
+    """One list of predictions a sample, in order of time: one for each label each slot emits.
+
+    Several may lie in one of the scorer's bins; merging them is the submission's business.
+    """
+    position_ms, scores, keep = emit_arrays(slots, config)
+    predictions: list[list[Prediction]] = [[] for _ in range(len(position_ms))]
+    for b, k, c in np.argwhere(keep):
+        vector = tuple(scores[b, k].tolist())
+        predictions[b].append(Prediction(ACTIONS[c], int(position_ms[b, k]), vector[c], vector))
+    for listed in predictions:
+        listed.sort(key=lambda prediction: prediction.position_ms)  # stable: slots in their order at equal times
+    return predictions

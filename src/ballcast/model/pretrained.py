@@ -1,0 +1,129 @@
+"""A model as files: `config.json` and `model.safetensors` in a folder or on the hub. Data only, no pickle."""
+
+import re
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save_file
+from torch import Tensor
+
+from ballcast.core.config import from_dict, to_dict
+from ballcast.core.errors import InputError
+from ballcast.core.files import read_bytes, read_json, replacing, write_json
+from ballcast.core.recipe import EmitConfig, ModelConfig
+from ballcast.model.build import build
+
+FORMAT = "ballcast-anticipator-1"
+WEIGHTS = "model.safetensors"
+CONFIG = "config.json"
+PICKLES = ("pytorch_model.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a folder's `config.json` says."""
+
+    folder: Path
+    model: ModelConfig
+    emit: EmitConfig
+    metadata: dict[str, Any]
+
+
+def save(
+    folder: Path, weights: Mapping[str, Tensor], model: ModelConfig, emit: EmitConfig, metadata: dict[str, Any]
+) -> None:
+    """Write both files, each under a temporary name first, so that a crash leaves no half of one."""
+    with replacing(folder / WEIGHTS) as temporary:
+        save_file({key: value.detach().cpu().contiguous() for key, value in weights.items()}, temporary)
+    tree = {"format": FORMAT, "model": to_dict(model), "emit": to_dict(emit), "metadata": metadata}
+    write_json(folder / CONFIG, tree, indent=2)
+
+
+def locate(source: Path | str) -> Path:
+    """The folder `source` names: itself if it exists, else the hub's copy of it, downloaded."""
+    folder = Path(source)
+    if folder.is_dir():
+        return folder
+    if folder.exists():
+        raise InputError(f"{folder}: is a file; give the folder that holds {CONFIG} and {WEIGHTS}")
+    if not HUB_ID.fullmatch(str(source)):
+        raise InputError(f"{source}: no such folder; give a model's folder or a hub id like someone/model")
+    return _download(str(source))
+
+
+def read_config(folder: Path) -> Saved:
+    path = folder / CONFIG
+    tree = read_json(path, "model's config")
+    if not isinstance(tree, dict) or tree.get("format") != FORMAT:
+        raise InputError(f"{path}: not a ballcast model (its format is not {FORMAT!r})")
+    unknown = set(tree) - {"format", "model", "emit", "metadata"}
+    if unknown:
+        raise InputError(f"{path}: unknown key '{min(unknown)}'; the keys are format, model, emit, metadata")
+    for key in ("model", "emit", "metadata"):
+        if not isinstance(tree.get(key), dict):
+            raise InputError(f"{path}: '{key}' is missing or is not a section with keys of its own")
+    model = from_dict(ModelConfig, tree["model"], where=str(path), prefix="model.")
+    emit = from_dict(EmitConfig, tree["emit"], where=str(path), prefix="emit.")
+    return Saved(folder, model, emit, tree["metadata"])
+
+
+def read_weights(folder: Path, config: ModelConfig) -> dict[str, Tensor]:
+    """The folder's tensors by name, checked to be exactly those the network of `config` has."""
+    path = folder / WEIGHTS
+    if not path.exists() and any(next(folder.glob(pattern), None) for pattern in PICKLES):
+        raise InputError(f"{folder}: holds pickled weights, which can run code; only {WEIGHTS} is read")
+    raw = read_bytes(path, "model's weights")
+    try:
+        weights = load(raw)
+    except (SafetensorError, KeyError, ValueError, RuntimeError):
+        raise InputError(f"{path}: not a complete safetensors file; fetch or save it again") from None
+    with torch.device("meta"):  # no memory yet: the config may ask for anything
+        expected = {f"network.{key}": value.shape for key, value in build(config).state_dict().items()}
+    for key, shape in expected.items():
+        if key not in weights:
+            raise InputError(f"{path}: tensor '{key}' is missing; {CONFIG} beside it describes another model")
+        if weights[key].shape != shape:
+            got, want = tuple(weights[key].shape), tuple(shape)
+            raise InputError(f"{path}: '{key}' is {got} instead of {want}; {CONFIG} beside it describes another model")
+        if not weights[key].is_floating_point():
+            raise InputError(f"{path}: '{key}' holds {weights[key].dtype} instead of floating-point numbers")
+    unknown = weights.keys() - expected.keys()
+    if unknown:
+        raise InputError(f"{path}: unknown tensor '{min(unknown)}'; {CONFIG} beside it describes another model")
+    return weights
+
+
+def push(repo_id: str, write: Callable[[Path], None], *, private: bool) -> str:
+    """Upload what `write` puts into a folder; returns the repository's address."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    with tempfile.TemporaryDirectory() as temporary:
+        write(Path(temporary))
+        try:
+            api = HfApi()
+            address = api.create_repo(repo_id, private=private, exist_ok=True)
+            api.upload_folder(repo_id=repo_id, folder_path=temporary, commit_message="ballcast model")
+        except (HfHubHTTPError, HFValidationError, OSError) as error:
+            raise InputError(f"{repo_id}: cannot upload to the hub: {_first_line(error)}") from None
+    return str(address)
+
+
+def _download(repo_id: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(repo_id, allow_patterns=[WEIGHTS, CONFIG]))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise InputError(f"{repo_id}: no such folder, and not to be had from the hub: {_first_line(error)}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
