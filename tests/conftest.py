@@ -2,10 +2,11 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hub_server import Hub
 
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared"
@@ -55,3 +56,10 @@ def assert_clean_failure(done: subprocess.CompletedProcess[str], *words: str) ->
 @pytest.fixture
 def clean_failure() -> Callable[..., None]:
     return assert_clean_failure
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    """A stand-in for the Hugging Face hub on this machine; pass `hub.env` to the process that should see it."""
+    with Hub() as running:
+        yield running

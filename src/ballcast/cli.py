@@ -1,5 +1,6 @@
 """The command line: a command is a function. Heavy imports live inside them, so that `--help` answers at once."""
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 import typer
 
 from ballcast import __version__
-from ballcast.core.errors import BallcastError
+from ballcast.core.errors import BallcastError, InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,6 +46,51 @@ def _console(stderr: bool = False) -> "Console":
     from rich.console import Console
 
     return Console(stderr=stderr, highlight=False)
+
+
+@app.command()
+def download(
+    splits: Annotated[
+        list[str] | None, typer.Argument(help="train, valid, test, challenge; none means all four.")
+    ] = None,
+    to: Annotated[Path, typer.Option(help="The folder to unpack to.")] = Path("snbaa"),
+    resolution: Annotated[str, typer.Option(help="224p (398×224) or 720p (1280×720, much larger).")] = "224p",
+    keep_zips: Annotated[bool, typer.Option("--keep-zips", help="Keep the zips beside what they held.")] = False,
+    repo: Annotated[str, typer.Option(help="The data set on the hub.")] = "SoccerNet/ActionAnticipation",
+    retries: Annotated[int, typer.Option(min=0, help="Times in a row a cut connection is taken up again.")] = 5,
+) -> None:
+    """Fetch SN-BAA from the Hugging Face hub, check it and unpack it.
+
+    The archives are encrypted; their password comes with SoccerNet's NDA (https://www.soccer-net.org/data).
+    Give it in SOCCERNET_PASSWORD, or when asked.
+
+    If it stops, for whatever reason, run the same command again: it goes on from where it was.
+    HF_ENDPOINT and HF_TOKEN (or `hf auth login`) are honoured.
+
+    Example: ballcast download valid test --to ~/snbaa
+    """
+    from ballcast.data.download import download as fetch_and_unpack
+
+    fetch_and_unpack(
+        splits or [],
+        to,
+        password=_soccernet_password,
+        resolution=resolution,
+        repo_id=repo,
+        keep_zips=keep_zips,
+        retries=retries,
+        say=typer.echo,
+    )
+
+
+def _soccernet_password() -> str:
+    """From SOCCERNET_PASSWORD, else asked for without showing it."""
+    given = os.environ.get("SOCCERNET_PASSWORD")
+    if not given and not sys.stdin.isatty():
+        raise InputError(
+            "the archives need a password: set SOCCERNET_PASSWORD to the one that came with SoccerNet's NDA"
+        )
+    return given or typer.prompt("Password of the archives (it comes with SoccerNet's NDA)", hide_input=True)
 
 
 @data_app.command("check")

@@ -1,0 +1,215 @@
+"""Files of the Hugging Face hub, fetched so that a cut costs nothing: what has arrived stays, the rest is asked for.
+
+huggingface_hub 2.x downloads to a name of its own and removes it when interrupted, so tens of gigabytes would start
+over. Its addresses, token, session and errors are used here; the bytes are asked for by HTTP Range, and checked
+against the sha256 the hub keeps of every large file.
+"""
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
+from huggingface_hub.errors import (
+    EntryNotFoundError,
+    HfHubHTTPError,
+    HFValidationError,
+    HTTPError,  # the root of httpx's errors, whichever of its versions the hub's library uses
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+)
+from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
+
+from ballcast import __version__
+from ballcast.core.errors import BallcastError, InputError
+from ballcast.core.files import watching_space
+
+Tick = Callable[[int], Any]  # told how many bytes more are done
+
+PIECE = 1 << 30  # bytes one request asks for: the storage serves no answer over 50 GB, and its signed addresses expire
+PASSING = (408, 429, 500, 502, 503, 504)  # statuses worth another try
+LIBRARY = {"library_name": "ballcast", "library_version": __version__}
+
+
+class HubError(BallcastError):
+    """The hub cannot be reached, or does not give what was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    """A file of a data set on the hub as it is now: `revision` is a commit, so that it cannot change under a resume."""
+
+    repo_id: str
+    path: str
+    revision: str
+    size: int  # bytes
+    sha256: str
+
+    @property
+    def url(self) -> str:
+        return hf_hub_url(self.repo_id, self.path, repo_type="dataset", revision=self.revision)
+
+
+def look_up(repo_id: str, path: str) -> HubFile:
+    """Size, checksum and commit of `path` in the data set `repo_id`; nothing is fetched."""
+    with _explained(repo_id, path):
+        found = get_hf_file_metadata(hf_hub_url(repo_id, path, repo_type="dataset"), **LIBRARY)  # type: ignore[arg-type]
+    if found.size is None or not re.fullmatch("[0-9a-f]{64}", found.etag or ""):
+        raise HubError(f"{constants.ENDPOINT}: gives no size and sha256 for {repo_id}/{path}, so it cannot be checked")
+    return HubFile(repo_id, path, found.commit_hash or "main", found.size, str(found.etag))
+
+
+def part_of(target: Path) -> Path:
+    """Where the bytes of `target` gather until they are all there and checked."""
+    return target.with_name(target.name + ".part")
+
+
+def fetch(file: HubFile, target: Path, *, retries: int = 5, tick: Tick = lambda count: None) -> None:
+    """Fetches `file` to `target`, going on from what an earlier, interrupted call has left.
+
+    Args:
+        file: from `look_up`.
+        target: appears only when complete and checked. Its name should contain the checksum, so that what is left of
+            another version is never continued.
+        retries: how many times in a row a cut connection is taken up again without a byte more arriving.
+        tick: told the bytes that are in place: first those found, then those that arrive.
+    """
+    with _explained(file.repo_id, file.path), _Part(part_of(target), tick) as part:
+        failures = 0
+        while part.size < file.size:
+            before = part.size
+            try:
+                _ask_on(file, part)
+            except (HTTPError, ConnectionError) as error:
+                failures = 1 if part.size > before else failures + 1
+                if failures > retries or not _passes(error):
+                    raise
+                time.sleep(min(2.0**failures, 30.0))
+        sha256 = part.digest.hexdigest()
+    if sha256 != file.sha256:
+        part.path.unlink()
+        raise HubError(
+            f"{file.path}: what arrived has sha256 {sha256[:12]}… instead of the hub's {file.sha256[:12]}…; "
+            "the damaged copy is removed, run again to fetch it anew"
+        )
+    os.replace(part.path, target)
+
+
+def sha256_of(path: Path, tick: Tick = lambda count: None) -> str:
+    """The checksum of a file that is there."""
+    digest = hashlib.sha256()
+    with path.open("rb") as source:
+        while chunk := source.read(1 << 20):
+            digest.update(chunk)
+            tick(len(chunk))
+    return digest.hexdigest()
+
+
+class _Part:
+    """The bytes that have arrived: their file, open at its end, their number and their running checksum."""
+
+    def __init__(self, path: Path, tick: Tick) -> None:
+        self.path, self.tick = path, tick
+        self.digest, self.size = hashlib.sha256(), 0
+
+    def __enter__(self) -> "_Part":
+        self.file = self.path.open("a+b")
+        self.file.seek(0)
+        while chunk := self.file.read(1 << 20):
+            self._count(chunk)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with watching_space(self.path):
+            if kind is None:
+                os.fsync(self.file.fileno())
+            self.file.close()
+
+    def add(self, chunk: bytes) -> None:
+        with watching_space(self.path):
+            self.file.write(chunk)
+            self.file.flush()  # so that a kill loses nothing that has arrived
+        self._count(chunk)
+
+    def start_over(self) -> None:
+        self.file.truncate(0)
+        self.tick(-self.size)
+        self.digest, self.size = hashlib.sha256(), 0
+
+    def _count(self, chunk: bytes) -> None:
+        self.digest.update(chunk)
+        self.size += len(chunk)
+        self.tick(len(chunk))
+
+
+def _ask_on(file: HubFile, part: _Part) -> None:
+    """One request for the next piece after what is there."""
+    stop = min(part.size + PIECE, file.size)
+    headers = build_hf_headers(**LIBRARY)  # type: ignore[arg-type]
+    headers |= {"Range": f"bytes={part.size}-{stop - 1}", "Accept-Encoding": "identity"}
+    timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
+    with get_session().stream("GET", file.url, headers=headers, timeout=timeout, follow_redirects=True) as answer:
+        hf_raise_for_status(answer)
+        if answer.status_code == 200 and part.size:
+            part.start_over()  # a server that knows no Range sends the file from its start
+        elif answer.status_code == 206 and not answer.headers.get("Content-Range", "").startswith(
+            f"bytes {part.size}-"
+        ):
+            raise HubError(f"{file.path}: the hub answered with bytes that were not asked for; run again later")
+        for chunk in answer.iter_bytes():
+            part.add(chunk[: file.size - part.size])
+    if part.size < stop:
+        raise ConnectionError("the answer ended early")
+
+
+def _passes(error: Exception) -> bool:
+    """Whether trying again may help."""
+    if isinstance(error, HfHubHTTPError):
+        return error.response.status_code in PASSING
+    return not isinstance(error, OfflineModeIsEnabled)
+
+
+@contextmanager
+def _explained(repo_id: str, path: str) -> Iterator[None]:
+    """The faults of the hub and of the way to it, each as one sentence that says what to do."""
+    page = f"{constants.ENDPOINT}/datasets/{repo_id}"
+    try:
+        yield
+    except HFValidationError:
+        raise InputError(f"{repo_id!r} is not the name of a data set on the hub; it has the form owner/name") from None
+    except OfflineModeIsEnabled:
+        raise HubError(f"{path}: cannot be fetched while HF_HUB_OFFLINE is set; unset it and run again") from None
+    except (HTTPError, ConnectionError) as error:
+        status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
+        if status in (401, 403):
+            sentence = (
+                f"{page}: the hub refuses access ({status}); accept the data set's terms on that page, "
+                "log in with `hf auth login` (or set HF_TOKEN) and run again"
+            )
+        elif isinstance(error, RepositoryNotFoundError):
+            sentence = f"{page}: there is no such data set on the hub"
+        elif isinstance(error, EntryNotFoundError) or status == 404:
+            sentence = f"{page}: has no {path}; is the split or the resolution not published there?"
+        elif status is not None:
+            sentence = (
+                f"{page}: the hub answered {path} with status {status}; what has arrived is kept, run again later"
+            )
+        else:
+            sentence = (
+                f"{path}: the connection to {constants.ENDPOINT} failed ({_reason(error)}); "
+                "check the network and run again, what has arrived is kept"
+            )
+        raise HubError(sentence) from None
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,123 @@
+"""A stand-in for the Hugging Face hub: it answers as the hub does, counts what it sends, and fails on command.
+
+As on the hub, a large file is answered by a redirect to another host (the storage: here `localhost` instead of
+`127.0.0.1`), with its size and sha256 in the headers of the redirect.
+"""
+
+import hashlib
+import re
+import threading
+import time
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+BLOCK = 1 << 14
+
+
+class Hub:
+    """Use in a `with` block; give `env` to the process that should see it.
+
+    To set: `files`, the content by path; `refuse`, a status and error code for every question; `cuts`, after how many
+    bytes each of the next answers breaks off; `pause_s`, seconds between two blocks of 16 KiB; `ranges`, False to know
+    no Range; `damaged`, what is really sent for a path. To read: `sent`, the bytes of each path that went out; `asked`,
+    one line for each request, with its Range and whether it carried a token.
+    """
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}  # "datasets/owner/name/path" or, for models, "owner/name/path"
+        self.damaged: dict[str, bytes] = {}
+        self.refuse: tuple[int, str] | None = None
+        self.cuts: list[int] = []
+        self.pause_s = 0.0
+        self.ranges = True
+        self.sent: Counter[str] = Counter()
+        self.asked: list[str] = []
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": self}))
+        self.server.daemon_threads = True
+        self.port = self.server.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {"HF_ENDPOINT": self.url, "HF_HUB_OFFLINE": "0", "NO_PROXY": "*", "no_proxy": "*", "HF_TOKEN": "hf_test"}
+
+    def __enter__(self) -> "Hub":
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02})
+        self.thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    hub: Hub
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def _answer(self) -> None:
+        token = "token" if "Authorization" in self.headers else "anonymous"
+        self.hub.asked.append(f"{self.command} {self.path} {self.headers.get('Range', '-')} {token}")
+        if self.path.startswith("/storage/"):
+            return self._send_file(self.path.removeprefix("/storage/"))
+        if self.hub.refuse:
+            return self._refuse(*self.hub.refuse)
+        found = re.fullmatch(r"/(.+)/resolve/([^/]+)/(.+)", self.path)
+        if not found or not any(name.startswith(f"{found[1]}/") for name in self.hub.files):
+            return self._refuse(404, "RepoNotFound")
+        key = f"{found[1]}/{found[3]}"
+        if key not in self.hub.files or found[2] not in ("main", COMMIT):
+            return self._refuse(404, "EntryNotFound")
+        content = self.hub.files[key]
+        self.send_response(302)
+        self.send_header("Location", f"http://localhost:{self.hub.port}/storage/{key}")
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("X-Linked-Size", str(len(content)))
+        self.send_header("X-Linked-Etag", f'"{hashlib.sha256(content).hexdigest()}"')
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def _refuse(self, status: int, code: str) -> None:
+        self.send_response(status)
+        self.send_header("X-Error-Code", code)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def _send_file(self, key: str) -> None:
+        content = self.hub.damaged.get(key, self.hub.files[key])
+        start, stop = 0, len(content)
+        span = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", "")) if self.hub.ranges else None
+        if span:
+            start, stop = int(span[1]), min(int(span[2] or stop - 1) + 1, len(content))
+        self.send_response(206 if span else 200)
+        if span:
+            self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(content)}")
+        self.send_header("Content-Length", str(stop - start))
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        end = min(stop, start + self.hub.cuts.pop(0)) if self.hub.cuts else stop
+        try:
+            for at in range(start, end, BLOCK):
+                block = content[at : min(at + BLOCK, end)]
+                self.wfile.write(block)
+                self.hub.sent[key] += len(block)
+                time.sleep(self.hub.pause_s)
+        except OSError:
+            pass  # the other side is gone
+        if end < stop:
+            self.close_connection = True
