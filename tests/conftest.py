@@ -5,8 +5,13 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from hub_server import Hub
+
+# The same cases on every run: a red main must be somebody's change, not a draw. No deadline: the machine is shared.
+hypothesis.settings.register_profile("ballcast", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("ballcast")
 
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared"
@@ -63,3 +68,16 @@ def hub() -> Iterator[Hub]:
     """A stand-in for the Hugging Face hub on this machine; pass `hub.env` to the process that should see it."""
     with Hub() as running:
         yield running
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """An empty file system of 2 MB."""
+    disk = tmp_path / "small disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], capture_output=True).returncode:
+        pytest.skip("mounting a small tmpfs needs root")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)

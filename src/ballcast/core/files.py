@@ -33,7 +33,8 @@ def parse_json(raw: bytes, path: Path | str, what: str) -> Any:
         raise InputError(f"{path}: byte {error.start}: the {what} are not UTF-8; is this the right file?") from None
     except json.JSONDecodeError as error:
         place = f"line {error.lineno} column {error.colno}"
-        whole = "ends too early" if error.pos >= len(error.doc.rstrip()) else f"is not valid JSON ({error.msg})"
+        cut = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated")
+        whole = "ends too early" if cut else f"is not valid JSON ({error.msg})"
         raise InputError(f"{path}: {place}: the file {whole}; fetch or write it again") from None
     except RecursionError:
         raise InputError(f"{path}: the JSON is nested too deeply to be {what}; is this the right file?") from None

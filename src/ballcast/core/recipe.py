@@ -180,8 +180,10 @@ class EmitConfig:
     mode: Literal["slot", "class"] = "slot"  # slots with p_obj > tau, or every class with p_obj * p_cls > tau
     vector: Literal["full", "emitted"] = "full"  # write the whole class vector, or only the emitted label's entry
     threshold: float = 0.3  # tau
+    run: int = 1  # the time is the middle of the likeliest run of so many bins; 1: of the likeliest bin
 
     def __post_init__(self) -> None:
+        _require(self.run > 0, "run must be positive")
         _require(0 <= self.threshold < 1, "threshold must be in [0, 1)")
 
 

@@ -24,6 +24,10 @@ class Defect:
         return f"{self.file}: {self.place}: {self.message}" if self.place else f"{self.file}: {self.message}"
 
 
+class _Placed(InputError):
+    """An error that names its place already."""
+
+
 @dataclass
 class Defects:
     """The defects found so far. `strict` raises the first as an InputError instead of collecting it."""
@@ -35,7 +39,7 @@ class Defects:
     def add(self, place: str, message: str) -> None:
         defect = Defect(self.file, place, message)
         if self.strict:
-            raise InputError(str(defect))
+            raise _Placed(str(defect))
         self.found.append(defect)
 
     @contextmanager
@@ -43,10 +47,13 @@ class Defects:
         """An InputError in the block becomes a defect at `place`; what the block was building is left out."""
         try:
             yield
+        except _Placed:  # from a block within, which knew the place better
+            raise
         except InputError as error:
-            if self.strict:
-                raise InputError(str(Defect(self.file, place, str(error)))) from None
-            self.found.append(Defect(self.file, place, str(error)))
+            try:
+                self.add(place, str(error))
+            except _Placed as placed:
+                raise placed from None
 
 
 def get(record: Any, key: str, kind: type | tuple[type, ...], what: str) -> Any:

@@ -60,7 +60,7 @@ def _per_class(score: Score) -> Figure:
     names = [f"{name}\n{n}" for name, n in zip(SHORT_NAMES, score.events, strict=True)]
     axis.set_xticks(range(len(names)), names, fontsize=9)
     axis.set_ylabel("AP (%)", color=INK)
-    figure.suptitle(
+    axis.set_title(
         f"AP per action and tolerance, number of events below; mAP {100 * score.avg:.2f}", color=INK, loc="left"
     )
     figure.legend(loc="outside lower center", ncols=6, frameon=False, fontsize=9)

@@ -1,0 +1,101 @@
+"""Config: YAML and overrides in, frozen dataclasses out, and errors that name the nearest key."""
+
+import contextlib
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ballcast.core.config import from_dict, keys, load, to_dict, to_yaml
+from ballcast.core.errors import InputError
+from ballcast.core.recipe import Recipe
+
+
+def test_overrides_reach_every_depth_and_type() -> None:
+    recipe = load(
+        Recipe,
+        overrides=[
+            "model.hierarchy.dim=128",
+            "train.lr=1e-4",  # text to YAML 1.1, a number to us
+            "data.train=[train, valid, test]",
+            "data.boost={SHOT: 3}",
+            "loss.reweight=false",
+            "emit.mode=class",
+        ],
+    )
+    assert recipe.model.hierarchy.dim == 128
+    assert recipe.train.lr == 1e-4
+    assert recipe.data.train == ("train", "valid", "test")
+    assert recipe.data.boost == {"SHOT": 3.0}
+    assert recipe.loss.reweight is False
+    assert recipe.emit.mode == "class"
+    with pytest.raises(FrozenInstanceError):
+        recipe.train.lr = 1.0  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("train.leraning_rate=1", "unknown key 'train.leraning_rate'"),
+        ("train.bacth=1", "did you mean 'train.batch'?"),
+        ("modle.slots=4", "did you mean 'model"),
+        ("train.batch=many", "'train.batch' must be a whole number, not 'many'"),
+        ("train.batch=1.5", "'train.batch' must be a whole number, not 1.5"),
+        ("train.batch=true", "'train.batch' must be a whole number, not True"),
+        ("train.lr=fast", "'train.lr' must be a number, not 'fast'"),
+        ("loss.reweight=1", "'loss.reweight' must be true or false, not 1"),
+        ("emit.mode=both", "'emit.mode' must be one of slot, class, not 'both'"),
+        ("data.train=train", "'data.train' must be a list like [a, b], not 'train'"),
+        ("model=4", "'model' is a section"),
+        ("train.batch", "not of the form key=value"),
+        ("emit.threshold=1.5", "emit: threshold must be in [0, 1)"),
+        ("data.boost={SHOOT: 2}", "did you mean 'SHOT'?"),
+        ("model.slots=9", "slots must be between 1 and 8"),
+    ],
+)
+def test_bad_values_are_named(override: str, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load(Recipe, overrides=[override])
+    assert words in str(caught.value)
+
+
+def test_files_are_named_with_the_place(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("train:\n  batch: [1\n")
+    with pytest.raises(InputError, match=r"mine\.yaml: line 3 column 1: not valid YAML"):
+        load(Recipe, path)
+    path.write_text("train:\n  batchsize: 4\n")
+    with pytest.raises(InputError, match=r"mine\.yaml: unknown key 'train.batchsize'; did you mean 'train.batch'\?"):
+        load(Recipe, path)
+    path.write_text("- a\n- b\n")
+    with pytest.raises(InputError, match="a config is a mapping"):
+        load(Recipe, path)
+    with pytest.raises(InputError, match="no such file"):
+        load(Recipe, tmp_path / "none.yaml")
+
+
+def test_round_trip_through_yaml(tmp_path: Path) -> None:
+    recipe = load(Recipe, overrides=["train.seed=7", "data.boost={}", "emit.threshold=0.05"])
+    path = tmp_path / "recipe.yaml"
+    path.write_text(to_yaml(recipe))
+    assert load(Recipe, path) == recipe
+    assert from_dict(Recipe, to_dict(recipe)) == recipe
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(), lambda s: st.lists(s) | st.dictionaries(st.text(), s)
+    )
+)
+def test_any_tree_is_a_recipe_or_a_clear_error(tree: object) -> None:
+    for key in ("train", "data", "emit"):
+        with contextlib.suppress(InputError):
+            from_dict(Recipe, {key: tree})
+
+
+def test_keys_lists_every_dotted_key() -> None:
+    found = keys(Recipe)
+    assert "model.hierarchy.dim" in found
+    assert "train.lr" in found

@@ -1,0 +1,135 @@
+"""Our scorer against the SoccerNet package, the fixture of the reference, and hand-worked numbers."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ballcast.core.actions import ACTIONS
+from ballcast.core.clips import Clip, Event, Prediction
+from ballcast.core.errors import InputError
+from ballcast.core.grid import grid_bin
+from ballcast.data.soccernet import read_labels
+from ballcast.inference.submission import read_submission
+from ballcast.metrics.average_precision import score, score_by_visibility
+
+sys.path.append(str(Path(__file__).parents[1]))
+from soccernet_reference import lay_out, reference_ap, reference_bin
+
+
+def one_hot(label: str, position: int, confidence: float) -> Prediction:
+    return Prediction(label, position, confidence)
+
+
+def test_the_reference_fixture_to_the_last_digit(shared: Path) -> None:
+    folder = shared / "fixtures" / "metric"
+    expected = json.loads((folder / "expected.json").read_text())
+    result = score(
+        read_labels(folder / "Labels-ball.json"), read_submission(folder / "results_anticipation.json")
+    ).as_dict()
+    assert result.keys() == expected.keys()
+    for key in expected.keys() - {"per_class"}:
+        assert result[key] == pytest.approx(expected[key], abs=1e-9)
+    for key, row in expected["per_class"].items():
+        assert result["per_class"][key] == pytest.approx(row, abs=1e-9)
+
+
+events = st.builds(
+    Event,
+    label=st.sampled_from(ACTIONS[:4]) | st.sampled_from(ACTIONS),
+    # Few distinct times, so that bins are often shared.
+    position_ms=st.sampled_from([30000, 30159, 30160, 31240, 31250, 34480, 34999, 35000]) | st.integers(30000, 35000),
+    visible=st.booleans(),
+)
+levels = st.sampled_from([0.0, 1e-7, 0.005, 0.3, 0.5, 1.0]) | st.floats(0, 1, width=32)
+predictions = st.builds(
+    Prediction.from_scores,
+    st.sampled_from([30000, 30160, 31240, 34480]) | st.integers(30000, 35000),
+    st.lists(levels, min_size=10, max_size=10),
+)
+cases = st.lists(st.tuples(st.lists(events, max_size=8), st.lists(predictions, max_size=6)), min_size=1, max_size=10)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])  # the reference takes its time
+@given(cases)
+def test_equals_the_soccernet_package(case: list[tuple[list[Event], list[Prediction]]]) -> None:
+    """Empty clips, no predictions, classes without events, shared bins, equal scores, 'not shown' events."""
+    clips = [Clip(f"clip_{i}", (), tuple(e)) for i, (e, _) in enumerate(case)]
+    predicted = {f"clip_{i}": p for i, (_, p) in enumerate(case)}
+    assert score(clips, predicted).ap == pytest.approx(reference_ap(*lay_out(clips, predicted)), abs=1e-12)
+
+
+@given(st.integers(30000, 35000))
+def test_bins_are_the_reference_formula_without_its_rounding(ms: int) -> None:
+    assert grid_bin(ms) == min(reference_bin(ms), 31)
+    assert grid_bin(np.array([ms]))[0] == grid_bin(ms)
+
+
+def test_tolerance_is_the_full_width() -> None:
+    """At δ = 1 s an event takes predictions up to 3 bins (480 ms) away: 3.125 is the half width."""
+    clips = [Clip("a", (), (Event("SHOT", 32000),))]
+    near, far = {"a": [one_hot("SHOT", 32480, 0.9)]}, {"a": [one_hot("SHOT", 32640, 0.9)]}
+    shot = ACTIONS.index("SHOT")
+    assert score(clips, near).ap[0, shot] == 1
+    assert score(clips, far).ap[:2, shot].tolist() == [0, 1]
+
+
+def test_hand_worked_average_precision() -> None:
+    """Two shots, three predictions: hit at 0.9, miss at 0.8, hit at 0.7.
+
+    Recall 0.5 at precision 1, recall 1 at precision 2/3: recalls 0 … 0.5 read 1 (6 points), 0.6 … 1 read 2/3 (5).
+    """
+    clips = [Clip("a", (), (Event("SHOT", 30500),)), Clip("b", (), (Event("SHOT", 33000),)), Clip("c")]
+    predicted = {
+        "a": [one_hot("SHOT", 30500, 0.9)],
+        "b": [one_hot("SHOT", 33000, 0.7)],
+        "c": [one_hot("SHOT", 31000, 0.8)],
+    }
+    result = score(clips, predicted)
+    assert result.ap[:, ACTIONS.index("SHOT")] == pytest.approx((6 * 1 + 5 * 2 / 3) / 11)
+    assert result.at["at1"] == pytest.approx((6 + 10 / 3) / 11 / 10)  # nine classes without events count as 0
+
+
+def test_a_bin_holds_the_last_event_of_any_class() -> None:
+    clips = [Clip("a", (), (Event("PASS", 30010), Event("SHOT", 30020)))]
+    result = score(clips, {"a": [one_hot("PASS", 30000, 0.9)]})
+    assert result.events.tolist() == [0, 0, 0, 0, 0, 0, 1, 0, 0, 0]
+    assert result.avg == 0
+
+
+def test_exact_mode_knows_no_grid() -> None:
+    """Two events in one bin both count, and 499 ms is near enough at δ = 1 s, 501 is not."""
+    clips = [Clip("a", (), (Event("PASS", 31000), Event("PASS", 31010)))]
+    predicted = {"a": [one_hot("PASS", 30501, 0.9), one_hot("PASS", 31510, 0.8)]}
+    assert score(clips, predicted, exact=True).ap[0, 0] == 1
+    assert score(clips, {"a": [one_hot("PASS", 30499, 0.9)]}, exact=True).ap[0, 0] == 0
+
+
+def test_label_mode_reads_label_and_confidence_alone() -> None:
+    clips = [Clip("a", (), (Event("PASS", 31000),))]
+    prediction = Prediction("DRIVE", 31000, 0.6, (0.5, 0.6, *[0.0] * 8))
+    assert score(clips, {"a": [prediction]}, read="vector").ap[0, 0] == 1
+    assert score(clips, {"a": [prediction]}, read="label").ap[0, 0] == 0
+
+
+def test_visibility_scores_each_kind_alone() -> None:
+    clips = [Clip("a", (), (Event("PASS", 30500), Event("PASS", 34000, visible=False)))]
+    predicted = {"a": [one_hot("PASS", 30500, 0.9), one_hot("PASS", 34000, 0.95), one_hot("PASS", 32300, 0.5)]}
+    by = score_by_visibility(clips, predicted)
+    assert by["visible"].ap[0, 0] == 1  # the hit on the hidden pass is not held against it
+    assert by["not shown"].ap[0, 0] == 1
+    assert by["visible"].events[0] == by["not shown"].events[0] == 1
+
+
+def test_time_off_the_grid_is_an_error_with_its_clip() -> None:
+    with pytest.raises(InputError, match="clip_9: prediction at 29000 ms"):
+        score([Clip("clip_9")], {"clip_9": [one_hot("PASS", 29000, 0.5)]})
+
+
+def test_no_clips_and_no_predictions_score_zero() -> None:
+    assert score([], {}).avg == 0
+    assert score([Clip("a", (), (Event("PASS", 31000),))], {}).avg == 0
