@@ -1,0 +1,274 @@
+"""The backbone: frames of broadcast video to one feature vector per clip, and on top of it the spotting logits.
+
+    backbone = Backbone.load("my-backbone")              # a folder, a hub id, or a published checkpoint
+    features = backbone.clips(frames)                    # consecutive frames (T, H, W) uint8 → (n, D)
+
+A clip is `frames` pictures, every `step`-th of the video, read as J stacks of `stack` pictures. A 2D network sees each
+stack on its own, 3D blocks mix the clip's J stacks, and pooling gives D = J · projected features.
+"""
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import timm
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from ballcast.core import config as configs
+from ballcast.core.actions import WINDOW_FRAMES
+from ballcast.core.errors import InputError
+from ballcast.core.files import read_json, replacing, write_json
+from ballcast.features.blocks import GeM, InvertedResidual3d, NormAct
+from ballcast.features.manifest import BackboneIdentity, Preprocessing
+
+CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
+
+
+@dataclass(frozen=True)
+class BackboneConfig:
+    """Sizes of the network and the frames it reads; the defaults are the published 15-frame network's."""
+
+    encoder: str = "tf_efficientnetv2_b0.in1k"  # timm's name of the 2D network
+    frames: int = 15  # pictures a clip
+    stack: int = 3  # pictures a stack: the 2D network's input channels
+    step: int = 2  # frames from one picture to the next
+    stride: int = 3  # frames from one clip to the next
+    channels: int = 192  # C, of a stack's map
+    blocks: int = 4  # 3D blocks
+    expansion: int = 3  # in a 3D block
+    se_ratio: int = 24  # squeeze of its gate
+    projected: int = 256  # channels a stack at the end
+    classes: int = 2  # spotting logits
+    padding: int = 32  # the picture is zero-padded to a multiple of this
+    dropout: float = 0.2  # before the logits, in training
+    drop_path: float = 0.2  # in the networks, in training
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if field.type is int and getattr(self, field.name) <= 0:
+                raise InputError(f"{field.name} must be positive")
+        if self.frames % self.stack:
+            raise InputError(f"frames must be a multiple of stack ({self.stack})")
+        if self.step * self.stack % self.stride:
+            raise InputError("step · stack must be a multiple of stride, or clips share no stacks")
+        if self.channels * self.expansion < self.se_ratio:
+            raise InputError("se_ratio is larger than the channels it squeezes")
+
+    @property
+    def stacks(self) -> int:
+        """J, stacks a clip."""
+        return self.frames // self.stack
+
+    @property
+    def width(self) -> int:
+        """D, features a clip."""
+        return self.stacks * self.projected
+
+    @property
+    def span(self) -> int:
+        """Frames from a clip's first to its last, both counted."""
+        return (self.frames - 1) * self.step + 1
+
+    @property
+    def stack_span(self) -> int:
+        """Frames from a stack's first to its last, both counted."""
+        return (self.stack - 1) * self.step + 1
+
+    @property
+    def hop(self) -> int:
+        """Clip i's stack j is stack i + hop · j of the video, counted every `stride` frames."""
+        return self.step * self.stack // self.stride
+
+    def clips(self, frames: int = WINDOW_FRAMES) -> int:
+        """How many clips so many consecutive frames give."""
+        return max(0, (frames - self.span) // self.stride + 1)
+
+
+class Backbone(nn.Module):
+    """The network.
+
+    Args:
+        config: its sizes.
+        name: what people call it.
+        fold: the fold an imported spotting model held out.
+        note: what its user should know; recorded, like the fold, in every store made with it.
+    """
+
+    def __init__(
+        self,
+        config: BackboneConfig = BackboneConfig(),
+        *,
+        name: str = "ballcast-backbone",
+        fold: str | None = None,
+        note: str = "",
+    ) -> None:
+        super().__init__()
+        self.config, self.name, self.fold, self.note = config, name, fold, note
+        c = config
+        encoder = timm.create_model(
+            c.encoder,
+            pretrained=False,
+            features_only=True,
+            out_indices=(4,),
+            in_chans=c.stack,
+            drop_path_rate=c.drop_path,
+        )
+        self.encoder = encoder
+        reduced = cast(Any, encoder).feature_info.channels()[-1]
+        self.project2d = nn.Sequential(nn.Conv2d(reduced, c.channels, 1, bias=False), NormAct(c.channels))
+        self.blocks = nn.ModuleList(
+            InvertedResidual3d(channels=c.channels, expansion=c.expansion, se_ratio=c.se_ratio, drop_path=c.drop_path)
+            for _ in range(c.blocks)
+        )
+        self.project3d = nn.Sequential(nn.Conv2d(c.channels, c.projected, 1, bias=False), NormAct(c.projected))
+        self.pool = GeM()
+        self.dropout = nn.Dropout(c.dropout)
+        self.classifier = nn.Linear(c.width, c.classes)
+
+    def encode(self, stacks: Tensor) -> Tensor:
+        """Stacks in [0, 1], (S, stack, H, W) with H and W padded → maps (S, C, h, w)."""
+        return self.project2d(self.encoder(stacks)[-1])
+
+    def mix(self, maps: Tensor, index: Tensor | None = None) -> Tensor:
+        """Maps of stacks (S, C, h, w) → features (B, D) float32.
+
+        `index` (B, J) says which stacks make up each clip; without it, every J in a row do.
+        """
+
+        def gather(x: Tensor) -> Tensor:  # (S, …) → (B, J, …)
+            return x[index] if index is not None else x.unflatten(0, (-1, self.config.stacks))
+
+        first, *rest = cast(list[InvertedResidual3d], list(self.blocks))
+        x = gather(maps) + first.mix(gather(first.expand(maps)))  # (B, J, C, h, w); shared stacks expand once
+        for block in rest:
+            x = block(x)
+        B = len(x)
+        x = self.project3d(x.flatten(0, 1)).unflatten(0, (B, -1))  # (B, J, P, h, w)
+        return self.pool(x.flatten(1, 2))  # (B, J·P)
+
+    def features(self, frames: Tensor) -> Tensor:
+        """A clip's sampled pictures (B, frames, H, W), uint8, or floats in [0, 1] → features (B, D) float32."""
+        x = pad_frames(frames, self.config.padding)
+        x = x / 255 if x.dtype == torch.uint8 else x
+        return self.mix(self.encode(x.unflatten(1, (-1, self.config.stack)).flatten(0, 1)))  # stacks (B·J, stack, H, W)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """A clip's sampled pictures (B, frames, H, W) → spotting logits (B, classes)."""
+        return self.classifier(self.dropout(self.features(frames)))
+
+    def clips(self, frames: np.ndarray | Tensor) -> Tensor:
+        """Consecutive frames (T, H, W) uint8 → features of every clip, one every `stride` frames, (n, D) float32.
+
+        For much work build a `ballcast.features.shared.SharedStacks` once, which this makes anew at every call.
+        """
+        from ballcast.features.shared import SharedStacks
+
+        return SharedStacks(self, compiled=False).clips(frames)
+
+    def windows(self, frames: np.ndarray | Tensor, starts: "list[int] | tuple[int, ...]") -> Tensor:
+        """Consecutive frames (T, H, W) uint8 → features of the windows that start at the frames `starts`, (M, N, D)."""
+        from ballcast.features.shared import SharedStacks
+
+        return SharedStacks(self, compiled=False).windows(frames, starts)
+
+    # ------------------------------------------------------------------------------------------ identity and files
+
+    @property
+    def hash(self) -> str:
+        """sha256 over config and weights: two backbones with one hash compute the same features."""
+        digest = hashlib.sha256(json.dumps(configs.to_dict(self.config), sort_keys=True).encode())
+        for key, value in sorted(self.state_dict().items()):
+            digest.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
+            digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    @property
+    def identity(self) -> BackboneIdentity:
+        """What a store records of its backbone."""
+        return BackboneIdentity(self.hash, self.name, self.fold, self.note)
+
+    def preprocessing(self, precision: str) -> Preprocessing:
+        """What a store records of the frames' way into the network."""
+        c = self.config
+        return Preprocessing(c.frames, c.step, c.stack, c.span, c.stride, c.padding, precision)
+
+    def save_pretrained(self, folder: Path | str) -> None:
+        """Write `config.json` and `model.safetensors`; an existing backbone there is replaced."""
+        folder = Path(folder)
+        with replacing(folder / WEIGHTS_FILE) as temporary:
+            save_file({key: value.contiguous() for key, value in self.state_dict().items()}, temporary)
+        about = {"kind": "ballcast-backbone", "name": self.name, "fold": self.fold, "note": self.note}
+        write_json(folder / CONFIG_FILE, {**about, "config": configs.to_dict(self.config)}, indent=1)
+
+    @classmethod
+    def from_pretrained(cls, source: Path | str) -> "Backbone":
+        """A backbone that `save_pretrained` wrote: its folder, or the id of a repository on the hub."""
+        folder = Path(source)
+        if not folder.is_dir():
+            folder = _from_hub(str(source))
+        about = read_json(folder / CONFIG_FILE, "backbone's config")
+        if not isinstance(about, dict) or about.get("kind") != "ballcast-backbone":
+            raise InputError(f"{folder / CONFIG_FILE}: is not the config of a ballcast backbone")
+        config = configs.from_dict(BackboneConfig, about.get("config", {}), str(folder / CONFIG_FILE))
+        fold, note = about.get("fold"), about.get("note", "")
+        backbone = cls(config, name=str(about.get("name", folder.name)), fold=fold, note=str(note))
+        try:
+            state = load_file(folder / WEIGHTS_FILE)
+        except FileNotFoundError:
+            raise InputError(f"{folder}: has no {WEIGHTS_FILE}; give the folder of a backbone") from None
+        except Exception as error:  # safetensors has one error class for all damage, and it is not public
+            raise InputError(f"{folder / WEIGHTS_FILE}: cannot be read ({error}); fetch it again") from None
+        return backbone.fill(state, str(folder / WEIGHTS_FILE))
+
+    @classmethod
+    def from_lromul(cls, path: Path | str, *, fold: str | None = None) -> "Backbone":
+        """A published MultiDimStacker checkpoint; warns of its leak and records its fold."""
+        from ballcast.features.lromul import read_checkpoint
+
+        checkpoint = read_checkpoint(Path(path), fold=fold)
+        backbone = cls(checkpoint.config, name=checkpoint.name, fold=checkpoint.fold, note=checkpoint.note)
+        return backbone.fill(checkpoint.state, str(path))
+
+    @classmethod
+    def load(cls, source: Path | str) -> "Backbone":
+        """Whatever `source` names: a backbone's folder, a published checkpoint file, or a hub id."""
+        return cls.from_lromul(source) if Path(source).is_file() else cls.from_pretrained(source)
+
+    def fill(self, state: dict[str, Tensor], where: str) -> "Backbone":
+        """Itself in eval mode with the weights `state`; a key or shape that does not fit is an error with its place."""
+        mine = self.state_dict()
+        for key in mine.keys() ^ state.keys():
+            raise InputError(f"{where}: {'lacks' if key in mine else 'has an unknown'} weight {key!r}")
+        for key, value in state.items():
+            if value.shape != mine[key].shape:
+                raise InputError(f"{where}: {key} has shape {tuple(value.shape)} instead of {tuple(mine[key].shape)}")
+        self.load_state_dict(state)
+        return self.eval()
+
+
+def pad_frames(frames: Tensor, multiple: int) -> Tensor:
+    """Zero-pad (…, H, W) to a multiple, the picture centred, an odd row or column after it."""
+    rows, columns = -frames.shape[-2] % multiple, -frames.shape[-1] % multiple
+    if not rows and not columns:
+        return frames
+    sides = (columns // 2, columns - columns // 2, rows // 2, rows - rows // 2)
+    return nn.functional.pad(frames, sides)
+
+
+def _from_hub(name: str) -> Path:
+    if name.count("/") != 1 or name.startswith((".", "/")) or Path(name).exists():
+        raise InputError(f"{name}: no such folder, and not a hub id like owner/name")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=[CONFIG_FILE, WEIGHTS_FILE]))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(f"{name}: no such folder here, and the hub does not give it ({reason})") from None

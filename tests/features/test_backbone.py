@@ -1,0 +1,88 @@
+"""The backbone as a file and as a network."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+
+from ballcast.core.errors import InputError
+from ballcast.features.backbone import Backbone, BackboneConfig, pad_frames
+from ballcast.features.blocks import ShiftedDepthwise, shift_depthwise
+from tests.features.conftest import small_backbone
+
+
+def test_sizes_of_the_published_networks() -> None:
+    short, long = BackboneConfig(), BackboneConfig(frames=33)
+    assert (short.stacks, short.width, short.span, short.clips()) == (5, 1280, 29, 33)
+    assert (long.stacks, long.width, long.span, long.clips()) == (11, 2816, 65, 21)
+    assert (short.clips(28), short.clips(29), short.clips(31), short.clips(32)) == (0, 1, 1, 2)
+    # the window's last frame is the last clip's last frame
+    assert short.stride * (short.clips() - 1) + short.span == 125
+
+
+@pytest.mark.parametrize("changes", [{"frames": 16}, {"stride": 4}, {"blocks": 0}, {"se_ratio": 9999}])
+def test_sizes_that_do_not_fit(changes: dict[str, int]) -> None:
+    with pytest.raises(InputError):
+        dataclasses.replace(BackboneConfig(), **changes)
+
+
+def test_padding_is_centred_and_the_odd_one_comes_after() -> None:
+    padded = pad_frames(torch.ones(1, 93, 160, dtype=torch.uint8), 32)
+    assert padded.shape == (1, 96, 160)
+    assert padded[0, :, 0].tolist() == [0] + [1] * 93 + [0, 0]
+    assert pad_frames(torch.ones(1, 720, 1280), 32).shape == (1, 736, 1280)
+
+
+def test_saved_and_read_again(tmp_path: Path, backbone: Backbone) -> None:
+    backbone.save_pretrained(tmp_path)
+    again = Backbone.load(tmp_path)
+    assert again.hash == backbone.hash
+    assert again.identity == backbone.identity
+    assert not again.training
+    assert small_backbone(1).hash != backbone.hash
+
+
+def test_the_hash_sees_weights_and_config(backbone: Backbone) -> None:
+    other = small_backbone()
+    assert other.hash == backbone.hash
+    with torch.no_grad():
+        other.pool.p += 1e-3
+    assert other.hash != backbone.hash
+    assert small_backbone(config=dataclasses.replace(backbone.config, step=4)).hash != backbone.hash
+
+
+def test_a_damaged_folder(tmp_path: Path, backbone: Backbone) -> None:
+    backbone.save_pretrained(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(InputError, match=r"model\.safetensors: cannot be read"):
+        Backbone.load(tmp_path)
+    weights.unlink()
+    with pytest.raises(InputError, match=r"has no model\.safetensors"):
+        Backbone.load(tmp_path)
+    (tmp_path / "config.json").write_text('{"kind": "something else"}')
+    with pytest.raises(InputError, match="not the config of a ballcast backbone"):
+        Backbone.load(tmp_path)
+    with pytest.raises(InputError, match="no such folder, and not a hub id"):
+        Backbone.load(tmp_path / "nowhere")
+
+
+def test_it_learns(backbone: Backbone) -> None:
+    network = small_backbone().train()
+    frames = torch.randint(0, 256, (2, 15, 64, 64), dtype=torch.uint8)
+    network(frames).square().sum().backward()
+    missing = [name for name, value in network.named_parameters() if value.grad is None]
+    assert not missing
+
+
+def test_shifted_depthwise_is_the_same_convolution() -> None:
+    torch.manual_seed(0)
+    network = small_backbone()
+    frames = torch.randint(0, 256, (2, 15, 64, 96), dtype=torch.uint8)
+    with torch.no_grad():
+        expected = network.features(frames)
+        shift_depthwise(network)
+        replaced = [m for m in network.modules() if isinstance(m, ShiftedDepthwise)]
+        assert len({m.weight.ndim for m in replaced}) == 2  # 2D and 3D ones
+        torch.testing.assert_close(network.features(frames), expected, rtol=1e-4, atol=1e-5)
