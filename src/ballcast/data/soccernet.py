@@ -14,6 +14,7 @@ from ballcast.core.actions import ACTIONS, END_MS, IGNORED_LABELS, OBSERVED_MS, 
 from ballcast.core.clips import Clip, Event
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_json, write_json
+from ballcast.core.order import natural
 from ballcast.core.records import Defect, Defects, get, whole_number
 
 LABELS = "Labels-ball.json"
@@ -88,11 +89,6 @@ def check(root: Path) -> list[Split]:
     if not folders:
         _no_split(root)
     return [_check_split(folder) for folder in folders]
-
-
-def natural(name: str) -> list[Any]:
-    """Sort key that puts clip_2 before clip_10."""
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 
 def _parse(tree: Any, defects: Defects) -> list[Clip]:
