@@ -48,9 +48,9 @@ def assign(cost: Tensor, events: Tensor) -> Tensor:
     choices = []
     for k in range(K):
         take = best[:, without] + cost[:, k, None, :]  # (B, 2^M, M)
-        take = take.masked_fill(~contains, torch.inf)
-        best, choice = torch.cat([take, best.unsqueeze(-1)], dim=-1).min(dim=-1)  # choice M: take nothing
-        choices.append(choice)
+        least, taken = take.masked_fill(~contains, torch.inf).min(dim=-1)  # (B, 2^M)
+        choices.append(torch.where(least < best, taken, M))  # M: take nothing
+        best = torch.minimum(best, least)
 
     # Of the subsets made of real events only, and of as many as can be paired, the cheapest.
     real = ~(contains & ~events.unsqueeze(1)).any(dim=-1)  # (B, 2^M)

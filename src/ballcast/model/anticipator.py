@@ -75,8 +75,9 @@ class Anticipator(nn.Module):
     def from_pretrained(cls, source: Path | str) -> "Anticipator":
         """The model in a folder, or of a hub id like "someone/ballcast", in eval mode on the CPU."""
         saved = pretrained.read_config(pretrained.locate(source))
+        weights = pretrained.read_weights(saved.folder, saved.model)  # checked before any memory is taken
         model = cls(saved.model, emit=saved.emit, metadata=saved.metadata)
-        model.load_state_dict(pretrained.read_weights(saved.folder, saved.model))
+        model.load_state_dict(weights)
         return model.eval()
 
     def push_to_hub(self, repo_id: str, *, private: bool = False) -> str:

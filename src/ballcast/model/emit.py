@@ -28,7 +28,7 @@ def emit_arrays(slots: Slots, config: EmitConfig) -> tuple[NDArray[np.int64], ND
             keep = scores > config.threshold
         if config.vector == "emitted":
             scores = scores.masked_fill(~keep, 0)
-        fraction = slots.position().double()
+        fraction = slots.position(config.run).double()
     position_ms = np.rint(OBSERVED_MS + fraction.cpu().numpy() * HORIZON_MS).astype(np.int64)
     return position_ms, scores.cpu().numpy(), keep.cpu().numpy()
 

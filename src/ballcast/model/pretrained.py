@@ -9,12 +9,13 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, save_file
+from safetensors.torch import load
+from safetensors.torch import save as serialise
 from torch import Tensor
 
 from ballcast.core.config import from_dict, to_dict
 from ballcast.core.errors import InputError
-from ballcast.core.files import read_bytes, read_json, replacing, write_json
+from ballcast.core.files import read_bytes, read_json, write_bytes, write_json
 from ballcast.core.recipe import EmitConfig, ModelConfig
 from ballcast.model.build import build
 
@@ -39,8 +40,8 @@ def save(
     folder: Path, weights: Mapping[str, Tensor], model: ModelConfig, emit: EmitConfig, metadata: dict[str, Any]
 ) -> None:
     """Write both files, each under a temporary name first, so that a crash leaves no half of one."""
-    with replacing(folder / WEIGHTS) as temporary:
-        save_file({key: value.detach().cpu().contiguous() for key, value in weights.items()}, temporary)
+    content = serialise({key: value.detach().cpu().contiguous() for key, value in weights.items()})
+    write_bytes(folder / WEIGHTS, content)
     tree = {"format": FORMAT, "model": to_dict(model), "emit": to_dict(emit), "metadata": metadata}
     write_json(folder / CONFIG, tree, indent=2)
 
@@ -102,7 +103,7 @@ def read_weights(folder: Path, config: ModelConfig) -> dict[str, Tensor]:
 def push(repo_id: str, write: Callable[[Path], None], *, private: bool) -> str:
     """Upload what `write` puts into a folder; returns the repository's address."""
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+    from huggingface_hub.errors import HFValidationError, HTTPError
 
     with tempfile.TemporaryDirectory() as temporary:
         write(Path(temporary))
@@ -110,18 +111,18 @@ def push(repo_id: str, write: Callable[[Path], None], *, private: bool) -> str:
             api = HfApi()
             address = api.create_repo(repo_id, private=private, exist_ok=True)
             api.upload_folder(repo_id=repo_id, folder_path=temporary, commit_message="ballcast model")
-        except (HfHubHTTPError, HFValidationError, OSError) as error:
+        except (HTTPError, HFValidationError, OSError) as error:
             raise InputError(f"{repo_id}: cannot upload to the hub: {_first_line(error)}") from None
     return str(address)
 
 
 def _download(repo_id: str) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub.errors import HFValidationError, HTTPError
 
     try:
         return Path(snapshot_download(repo_id, allow_patterns=[WEIGHTS, CONFIG]))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+    except (HTTPError, HFValidationError, OSError) as error:
         raise InputError(f"{repo_id}: no such folder, and not to be had from the hub: {_first_line(error)}") from None
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.utils import _pytree as pytree
 
 
@@ -37,11 +38,18 @@ class Slots:
             return (self.offsets * self.bins).long().clamp(0, self.bins - 1)
         return self.offsets.argmax(dim=-1)
 
-    def position(self) -> Tensor:
-        """(B, K) float32: when, as a fraction of the horizon; the middle of bin b_k, or the scalar itself."""
+    def position(self, run: int = 1) -> Tensor:
+        """(B, K) float32: when, as a fraction of the horizon; the scalar, or the middle of the likeliest `run` of bins.
+
+        `run` 1 is the paper's (b_k + 0.5) / bins. A longer run reads a broad hump better than its highest bin does.
+        """
         if self.scalar:
             return self.offsets.float()
-        return (self.bin().float() + 0.5) / self.bins
+        if run == 1:
+            return (self.bin().float() + 0.5) / self.bins
+        run = min(run, self.bins)
+        mass = functional.avg_pool1d(torch.softmax(self.offsets.float(), dim=-1), run, stride=1)
+        return (mass.argmax(dim=-1).float() + run / 2) / self.bins
 
     def scores(self) -> Tensor:
         """(B, K, C) float32: p_obj · p_cls, the chance that the slot is an action of this class."""
@@ -54,12 +62,13 @@ class Slots:
 
 
 def _flatten(slots: Slots) -> tuple[list[Any], int]:
-    return [slots.objectness, slots.classes, slots.offsets, slots.presence], slots.bins
+    tensors = [slots.objectness, slots.classes, slots.offsets]
+    return (tensors if slots.presence is None else [*tensors, slots.presence]), slots.bins
 
 
 def _unflatten(tensors: Any, bins: Any) -> Slots:
-    objectness, classes, offsets, presence = tensors
-    return Slots(objectness, classes, offsets, bins, presence)
+    objectness, classes, offsets, *presence = tensors
+    return Slots(objectness, classes, offsets, bins, *presence)
 
 
 # So that slots pass through torch.compile, torch.export and tree_map like a tuple of tensors would.

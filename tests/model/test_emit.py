@@ -1,0 +1,71 @@
+import pytest
+import torch
+
+from ballcast.core.actions import ACTIONS
+from ballcast.core.recipe import EmitConfig
+from ballcast.model.emit import emit, emit_arrays
+from ballcast.model.slots import Slots
+
+PASS, DRIVE, SHOT = 0, 1, 6
+
+
+@pytest.fixture
+def slots() -> Slots:
+    """One sample: slot 0 has p_obj 0.8 and is a pass (0.6) or a drive (0.4), slot 1 p_obj 0.25 and surely a shot."""
+    objectness = torch.logit(torch.tensor([[0.8, 0.25]]))
+    classes = torch.full((1, 2, 10), -1e9)
+    classes[0, 0, PASS], classes[0, 0, DRIVE] = torch.tensor([0.6, 0.4]).log()
+    classes[0, 1, SHOT] = 0.0
+    offsets = torch.zeros(1, 2, 32)
+    offsets[0, 0, 9] = 5.0
+    offsets[0, 1, 2] = 5.0
+    return Slots(objectness, classes, offsets, 32)
+
+
+def vector(**scores: float) -> tuple[float, ...]:
+    names = {"pass_": PASS, "drive": DRIVE, "shot": SHOT}
+    out = [0.0] * len(ACTIONS)
+    for name, score in scores.items():
+        out[names[name]] = score
+    return tuple(out)
+
+
+def test_time_by_hand(slots: Slots) -> None:
+    position_ms, scores, keep = emit_arrays(slots, EmitConfig())
+    assert position_ms.tolist() == [[31484, 30391]]  # 30 000 + 9.5 · 156.25 = 31 484.4 and + 2.5 · 156.25 = 30 390.6
+    assert scores.shape == keep.shape == (1, 2, 10)
+
+
+def test_slot_mode_emits_the_likeliest_class_of_slots_above_tau(slots: Slots) -> None:
+    (only,) = emit(slots, EmitConfig(mode="slot", vector="full", threshold=0.3))[0]
+    assert (only.label, only.position_ms) == ("PASS", 31484)
+    assert only.confidence == pytest.approx(0.48)
+    assert only.scores == pytest.approx(vector(pass_=0.48, drive=0.32))
+    (only,) = emit(slots, EmitConfig(mode="slot", vector="emitted", threshold=0.3))[0]
+    assert only.scores == pytest.approx(vector(pass_=0.48))
+
+
+def test_class_mode_emits_every_class_above_tau(slots: Slots) -> None:
+    shot, first, second = emit(slots, EmitConfig(mode="class", vector="full", threshold=0.2))[0]
+    assert [p.label for p in (shot, first, second)] == ["SHOT", "PASS", "DRIVE"]  # in order of time
+    assert first.scores == second.scores == pytest.approx(vector(pass_=0.48, drive=0.32))
+    assert (first.confidence, second.confidence) == pytest.approx((0.48, 0.32))
+    assert shot.scores == pytest.approx(vector(shot=0.25))
+    (only,) = emit(slots, EmitConfig(mode="class", vector="emitted", threshold=0.4))[0]
+    assert only.scores == pytest.approx(vector(pass_=0.48))
+
+
+def test_class_mode_at_a_low_threshold_can_flood_a_clip() -> None:
+    """The paper's 15.3 predictions from 4 slots: possible only when a slot emits several classes."""
+    slots = Slots(torch.full((1, 4), 9.0), torch.zeros(1, 4, 10), torch.zeros(1, 4, 32), 32)
+    assert len(emit(slots, EmitConfig(mode="class", threshold=0.05))[0]) == 40
+    assert len(emit(slots, EmitConfig(mode="slot", threshold=0.05))[0]) == 4
+
+
+def test_nothing_above_tau_emits_nothing(slots: Slots) -> None:
+    assert emit(slots, EmitConfig(threshold=0.9)) == [[]]
+
+
+def test_a_scalar_at_the_very_end_stays_in_the_horizon() -> None:
+    slots = Slots(torch.full((1, 2), 9.0), torch.zeros(1, 2, 10), torch.tensor([[0.0, 1.0]]), 32)
+    assert [p.position_ms for p in emit(slots, EmitConfig())[0]] == [30_000, 35_000]

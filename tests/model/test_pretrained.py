@@ -1,0 +1,147 @@
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from ballcast.core.errors import InputError
+from ballcast.core.recipe import EmitConfig, ModelConfig
+from ballcast.model.anticipator import Anticipator
+
+
+@pytest.fixture
+def folder(tiny: ModelConfig, tmp_path: Path) -> Path:
+    model = Anticipator(tiny, emit=EmitConfig(threshold=0.2), metadata={"class_weights": [0.5, 1.5], "note": "é"})
+    model.save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def edit(folder: Path, change: dict[str, Any], section: str | None = None) -> None:
+    tree = json.loads((folder / "config.json").read_text())
+    (tree[section] if section else tree).update(change)
+    (folder / "config.json").write_text(json.dumps(tree))
+
+
+@pytest.mark.parametrize("kind", ["hierarchy", "faantra"])
+def test_round_trip_bit_for_bit(tiny: ModelConfig, tmp_path: Path, kind: Any) -> None:
+    model = Anticipator(replace(tiny, kind=kind), emit=EmitConfig(mode="class"), metadata={"epoch": 17}).eval()
+    model.save_pretrained(tmp_path / "a")
+    model.save_pretrained(tmp_path / "a")  # over an older one
+    again = Anticipator.from_pretrained(tmp_path / "a")
+    assert (again.config, again.emit, again.metadata) == (model.config, model.emit, {"epoch": 17})
+    assert not again.training
+    assert all(torch.equal(again.state_dict()[key], value) for key, value in model.state_dict().items())
+    features = torch.randn(2, 4, 7, 11)
+    assert torch.equal(again(features).classes, model(features).classes)
+    again.save_pretrained(str(tmp_path / "b"))
+    for name in ("config.json", "model.safetensors"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    assert sorted(os.listdir(tmp_path / "a")) == ["config.json", "model.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("change", "section", "words"),
+    [
+        ({"format": "other"}, None, "not a ballcast model"),
+        ({"extra": 1}, None, "unknown key 'extra'"),
+        ({"emit": 3}, None, "'emit' is missing or is not a section"),
+        ({"slot": 4}, "model", "unknown key 'model.slot'; did you mean 'model.slots'"),
+        ({"slots": 9}, "model", "slots must be between 1 and 8"),
+        ({"slots": "4"}, "model", "'model.slots' must be a whole number"),
+        ({"slots": 4}, "model", "'network.decoder.slots.weight' is .5, 16. instead of .4, 16."),
+        ({"width": 10**12}, "model", "instead of"),
+        ({"kind": "faantra"}, "model", "tensor 'network.project.weight' is missing"),
+        ({"auxiliary": False}, "model", "unknown tensor 'network.presence"),
+        ({"hierarchy": {"encoder_heads": 0}}, "model", "encoder_heads must be positive"),
+    ],
+)
+def test_a_config_that_does_not_fit_is_refused(folder: Path, change: dict[str, Any], section: str, words: str) -> None:
+    edit(folder, change, section)
+    with pytest.raises(InputError, match=words) as caught:
+        Anticipator.from_pretrained(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_truncated_or_foreign_weight_file_is_refused(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    whole = path.read_bytes()
+    for broken in (whole[:-10], whole[:100], b"", b"PK\x03\x04 not tensors at all", b"\xff" * 64):
+        path.write_bytes(broken)
+        with pytest.raises(InputError, match="not a complete safetensors file"):
+            Anticipator.from_pretrained(folder)
+
+
+def test_wrong_kinds_of_tensors_are_refused(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    weights = load_file(path)
+    save_file({key: value.int() for key, value in weights.items()}, path)
+    with pytest.raises(InputError, match="instead of floating-point"):
+        Anticipator.from_pretrained(folder)
+
+
+def test_pickles_are_never_read(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(InputError, match="no such file"):
+        Anticipator.from_pretrained(folder)
+    torch.save(weights, folder / "pytorch_model.bin")
+    with pytest.raises(InputError, match="pickled weights"):
+        Anticipator.from_pretrained(folder)
+    (folder / "pytorch_model.bin").rename(folder / "model.safetensors")  # nor under a better name
+    with pytest.raises(InputError, match="not a complete safetensors file"):
+        Anticipator.from_pretrained(folder)
+
+
+def test_missing_things_are_named(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such folder"):
+        Anticipator.from_pretrained(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="is a file"):
+        Anticipator.from_pretrained(folder / "config.json")
+    (folder / "config.json").unlink()
+    with pytest.raises(InputError, match=r"config.json: no such file"):
+        Anticipator.from_pretrained(folder)
+
+
+def test_a_hub_id_is_downloaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def download(repo_id: str, *, allow_patterns: list[str]) -> str:
+        asked.append((repo_id, sorted(allow_patterns)))
+        return str(folder)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    assert Anticipator.from_pretrained("someone/ballcast").metadata["note"] == "é"
+    assert asked == [("someone/ballcast", ["config.json", "model.safetensors"])]
+
+    def fail(*args: object, **kwargs: object) -> str:
+        raise FileNotFoundError("cannot reach the hub\nsecond line")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    with pytest.raises(InputError, match=r"^runs/best: no such folder, and not .* cannot reach the hub$"):
+        Anticipator.from_pretrained("runs/best")
+
+
+def test_push_uploads_what_save_writes(tiny: ModelConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    uploaded: dict[str, Any] = {}
+
+    class Api:
+        def create_repo(self, repo_id: str, *, private: bool, exist_ok: bool) -> str:
+            uploaded.update(private=private, exist_ok=exist_ok)
+            return f"https://hub/{repo_id}"
+
+        def upload_folder(self, *, repo_id: str, folder_path: str, commit_message: str) -> None:
+            if repo_id == "no/right":
+                raise PermissionError("403 forbidden")
+            uploaded["files"] = sorted(os.listdir(folder_path))
+
+    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
+    model = Anticipator(tiny)
+    assert model.push_to_hub("someone/ballcast", private=True) == "https://hub/someone/ballcast"
+    assert uploaded == {"private": True, "exist_ok": True, "files": ["config.json", "model.safetensors"]}
+    with pytest.raises(InputError, match="no/right: cannot upload to the hub: 403 forbidden"):
+        model.push_to_hub("no/right")

@@ -1,0 +1,49 @@
+import pytest
+import torch
+from torch.utils import _pytree as pytree
+
+from ballcast.model.slots import Slots
+
+
+def slots(offsets: torch.Tensor, bins: int, presence: torch.Tensor | None = None) -> Slots:
+    B, K = offsets.shape[:2]
+    return Slots(torch.zeros(B, K), torch.zeros(B, K, 10), offsets, bins, presence)
+
+
+def test_bins_become_the_middle_of_the_likeliest_bin() -> None:
+    offsets = torch.full((1, 3, 32), -1.0)
+    for slot, place in enumerate((0, 5, 31)):
+        offsets[0, slot, place] = 2.0
+    given = slots(offsets, 32)
+    assert given.bin().tolist() == [[0, 5, 31]]
+    assert given.position().tolist() == [[0.5 / 32, 5.5 / 32, 31.5 / 32]]
+
+
+def test_a_scalar_is_its_own_position_and_stays_on_the_grid() -> None:
+    given = slots(torch.tensor([[0.0, 0.49, 0.5, 1.0]]), 4)
+    assert given.bin().tolist() == [[0, 1, 2, 3]]  # floor(0.49 · 4) = 1; 1.0 would be bin 4
+    assert given.position()[0].tolist() == pytest.approx([0.0, 0.49, 0.5, 1.0])
+
+
+def test_a_run_of_bins_finds_the_hump_not_the_spike() -> None:
+    p = torch.tensor([0.30, 0.02, 0.02, 0.20, 0.24, 0.22])
+    given = slots(p.log().expand(1, 1, 6), 6)
+    assert given.position().item() == pytest.approx(0.5 / 6)  # the spike
+    assert given.position(run=3).item() == pytest.approx(4.5 / 6)  # bins 3, 4, 5: their middle
+    assert given.position(run=2).item() == pytest.approx(5 / 6)  # bins 4, 5
+    assert given.position(run=99).item() == pytest.approx(0.5)  # never longer than the horizon
+
+
+def test_scores_are_the_product_of_both_probabilities() -> None:
+    given = Slots(torch.tensor([[0.0]]), torch.tensor([[[1.0, 3.0, 1.0]]]).log(), torch.zeros(1, 1), 4)
+    assert given.scores().flatten().tolist() == pytest.approx([0.1, 0.3, 0.1])  # 0.5 · (1, 3, 1) / 5
+
+
+@pytest.mark.parametrize("presence", [None, torch.ones(2, 3, 10)])
+def test_slots_are_a_tree_of_tensors(presence: torch.Tensor | None) -> None:
+    given = slots(torch.rand(2, 4, 8), 8, presence)
+    doubled = pytree.tree_map(lambda x: torch.cat([x, x]), given)
+    mapped = given.map(lambda x: torch.cat([x, x]))
+    assert doubled.bins == mapped.bins == 8
+    assert doubled.offsets.shape == mapped.offsets.shape == (4, 4, 8)
+    assert (doubled.presence is None) == (mapped.presence is None) == (presence is None)
