@@ -1,0 +1,88 @@
+"""Users' own features as a store, and every way they can be wrong."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ballcast.core.errors import InputError
+from ballcast.features.importer import import_npy
+from ballcast.features.store import FeatureStore
+
+
+def features(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((6, 5, 7)).astype(np.float32)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """clip_1.npy to clip_12.npy."""
+    folder = tmp_path / "npy"
+    folder.mkdir()
+    for i in range(12):
+        np.save(folder / f"clip_{i + 1}.npy", features(i))
+    return folder
+
+
+def test_import(tmp_path: Path, folder: Path) -> None:
+    np.save(folder / "clip_3.npy", features(2).reshape(30, 7).astype(np.float64))  # windows one after the other
+    (folder / "Labels-ball.json").write_text("{}")
+    store = import_npy(folder, tmp_path / "store", name="mine", clips=5)
+    assert store.names == tuple(f"clip_{i + 1}" for i in range(12))
+    assert (store.clips, store.width, store.window_starts) == (5, 7, (0, 125, 250, 375, 500, 625))
+    for i, name in enumerate(store.names):
+        np.testing.assert_array_equal(store.windows(name), features(i).astype(np.float16))
+    assert store.labels is not None
+    again = import_npy(folder, tmp_path / "again", name="mine", clips=5)
+    again.check_same_backbone(store)
+    with pytest.raises(InputError, match="two backbones"):
+        import_npy(folder, tmp_path / "other", name="theirs", clips=5).check_same_backbone(store)
+
+
+def break_nan(folder: Path) -> None:
+    broken = features(1)
+    broken[4, 0, 0] = np.nan
+    np.save(folder / "clip_2.npy", broken)
+
+
+def break_code(folder: Path) -> None:
+    np.save(folder / "clip_2.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (break_nan, r"clip_2\.npy: window 4 holds NaN"),
+        (break_code, r"clip_2\.npy: is not a \.npy file of numbers"),
+        (lambda f: np.save(f / "clip_2.npy", features(1)[..., :6]), r"clip_2\.npy: windows of \(5, 6\)"),
+        (lambda f: np.save(f / "clip_2.npy", features(1)[0, :3]), r"clip_2\.npy: 3 rows are not a whole number"),
+        (lambda f: np.save(f / "clip_2.npy", features(1)[None]), r"clip_2\.npy: has shape \(1, 6, 5, 7\)"),
+        (lambda f: np.save(f / "clip_2.npy", np.ones((6, 5, 7), int)), r"clip_2\.npy: holds int64"),
+        (lambda f: np.save(f / "clip_2.npy", features(1) * 1e6), r"clip_2\.npy: numbers beyond"),
+        (lambda f: (f / "clip_2.npy").write_bytes(b""), r"clip_2\.npy: is not"),
+        (lambda f: (f / "clip_2.npy").unlink(), r"clip_2\.npy missing"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, folder: Path, spoil: object, message: str) -> None:
+    spoil(folder)  # type: ignore[operator]
+    with pytest.raises(InputError, match=message):
+        import_npy(folder, tmp_path / "store", name="mine", clips=5)
+    assert not (tmp_path / "store").exists()
+
+
+def test_clips_that_must_be_there(tmp_path: Path, folder: Path) -> None:
+    expected = [f"clip_{i + 1}" for i in range(14)]
+    with pytest.raises(InputError, match=r"clip_13\.npy and 1 more missing"):
+        import_npy(folder, tmp_path / "store", name="mine", clips=5, expected=expected)
+
+
+def test_folders(tmp_path: Path, folder: Path) -> None:
+    with pytest.raises(InputError, match="no such folder"):
+        import_npy(tmp_path / "nowhere", tmp_path / "store", name="mine")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"has no \.npy files"):
+        import_npy(tmp_path / "empty", tmp_path / "store", name="mine")
+    import_npy(folder, tmp_path / "empty", name="mine", clips=5)  # an empty folder may be given
+    assert len(FeatureStore.open(tmp_path / "empty")) == 12
+    with pytest.raises(InputError, match="is there already"):
+        import_npy(folder, tmp_path / "empty", name="mine", clips=5)
