@@ -1,0 +1,127 @@
+"""Samples as tensors, where the machine has room for them: on the GPU, in memory, or read from disk as they come."""
+
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ballcast.core.errors import InputError
+from ballcast.data.windows import ABSENT, WindowSet
+
+Where = Literal["gpu", "memory", "disk"]
+
+
+@dataclass
+class Batch:
+    """n samples; axes as in `WindowSet`.
+
+    - `features` (n, W, N, D) float16; what an absent window holds means nothing.
+    - `present` (n, W) bool.
+    - `classes`, `position_ms` (n, 8) int64, `presence` (n, N, C) uint8: what happened.
+    """
+
+    features: Tensor
+    present: Tensor
+    classes: Tensor
+    position_ms: Tensor
+    presence: Tensor
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return tuple(getattr(self, field.name) for field in dataclasses.fields(self))
+
+    def copy_(self, other: "Batch") -> None:
+        """Overwrite this batch, whose memory a CUDA graph knows, with another."""
+        for mine, theirs in zip(self.tensors(), other.tensors(), strict=True):
+            mine.copy_(theirs, non_blocking=True)
+
+
+class Samples:
+    """A `WindowSet` on a device.
+
+    Args:
+        windows: the samples.
+        device: where batches are wanted.
+        where: where the features live; "auto" takes the nearest place with room for them.
+    """
+
+    def __init__(
+        self, windows: WindowSet, device: torch.device, where: Literal["auto", "gpu", "memory", "disk"]
+    ) -> None:
+        self.windows = windows
+        self.device = device
+        used = np.unique(windows.index[windows.index != ABSENT])
+        self.nbytes = len(used) * int(np.prod(windows.rows[0].shape[1:])) * 2
+        self.where: Where = _place(self.nbytes, device) if where == "auto" else where
+        if self.where == "gpu" and device.type != "cuda":
+            raise InputError("data.device=gpu needs a GPU, and torch sees none; use data.device=auto")
+        self._offsets = np.cumsum([0, *(len(block) for block in windows.rows)])
+        self._bank: Tensor | None = None
+        index = windows.index
+        if self.where != "disk":
+            rows = torch.from_numpy(self._read(used))
+            self._bank = rows.to(device) if self.where == "gpu" else rows
+            index = np.where(index == ABSENT, ABSENT, np.searchsorted(used, index))
+        # Plans stay on the host unless everything is on the GPU, where a step then never leaves it.
+        self.plan_device = device if self.where == "gpu" else torch.device("cpu")
+        self._index = torch.from_numpy(index).to(self.plan_device)
+        self._classes = torch.from_numpy(windows.classes).to(self.plan_device)
+        self._position_ms = torch.from_numpy(windows.position_ms).to(self.plan_device)
+        self._presence = torch.from_numpy(windows.presence).to(self.plan_device)
+
+    def __len__(self) -> int:
+        return len(self.windows)
+
+    def take(self, chosen: Tensor) -> Batch:
+        """The samples `chosen` (n,) int64, on the device."""
+        index = self._index[chosen]  # (n, W)
+        present = index != ABSENT
+        rows = index.clamp(min=0).flatten()
+        if self._bank is not None:
+            features = self._bank.index_select(0, rows)
+        else:
+            features = torch.from_numpy(self._read(rows.numpy()))
+        batch = Batch(
+            features.view(*index.shape, *features.shape[1:]),
+            present,
+            self._classes[chosen],
+            self._position_ms[chosen],
+            self._presence[chosen],
+        )
+        return batch if self.where == "gpu" else Batch(*(t.to(self.device, non_blocking=True) for t in batch.tensors()))
+
+    def stream(self, order: Sequence[Tensor]) -> Iterator[Batch]:
+        """`take` of each entry in turn; from disk, the next is read while the last is worked on."""
+        if self.where != "disk":
+            yield from map(self.take, order)
+            return
+        with ThreadPoolExecutor(1) as reader:
+            coming = reader.submit(self.take, order[0]) if len(order) else None
+            for following in (*order[1:], None):
+                assert coming is not None
+                batch = coming.result()
+                coming = reader.submit(self.take, following) if following is not None else None
+                yield batch
+
+    def _read(self, rows: NDArray[np.int64]) -> NDArray[np.float16]:
+        """(n, N, D) of the stores' rows, block by block."""
+        block = np.searchsorted(self._offsets, rows, side="right") - 1
+        result = np.empty((len(rows), *self.windows.rows[0].shape[1:]), np.float16)
+        for b in np.unique(block):
+            mine = np.flatnonzero(block == b)
+            result[mine] = self.windows.rows[b][rows[mine] - self._offsets[b]]
+        return result
+
+
+def _place(nbytes: int, device: torch.device) -> Where:
+    """The nearest place where the features take up no more than half of what is free."""
+    if device.type == "cuda" and nbytes < torch.cuda.mem_get_info(device)[0] / 2:
+        return "gpu"
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return "memory" if nbytes < free / 2 else "disk"

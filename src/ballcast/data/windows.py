@@ -1,0 +1,175 @@
+"""Samples to train and score on: which windows of the feature stores each sees, and what it should say.
+
+A sample is W windows of 5 s, by their rows in the stores, and the events of the 5 s that follow. Neighbouring samples
+share rows, so a whole training split at one sample a second needs each row only once.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ballcast.core.actions import ACTIONS, END_MS, FPS, HORIZON_MS, OBSERVED_MS, WINDOW_FRAMES
+from ballcast.core.clips import Clip, Event
+from ballcast.core.errors import InputError
+from ballcast.data.stitch import STEP_MS, Stretch, shift, stitch
+from ballcast.features.store import FeatureStore
+
+MAX_EVENTS = 8  # the first 8; the exact assignment takes no more
+WINDOW_MS = 1000 * WINDOW_FRAMES // FPS
+ABSENT = -1
+
+Stores = Sequence[tuple[FeatureStore, Sequence[Clip]]]
+
+
+@dataclass(frozen=True)
+class WindowSet:
+    """S samples of W windows; N clips a window, D features a clip, C classes.
+
+    - `rows`: the windows themselves, blocks of (R, N, D) float16; a row's number counts through all blocks.
+    - `index` (S, W) int64: the rows of each sample, in order of time; −1 where the video had not begun.
+    - `classes`, `position_ms` (S, 8) int64: the events to come, the first 8; class −1 where there is none.
+    - `presence` (S, N, C) uint8: the actions of the last window, at the clips nearest to them.
+    - `names`: "clip_7", or "clip_7+3000" for a sample that starts 3 s after clip_7 does.
+    - `clips`: the official clips, when the samples are just these and can be scored.
+    """
+
+    rows: list[NDArray[np.float16]]
+    index: NDArray[np.int64]
+    classes: NDArray[np.int64]
+    position_ms: NDArray[np.int64]
+    presence: NDArray[np.uint8]
+    names: list[str]
+    clips: list[Clip]
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def class_counts(self) -> NDArray[np.int64]:
+        """(C,) events of each action in all samples."""
+        return np.bincount(self.classes[self.classes >= 0], minlength=len(ACTIONS))
+
+
+def official_windows(stores: Stores, windows: int) -> WindowSet:
+    """The clips as they are, for scoring and for training without stitching."""
+    return _collect(stores, windows, lambda clips: [Stretch((clip,)) for clip in clips], every_ms=STEP_MS)
+
+
+def stitched_windows(stores: Stores, windows: int, *, every_ms: int = 1000) -> WindowSet:
+    """One sample every `every_ms` of each stretch that the clips can be stitched into.
+
+    Where a store has no window at a needed time (it was extracted with windows 5 s apart), that sample is left out: at
+    the clips' own starts there is always one.
+    """
+    return _collect(stores, windows, stitch, every_ms=every_ms)
+
+
+def _collect(
+    stores: Stores, windows: int, join: Callable[[Sequence[Clip]], list[Stretch]], *, every_ms: int
+) -> WindowSet:
+    index: list[list[int]] = []
+    events: list[tuple[Event, ...]] = []
+    observed: list[tuple[Event, ...]] = []
+    names: list[str] = []
+    clips: list[Clip] = []
+    blocks: list[NDArray[np.float16]] = []
+    base = 0
+    for store, store_clips in stores:
+        if blocks and blocks[0].shape[1:] != (store.clips, store.width):
+            raise InputError(f"{store.path}: its windows are {store.clips} × {store.width}, unlike those before it")
+        numbers, store_blocks, count = _number_rows(store, base)
+        blocks += store_blocks
+        base += count
+        for stretch in join(store_clips):
+            happened = stretch.events()
+            for start, rows in _samples(store, stretch, numbers, windows, every_ms):
+                index.append(rows)
+                names.append(_name(stretch, start))
+                observed.append(_between(happened, start, OBSERVED_MS - WINDOW_MS, OBSERVED_MS))
+                events.append(_between(happened, start, OBSERVED_MS, END_MS + (len(stretch.clips) == 1)))
+        clips += store_clips
+    if not index:
+        raise InputError("no sample could be made: the feature stores hold none of the labelled clips")
+    return _arrays(blocks, index, events, observed, names, clips)
+
+
+def _number_rows(store: FeatureStore, base: int) -> tuple[dict[str, int], list[NDArray[np.float16]], int]:
+    """The number of each entry's first row, the blocks, and how many rows they hold."""
+    starts, numbers = [], {}
+    total = 0
+    for block in store.rows:
+        starts.append(total)
+        total += block.shape[0] * block.shape[1]
+    for entry in store.manifest.entries:
+        numbers[entry.name] = base + starts[entry.shard] + entry.index * store.rows[entry.shard].shape[1]
+    return numbers, [block.reshape(-1, *block.shape[2:]) for block in store.rows], total
+
+
+def _samples(
+    store: FeatureStore, stretch: Stretch, numbers: dict[str, int], windows: int, every_ms: int
+) -> list[tuple[int, list[int]]]:
+    """(start in ms, rows) of every sample of the stretch whose windows are all in the store."""
+    at: dict[int, int] = {}  # frame in the stretch → row; of neighbours that share a window, the earlier clip's
+    for i, clip in enumerate(stretch.clips):
+        if clip.name not in numbers:
+            raise InputError(f"{store.path}: has no features of {clip.name}, which is in the labels; extract it")
+        for m, start in enumerate(store.starts(clip.name)):
+            at.setdefault(i * STEP_MS * FPS // 1000 + start, numbers[clip.name] + m)
+    found = []
+    for start_ms in range(0, (len(stretch.clips) - 1) * STEP_MS + 1, every_ms):
+        first = start_ms * FPS // 1000
+        wanted = [first + w * WINDOW_FRAMES for w in range(windows)]
+        rows = [at.get(frame, ABSENT) for frame in wanted]
+        if ABSENT not in rows:
+            found.append((start_ms, rows))
+        elif start_ms % STEP_MS == 0:
+            clip = stretch.clips[start_ms // STEP_MS].name
+            raise InputError(
+                f"{store.path}: {clip} has no {windows} windows of 5 s one after the other; "
+                f"is it shorter than {windows * WINDOW_MS // 1000} s?"
+            )
+    return found
+
+
+def _between(events: Sequence[Event], start_ms: int, begin: int, end: int) -> tuple[Event, ...]:
+    """The events of a sample that starts at `start_ms`, in [begin, end) of its own time."""
+    return tuple(shift(e, -start_ms) for e in events if begin <= e.position_ms - start_ms < end)
+
+
+def _name(stretch: Stretch, start_ms: int) -> str:
+    clip, rest = stretch.clips[start_ms // STEP_MS].name, start_ms % STEP_MS
+    return f"{clip}+{rest}" if rest else clip
+
+
+def _arrays(
+    blocks: list[NDArray[np.float16]],
+    index: list[list[int]],
+    events: list[tuple[Event, ...]],
+    observed: list[tuple[Event, ...]],
+    names: list[str],
+    clips: list[Clip],
+) -> WindowSet:
+    tokens = blocks[0].shape[1]
+    classes = np.full((len(index), MAX_EVENTS), -1, np.int64)
+    position_ms = np.full((len(index), MAX_EVENTS), OBSERVED_MS, np.int64)
+    presence = np.zeros((len(index), tokens, len(ACTIONS)), np.uint8)
+    centres = token_centres_ms(tokens)
+    for s, (coming, past) in enumerate(zip(events, observed, strict=True)):
+        for m, event in enumerate(sorted(coming, key=lambda e: e.position_ms)[:MAX_EVENTS]):
+            classes[s, m], position_ms[s, m] = event.action, event.position_ms
+        for event in past:
+            nearest = int(np.abs(centres - (event.position_ms - OBSERVED_MS + WINDOW_MS)).argmin())
+            presence[s, max(nearest - 1, 0) : nearest + 2, event.action] = 1
+    return WindowSet(blocks, np.array(index, np.int64), classes, position_ms, presence, names, clips)
+
+
+def token_centres_ms(tokens: int) -> NDArray[np.float64]:
+    """(N,) middle of each clip of a window, in ms from the window's start.
+
+    Clips start every 3 frames and the last ends with the window; a grid too fine for that divides the window evenly.
+    """
+    span = WINDOW_FRAMES - 3 * (tokens - 1)
+    if span < 1:
+        return (np.arange(tokens) + 0.5) * HORIZON_MS / tokens
+    return (3 * np.arange(tokens) + (span - 1) / 2) * 1000 / FPS
