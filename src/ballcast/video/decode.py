@@ -1,0 +1,198 @@
+"""Grayscale frames at exactly 25 fps, by timestamp, from any video file.
+
+Output frame n is the decoded frame with the latest time ≤ n/25 s after the video's first frame. So a 25 fps file gives
+each of its frames once, 50 fps every second one, and 29.97 never drifts. Where the file's clock cannot express 1/25 s
+its timestamps are rounded, and a frame may be late by one unit of that clock (1 ms at most). The last frame stands as
+long as the file says, so that d seconds give round(25 d) frames.
+
+Nothing is invented: a frame that is corrupt, missing or concealed by the decoder, a file that is cut short, a clock that
+runs backwards and a gap of over two seconds all end the iteration with an `InputError` that gives the time; the frames
+before it come through. Frames without timestamps (bare H.264) are refused. What cannot be told: damage that still
+decodes without breaking a rule of the codec (mostly HEVC), and the cut of a transport stream, which states no length.
+"""
+
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import islice
+from math import floor
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+import av
+import numpy as np
+
+from ballcast.core.actions import FPS
+from ballcast.core.errors import InputError
+from ballcast.video.luma import luma, turn_of
+from ballcast.video.packets import decoded
+from ballcast.video.probe import VideoInfo, declared_end, open_container
+
+
+class FrameSource(Protocol):
+    """What extraction and live prediction read from."""
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(height, width) of every frame."""
+        ...
+
+    def frames(self, start: int = 0, stop: int | None = None) -> Iterator[np.ndarray]:
+        """Frames start … stop − 1 at 25 fps (None: to the end), each (H, W) uint8, C-contiguous, its own memory."""
+        ...
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Frames start … stop − 1 as (T, H, W) uint8; T is smaller at the end of the video, 0 beyond it."""
+        ...
+
+
+class VideoFile:
+    """A video file as a `FrameSource`, decoded with PyAV. Audio is ignored.
+
+    path: the file. threads: of the decoder; 0: one per core.
+    Several `frames` iterators may run at once: each decodes on its own. Consecutive `read`s continue without seeking.
+    """
+
+    def __init__(self, path: Path | str, *, threads: int = 0) -> None:
+        self.path = Path(path)
+        self._threads = threads
+        self._reading: tuple[int, Iterator[np.ndarray]] | None = None
+        container, stream = open_container(self.path)
+        with container:
+            begin = next(decoded(container, stream, self.path, threads=1), None)
+            if begin is None:
+                raise InputError(f"{self.path}: has a video stream without a single frame; fetch it again")
+            assert stream.time_base is not None
+            self._origin, first = begin
+            self._unit = Fraction(stream.time_base)  # seconds a tick of the file's clock
+            self._turn = turn_of(first, str(self.path))
+            self._coded_size = (first.height, first.width)
+            self._end = declared_end(container, stream)
+            self._info = self._describe(container, stream, first)
+        exact = (1 / (FPS * self._unit)).denominator == 1  # the clock can express 1/25 s
+        self._slack = Fraction(0) if exact else min(self._unit, Fraction(1, 1000))
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(height, width) of the upright picture."""
+        return self._info.height, self._info.width
+
+    @property
+    def duration_ms(self) -> int | None:
+        """How long the file says it is; None where it does not say."""
+        return self._info.duration_ms
+
+    def frame_count(self) -> int | None:
+        """How many frames the file should give at 25 fps, by its stated duration; None where it does not state one."""
+        return None if self.duration_ms is None else max(1, floor(self.duration_ms * FPS / 1000 + 0.5))
+
+    def probe(self) -> VideoInfo:
+        return self._info
+
+    def frames(self, start: int = 0, stop: int | None = None) -> Iterator[np.ndarray]:
+        """Frames start … stop − 1 at 25 fps (None: to the end), each (H, W) uint8; see `FrameSource`."""
+        if start < 0:
+            raise ValueError(f"frames are counted from 0, start is {start}")
+        n = start
+        if stop is not None and n >= stop:
+            return
+        held: av.VideoFrame | None = None
+        at = self._origin  # the held frame's timestamp
+        stands = Fraction(1, FPS)  # how long the held frame may stand if it is the last, in seconds
+        for time, frame in self._from(n):
+            if held is not None:
+                while self._latest(n) < time:
+                    yield luma(held, self._turn)
+                    n += 1
+                    if n == stop:
+                        return
+                stands = (time - at) * self._unit
+            at, held = time, frame
+        if held is None:
+            return
+        if held.duration:
+            stands = min(stands, held.duration * self._unit)
+        since = (at - self._origin) * self._unit  # when the last frame begins
+        count = max(floor((since + self._slack) * FPS) + 1, floor((since + stands) * FPS + Fraction(1, 2)))
+        for _ in range(n, count if stop is None else min(stop, count)):
+            yield luma(held, self._turn)
+        if stop is None or stop > count:
+            self._check_end(since + stands)
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Frames start … stop − 1 as (T, H, W) uint8; T is smaller at the end of the video, 0 beyond it."""
+        if self._reading is None or self._reading[0] != start:
+            self._reading = (start, self.frames(start))
+        source = self._reading[1]
+        self._reading = None  # an error below ends the iterator
+        taken = list(islice(source, max(0, stop - start)))
+        self._reading = (start + len(taken), source)
+        return np.stack(taken) if taken else np.empty((0, *self.size), np.uint8)
+
+    def close(self) -> None:
+        self._reading = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _latest(self, n: int) -> int:
+        """The latest timestamp, on the file's clock, that output frame n may show."""
+        return self._origin + floor((Fraction(n, FPS) + self._slack) / self._unit)
+
+    def _from(self, n: int) -> Iterator[tuple[int, av.VideoFrame]]:
+        """Timestamps and frames in order of time, from one that output frame n may show or an earlier one on."""
+        target = self._latest(n)
+        # A seek may land late (transport streams, broken indices): go back further, in the end decode from the start.
+        for back in (0, 2, 10) if n else ():
+            sought = target - floor(back / self._unit)
+            if sought <= self._origin:
+                break
+            frames = self._decoded(sought)
+            first = next(frames, None)
+            if first is not None and first[0] <= target:
+                yield first
+                yield from frames
+                return
+        yield from self._decoded(None)
+
+    def _decoded(self, sought: int | None) -> Iterator[tuple[int, av.VideoFrame]]:
+        """Timestamps and frames from the key frame before `sought` on (None: from the start), all of one size."""
+        container, stream = open_container(self.path)
+        with container:
+            pairs = decoded(container, stream, self.path, threads=self._threads, sought=sought, origin=self._origin)
+            for at, frame in pairs:
+                if (frame.height, frame.width) != self._coded_size:
+                    size = f"{frame.width}×{frame.height}"
+                    raise InputError(f"{self.path}: at {self._time(at)} its size changes to {size}; cut it there")
+                yield at, frame
+
+    def _check_end(self, end: Fraction) -> None:
+        """The frames end where the file says they do, to half a second."""
+        declared = None if self._end is None else self._end - self._origin * self._unit
+        if declared is not None and end < declared - Fraction(1, 2):
+            extent = f"its pictures end at {float(end):.2f} s of {float(declared):.2f} s"
+            raise InputError(f"{self.path}: is cut short, {extent}; fetch it again")
+
+    def _time(self, at: int) -> str:
+        return f"{float((at - self._origin) * self._unit):.2f} s"
+
+    def _describe(
+        self, container: av.container.InputContainer, stream: av.VideoStream, first: av.VideoFrame
+    ) -> VideoInfo:
+        height, width = luma(first, self._turn).shape
+        length = None if self._end is None else self._end - self._origin * self._unit
+        if length is None and container.duration:
+            length = Fraction(container.duration, 1_000_000)
+        return VideoInfo(
+            container=container.format.name,
+            codec=stream.codec_context.name,
+            pixels=first.format.name,
+            height=height,
+            width=width,
+            rate=float(stream.average_rate) if stream.average_rate else None,
+            duration_ms=None if length is None else round(length * 1000),
+            clean_end=self._end is not None,
+        )

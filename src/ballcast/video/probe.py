@@ -1,0 +1,88 @@
+"""Opening a video and saying, in one sentence each, why one cannot be opened."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import av
+from av.container import InputContainer
+from av.stream import Disposition
+from av.video.stream import VideoStream
+
+from ballcast.core.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class VideoInfo:
+    """What the file says of itself, before anything but its first frame is decoded."""
+
+    container: str  # "mov,mp4,m4a,3gp,3g2,mj2"
+    codec: str  # "h264"
+    pixels: str  # "yuv420p"
+    height: int  # of the upright picture
+    width: int
+    rate: float | None  # frames a second on average, as the file states it
+    duration_ms: int | None  # None: the file does not say
+    clean_end: bool  # whether the file states its length well enough to notice that it is cut short
+
+
+def open_container(path: Path) -> tuple[InputContainer, VideoStream]:
+    """The container and its video stream (cover art does not count), ready to decode."""
+    _check_file(path)
+    try:
+        container = av.open(str(path), mode="r", metadata_errors="replace")
+    except (av.FFmpegError, OSError, ValueError) as error:
+        raise InputError(_why_not(path, error)) from None
+    streams = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
+    if not streams:
+        container.close()
+        raise InputError(f"{path}: has no video stream, only {_kinds(container)}; give a video")
+    if streams[0].codec_context is None:
+        container.close()
+        raise InputError(f"{path}: is coded in a way that PyAV has no decoder for; encode it again as H.264")
+    return container, streams[0]
+
+
+def declared_end(container: InputContainer, stream: VideoStream) -> Fraction | None:
+    """When the video stream ends, in seconds on its own clock, where the file says so of this very stream."""
+    assert stream.time_base is not None
+    if stream.duration:
+        return (stream.duration + (stream.start_time or 0)) * stream.time_base
+    tag = stream.metadata.get("DURATION", "")  # Matroska: "00:00:08.000000000"
+    try:
+        hours, minutes, seconds = tag.split(":")
+        return int(hours) * 3600 + int(minutes) * 60 + Fraction(seconds)
+    except ValueError:
+        pass
+    alone = len(container.streams) == 1 and "matroska" in container.format.name
+    return Fraction(container.duration, 1_000_000) if alone and container.duration else None
+
+
+def _check_file(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            if not file.read(1):
+                raise InputError(f"{path}: is empty (0 bytes); fetch it again")
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; give the path of the video") from None
+    except IsADirectoryError:
+        raise InputError(f"{path}: is a folder; give the path of the video file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot read the video: {error.strerror}") from None
+
+
+def _why_not(path: Path, error: Exception) -> str:
+    with path.open("rb") as file:
+        head = file.read(1024)
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if start.startswith((b"<!doctype", b"<html", b"<?xml", b"<head")):
+        return f"{path}: is a web page, not a video; the download went wrong, fetch it again"
+    if start.startswith(b"version https://git-lfs"):
+        return f"{path}: is a Git LFS pointer, not a video; fetch the file itself (git lfs pull)"
+    if head[4:8] == b"ftyp":
+        return f"{path}: the MP4 is cut short, its index (moov) at the end is missing; fetch it again"
+    return f"{path}: is not a video that can be read ({getattr(error, 'strerror', None) or error})"
+
+
+def _kinds(container: InputContainer) -> str:
+    return " and ".join(sorted({s.type for s in container.streams})) or "nothing"
