@@ -2,7 +2,6 @@
 
 import random
 import stat
-import subprocess
 from io import BytesIO
 from pathlib import Path
 
@@ -118,15 +117,8 @@ def test_a_bomb_an_empty_zip_and_a_name_twice_are_refused(tmp_path: Path) -> Non
         Archive(make(tmp_path / "twice.zip", {"a/b": b"1", "a\\b": b"2"}), password="")
 
 
-def test_a_full_disk_leaves_nothing_under_the_final_name(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True).returncode:
-        pytest.skip("needs the right to mount a small disk")
-    try:
-        path = make(tmp_path / "a.zip", {"clip_1/224p.mp4": random.Random(0).randbytes(2_000_000)})
-        with Archive(path, password="pa55") as archive, pytest.raises(NoSpace, match="disk is full"):
-            archive.unpack(archive.members[0], disk / "clip_1" / "224p.mp4")
-        assert list((disk / "clip_1").iterdir()) == []
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
+def test_a_full_disk_leaves_nothing_under_the_final_name(tmp_path: Path, small_disk: Path) -> None:
+    path = make(tmp_path / "a.zip", {"clip_1/224p.mp4": random.Random(0).randbytes(3_000_000)})
+    with Archive(path, password="pa55") as archive, pytest.raises(NoSpace, match="disk is full"):
+        archive.unpack(archive.members[0], small_disk / "clip_1" / "224p.mp4")
+    assert list((small_disk / "clip_1").iterdir()) == []

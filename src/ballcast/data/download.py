@@ -112,8 +112,10 @@ class Place:
     def mark(self) -> dict[str, Any]:
         """What a finished download has written about itself; empty if there was none."""
         path = self.folder / MARK
-        mark = read_json(path, "list of unpacked files") if path.is_file() else {}
-        if mark and not (isinstance(mark, dict) and isinstance(mark.get("files"), dict)):
+        if not path.is_file():
+            return {}
+        mark = read_json(path, "list of unpacked files")
+        if not (isinstance(mark, dict) and isinstance(mark.get("files"), dict)):
             raise InputError(f"{path}: is not what a download writes; remove it and {self.folder}, and run again")
         return mark
 
