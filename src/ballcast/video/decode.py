@@ -5,10 +5,10 @@ each of its frames once, 50 fps every second one, and 29.97 never drifts. Where 
 its timestamps are rounded, and a frame may be late by one unit of that clock (1 ms at most). The last frame stands as
 long as the file says, so that d seconds give round(25 d) frames.
 
-Nothing is invented: a frame that is corrupt, missing or concealed by the decoder, a file that is cut short, a clock that
-runs backwards and a gap of over two seconds all end the iteration with an `InputError` that gives the time; the frames
-before it come through. Frames without timestamps (bare H.264) are refused. What cannot be told: damage that still
-decodes without breaking a rule of the codec (mostly HEVC), and the cut of a transport stream, which states no length.
+Nothing is invented: a frame that is corrupt, missing or concealed by the decoder, a file that is cut short, a clock
+that runs backwards and a gap of over two seconds all end the iteration with an `InputError` that gives the time; the
+frames before it come through. Frames without timestamps (bare H.264) are refused. What cannot be told: damage that
+still decodes without breaking a rule of the codec (mostly HEVC), and the cut of a transport stream, which states no length.
 """
 
 from collections.abc import Iterator
@@ -21,6 +21,7 @@ from typing import Protocol, Self
 
 import av
 import numpy as np
+from av.codec.hwaccel import HWAccel
 
 from ballcast.core.actions import FPS
 from ballcast.core.errors import InputError
@@ -49,15 +50,16 @@ class FrameSource(Protocol):
 class VideoFile:
     """A video file as a `FrameSource`, decoded with PyAV. Audio is ignored.
 
-    path: the file. threads: of the decoder; 0: one per core.
+    path: the file. threads: of the decoder; 0: one per core. accel: a hardware decoder; see `gpu.open_video`.
     Several `frames` iterators may run at once: each decodes on its own. Consecutive `read`s continue without seeking.
     """
 
-    def __init__(self, path: Path | str, *, threads: int = 0) -> None:
+    def __init__(self, path: Path | str, *, threads: int = 0, accel: HWAccel | None = None) -> None:
         self.path = Path(path)
-        self._threads = threads
+        self.decoder = "PyAV on the CPU" if accel is None else "PyAV on the GPU (NVDEC)"
+        self._threads, self._accel = threads, accel
         self._reading: tuple[int, Iterator[np.ndarray]] | None = None
-        container, stream = open_container(self.path)
+        container, stream = open_container(self.path, self._accel)
         with container:
             begin = next(decoded(container, stream, self.path, threads=1), None)
             if begin is None:
@@ -67,6 +69,7 @@ class VideoFile:
             self._unit = Fraction(stream.time_base)  # seconds a tick of the file's clock
             self._turn = turn_of(first, str(self.path))
             self._coded_size = (first.height, first.width)
+            self._period = 1 / Fraction(stream.average_rate or FPS)  # how long a frame stands, in seconds
             self._end = declared_end(container, stream)
             self._info = self._describe(container, stream, first)
         exact = (1 / (FPS * self._unit)).denominator == 1  # the clock can express 1/25 s
@@ -98,7 +101,6 @@ class VideoFile:
             return
         held: av.VideoFrame | None = None
         at = self._origin  # the held frame's timestamp
-        stands = Fraction(1, FPS)  # how long the held frame may stand if it is the last, in seconds
         for time, frame in self._from(n):
             if held is not None:
                 while self._latest(n) < time:
@@ -106,12 +108,10 @@ class VideoFile:
                     n += 1
                     if n == stop:
                         return
-                stands = (time - at) * self._unit
             at, held = time, frame
         if held is None:
             return
-        if held.duration:
-            stands = min(stands, held.duration * self._unit)
+        stands = min(self._period, held.duration * self._unit) if held.duration else self._period
         since = (at - self._origin) * self._unit  # when the last frame begins
         count = max(floor((since + self._slack) * FPS) + 1, floor((since + stands) * FPS + Fraction(1, 2)))
         for _ in range(n, count if stop is None else min(stop, count)):
@@ -160,7 +160,7 @@ class VideoFile:
 
     def _decoded(self, sought: int | None) -> Iterator[tuple[int, av.VideoFrame]]:
         """Timestamps and frames from the key frame before `sought` on (None: from the start), all of one size."""
-        container, stream = open_container(self.path)
+        container, stream = open_container(self.path, self._accel)
         with container:
             pairs = decoded(container, stream, self.path, threads=self._threads, sought=sought, origin=self._origin)
             for at, frame in pairs:

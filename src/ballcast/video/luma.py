@@ -1,7 +1,7 @@
 """From a decoded picture to its luma: (H, W) uint8, upright.
 
 The Y plane is kept exactly as coded, in the range it was coded in (16–235 in nearly every broadcast), because that is
-what the published backbone was trained on; converting to "gray" in FFmpeg would stretch it to 0–255. Deeper video is rounded
+what the published backbone was trained on; "gray" in FFmpeg would stretch it to 0–255. Deeper video is rounded
 to 8 bits in the same range, and pictures without a luma plane (RGB, packed YUV) are converted to the broadcast range.
 """
 
@@ -54,6 +54,8 @@ def luma(frame: av.VideoFrame, turn: Turn) -> np.ndarray:
     elif kind.name.startswith(("yuv", "gray")) and kind.name.endswith("le") and 8 < bits < 16:
         deep = _plane(frame, np.dtype("<u2"))
         y = np.minimum((deep + (1 << (bits - 9))) >> (bits - 8), 255).astype(np.uint8)
+    elif kind.name == "p010le":  # what NVDEC gives for 10-bit video: the ten bits at the top of sixteen
+        y = (np.minimum(_plane(frame, np.dtype("<u2")), 0xFF7F) + 0x80 >> 8).astype(np.uint8)
     else:
         y = _plane(frame.reformat(format="yuv444p", dst_color_range="MPEG"), np.uint8)
     upright = turn(y)

@@ -5,6 +5,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import av
+from av.codec.hwaccel import HWAccel
 from av.container import InputContainer
 from av.stream import Disposition
 from av.video.stream import VideoStream
@@ -26,12 +27,14 @@ class VideoInfo:
     clean_end: bool  # whether the file states its length well enough to notice that it is cut short
 
 
-def open_container(path: Path) -> tuple[InputContainer, VideoStream]:
-    """The container and its video stream (cover art does not count), ready to decode."""
+def open_container(path: Path, accel: HWAccel | None = None) -> tuple[InputContainer, VideoStream]:
+    """The container and its video stream (cover art does not count), ready to decode, by `accel` where given."""
     _check_file(path)
     try:
-        container = av.open(str(path), mode="r", metadata_errors="replace")
+        container = av.open(str(path), mode="r", metadata_errors="replace", hwaccel=accel)
     except (av.FFmpegError, OSError, ValueError) as error:
+        if accel is not None:  # it may be the device's fault, and then the CPU can open it
+            raise
         raise InputError(_why_not(path, error)) from None
     streams = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
     if not streams:
