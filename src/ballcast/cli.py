@@ -2,6 +2,8 @@
 
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
@@ -12,6 +14,8 @@ from ballcast.core.errors import BallcastError, InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from ballcast.features.backbone import Backbone
 
 app = typer.Typer(
     name="ballcast",
@@ -190,6 +194,129 @@ def evaluate(
             console.print(f"drew {path}", soft_wrap=True)
 
 
+Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to compute.")]
+
+
+@app.command()
+def train(
+    config: Annotated[Path, typer.Argument(help="A recipe, for example configs/paper.yaml.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value, for example train.lr=1e-4.")] = None,
+    run: Annotated[Path, typer.Option("--run", help="The run's folder; an unfinished run there goes on.")] = Path(
+        "runs/train"
+    ),
+    device: Device = "auto",
+) -> None:
+    """Train an anticipator by a recipe; kill it at any time and run the same command to go on.
+
+    Needs a feature store per split (see `ballcast extract`) below data.features. On several GPUs:
+    torchrun --nproc-per-node 4 -m ballcast train …
+
+    Example: ballcast train configs/paper.yaml data.features=features --run runs/paper
+    """
+    from ballcast.core.config import load
+    from ballcast.core.recipe import Recipe
+    from ballcast.training import distributed
+    from ballcast.training.progress import Display
+    from ballcast.training.run import train as train_run
+
+    recipe = load(Recipe, config, overrides or ())
+    ranks, chosen = distributed.start(device)
+    try:
+        with Display(_console(), recipe.train.epochs, quiet=not ranks.writes) as display:
+            progress = train_run(recipe, run, device=chosen, ranks=ranks, show=display.show)
+    finally:
+        distributed.stop(ranks)
+    if ranks.writes:
+        best = (
+            f"best validation mAP {100 * progress.best:.2f} in epoch {progress.best_epoch}"
+            if progress.best >= 0
+            else "no validation"
+        )
+        typer.echo(f"{run}: {progress.step} steps, {best}; the model is {run / 'best'}")
+
+
+@app.command()
+def predict(
+    features: Annotated[Path, typer.Option("--features", help="A feature store (see `ballcast extract`).")],
+    model: Annotated[str, typer.Option("--model", help="A model's folder, or its id on the hub.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="mode=slot|class, vector=full|emitted, threshold=0.3 …")
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option("--labels", help="Labels-ball.json or the split's folder: its clips, in order.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write, .json or .zip.")] = Path(
+        "results_anticipation.json"
+    ),
+    device: Device = "auto",
+) -> None:
+    """Anticipate every clip of a feature store, into a submission file.
+
+    Example: ballcast predict --features features/test --model runs/paper/best threshold=0.05
+    """
+    from ballcast.core.clips import Clip
+    from ballcast.core.config import from_dict, parse_overrides, to_dict
+    from ballcast.core.recipe import EmitConfig
+    from ballcast.data.soccernet import read_labels
+    from ballcast.features.store import FeatureStore
+    from ballcast.inference.predictor import check_fits, predict_store
+    from ballcast.inference.submission import write_submission
+    from ballcast.model.anticipator import Anticipator
+    from ballcast.training.distributed import start
+
+    store = FeatureStore.open(features)
+    anticipator = Anticipator.from_pretrained(model)
+    check_fits(anticipator, store, model)
+    tree = parse_overrides([text.removeprefix("emit.") for text in overrides or ()])
+    emit = from_dict(EmitConfig, {**to_dict(anticipator.emit), **tree})
+    clips = read_labels(labels) if labels else [Clip(name, labelled=False) for name in store.names]
+    predictions = predict_store(anticipator, store, clips, emit, start(device)[1])
+    write_submission(out, predictions)
+    count = sum(map(len, predictions.values()))
+    typer.echo(f"{out}: {len(predictions)} clips, {count} predictions, {count / max(len(predictions), 1):.1f} a clip")
+
+
+@app.command()
+def ablate(
+    config: Annotated[Path, typer.Argument(help="The recipe the variants start from.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value for all variants.")] = None,
+    variants: Annotated[
+        Path | None,
+        typer.Option("--variants", help="YAML: name → list of overrides (default: the paper's ablations and more)."),
+    ] = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs a variant.")] = 3,
+    run: Annotated[Path, typer.Option("--run", help="Folder for all runs; finished ones are not repeated.")] = Path(
+        "runs/ablation"
+    ),
+    json_: Annotated[Path | None, typer.Option("--json", help="Write the numbers here.")] = None,
+    device: Device = "auto",
+) -> None:
+    """Train and score variants of a recipe, several seeds each, and print one table: mean ± deviation.
+
+    Variants that differ only in emission share one training.
+
+    Example: ballcast ablate configs/paper.yaml data.features=features --seeds 3
+    """
+    from ballcast.core.files import write_json
+    from ballcast.training.ablate import ablate as run_ablation
+    from ballcast.training.ablate import read_variants, table
+    from ballcast.training.distributed import start
+
+    console = _console()
+    rows = run_ablation(
+        config,
+        overrides or [],
+        read_variants(variants),
+        seeds,
+        run,
+        start(device)[1],
+        lambda text: console.print(text, soft_wrap=True),
+    )
+    console.print(table(rows, seeds))
+    if json_:
+        write_json(json_, {row.name: row.as_dict() for row in rows}, indent=1)
+
+
 @app.command()
 def submit(
     predictions: Annotated[
@@ -275,6 +402,116 @@ def doctor(
     _console().print(table)
     if any(finding.ok is False for finding in findings):
         raise typer.Exit(1)
+
+
+@app.command("extract")
+def extract_features(
+    source: Annotated[Path, typer.Argument(help="A split of SN-BAA, a folder of videos, or one video.")],
+    out: Annotated[Path, typer.Argument(help="The feature store to make, or to go on with.")],
+    backbone: Annotated[
+        str | None, typer.Option(help="A backbone's folder or hub id, or a published lRomul checkpoint (.pth).")
+    ] = None,
+    every: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Frames from one 5 s window to the next: 125 is the task's own grid, 25 one a second."
+        ),
+    ] = 125,
+    engine: Annotated[Literal["local", "ray"], typer.Option(help="This machine, or a Ray cluster.")] = "local",
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes on CPUs, decoding threads beside GPUs; default: the cores.")
+    ] = None,
+    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where the network runs.")] = "auto",
+) -> None:
+    """Turn videos into features, once, so that training reads numbers instead of pixels.
+
+    If it stops, for whatever reason, run the same command again: it goes on from where it was, and the store comes out
+    the same byte for byte. A video that has changed since is done again. Videos that cannot be read are listed at the
+    end and in the store; the others are done, and the exit code is 1.
+
+    Labels-ball.json in the source is copied into the store.
+
+    Example: ballcast extract ~/snbaa/224p/train features/train --backbone my-backbone --every 25
+    """
+    if backbone is None:
+        raise InputError(
+            "extract needs a backbone: give --backbone with the folder or hub id of one made by `ballcast pretrain`, "
+            "or with a published lRomul checkpoint (.pth)"
+        )
+    from ballcast.features.extract import extract
+
+    network, console = _load_backbone(backbone), _console(stderr=True)
+    with _frames_progress(console) as progress:
+        report = extract(
+            source, out, network, every=every, engine=engine, device=device, workers=workers, progress=progress
+        )
+    store = report.store
+    windows = sum(shard.entries * shard.windows for shard in store.manifest.shards)
+    typer.echo(f"{out}: {len(store)} videos, {windows} windows of {store.clips} × {store.width}")
+    if report.frames:
+        speed = report.frames / report.seconds
+        share = f"the network waited for frames {100 * report.waited / report.seconds:.0f} % of it"
+        typer.echo(f"{report.frames} frames in {report.seconds:.0f} s: {speed:.0f} a second, {share}")
+    for failure in report.failed:
+        console.print(f"failed: {failure.reason}", style="red", markup=False, soft_wrap=True)
+    if report.failed:
+        raise typer.Exit(1)
+
+
+def _load_backbone(source: str) -> "Backbone":
+    """The backbone, its warnings as plain sentences."""
+    import warnings
+
+    from ballcast.features.backbone import Backbone
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", UserWarning)
+        network = Backbone.load(source)
+    for warning in told:
+        typer.secho(f"ballcast: warning: {warning.message}", fg=typer.colors.YELLOW, err=True)
+    return network
+
+
+@contextmanager
+def _frames_progress(console: "Console") -> Iterator[Callable[[int, int], None]]:
+    """A bar with frames a second and the time left; silent where nobody watches."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("frames, {task.fields[speed]:.0f} a second,"))
+    with Progress(
+        *columns, TimeRemainingColumn(), TextColumn("left"), console=console, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("", total=None, speed=0.0)
+
+        def advance(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total, speed=bar.tasks[task].speed or 0.0)
+
+        yield advance
+
+
+@data_app.command("import")
+def data_import(
+    source: Annotated[
+        Path, typer.Argument(help="Folder of clip_1.npy, …: (windows, clips, width), or windows in a row.")
+    ],
+    out: Annotated[Path, typer.Argument(help="The feature store to make.")],
+    name: Annotated[str, typer.Option("--name-of-backbone", help="What made them; stores of one name may be mixed.")],
+    clips: Annotated[int, typer.Option(min=1, help="Clips a window, for files of (windows · clips, width).")] = 33,
+    every: Annotated[int, typer.Option(min=1, help="Frames from one window to the next.")] = 125,
+) -> None:
+    """Make a feature store of features computed elsewhere.
+
+    A Labels-ball.json among the files is copied into the store, and every clip it names must be there.
+
+    Example: ballcast data import my-features/train features/train --name-of-backbone videomae-b
+    """
+    from ballcast.data.soccernet import LABELS, read_labels
+    from ballcast.features.importer import import_npy
+
+    labelled = (source / LABELS).is_file()
+    expected = [clip.name for clip in read_labels(source / LABELS)] if labelled else []
+    store = import_npy(source, out, name=name, clips=clips, every=every, expected=expected)
+    typer.echo(f"{out}: {len(store)} clips, {len(store.window_starts)} windows of {store.clips} × {store.width}")
 
 
 def _fail(message: str) -> NoReturn:

@@ -13,6 +13,7 @@ from ballcast.core.files import read_json, write_json
 
 FORMAT, VERSION = "ballcast-features", 1
 FILE_NAME = "manifest.json"
+_ENTRY_TYPES = [str, str, *[int] * 6]
 _SHARD = re.compile(r"shard-\d{5}\.safetensors")
 
 
@@ -64,6 +65,8 @@ class Entry:
     mtime_ns: int
     shard: int  # index of its shard
     index: int  # its row there
+    height: int = 0  # of its pictures; 0: features made elsewhere
+    width: int = 0
 
 
 @dataclass(frozen=True)
@@ -109,10 +112,15 @@ class Manifest:
 
     header: Header
     window_starts: tuple[int, ...]  # frame offset of each window in its video
-    resolution: tuple[int, int] | None  # H, W of the videos; None: unknown, or not all the same
     shards: tuple[Shard, ...]
     entries: tuple[Entry, ...] = ()
     failed: tuple[Failure, ...] = ()
+
+    @property
+    def resolution(self) -> tuple[int, int] | None:
+        """H, W of the videos; None: unknown, or not all the same."""
+        found = {(entry.height, entry.width) for entry in self.entries}
+        return found.pop() if len(found) == 1 and (0, 0) not in found else None
 
     def check(self, where: str) -> "Manifest":
         """Itself, if its parts fit each other."""
@@ -150,7 +158,7 @@ class Manifest:
 
 def _entry(row: Any, where: str) -> Entry:
     """One entry; the straight path is for stores of thousands, which must open in milliseconds."""
-    if isinstance(row, dict) and [type(value) for value in row.values()] == [str, str, int, int, int, int]:
+    if isinstance(row, dict) and [type(value) for value in row.values()] == _ENTRY_TYPES:
         with suppress(TypeError):
             return Entry(**row)
     return config.from_dict(Entry, row if isinstance(row, dict) else {}, where)

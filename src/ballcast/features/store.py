@@ -122,7 +122,6 @@ class StoreWriter:
         self._shards: list[Shard] = []
         self._entries: list[Entry] = []
         self._failed: list[Failure] = []
-        self._resolutions: set[tuple[int, int] | None] = set()
         (folder / FILE_NAME).unlink(missing_ok=True)  # from here to `finish` it is not a store
 
     def add(
@@ -133,15 +132,15 @@ class StoreWriter:
         source: str,
         size: int,
         mtime_ns: int,
-        resolution: tuple[int, int] | None = None,
+        resolution: tuple[int, int] = (0, 0),
     ) -> None:
         """One video: `features` (M, N, D) float16, all finite; `source`, `size`, `mtime_ns` of its file; H and W."""
         check_features(features, self.header, name)
         if self._pending and (self._pending[0].shape != features.shape or len(self._pending) == ENTRIES_PER_SHARD):
             self._flush()
-        self._entries.append(Entry(name, source, size, mtime_ns, len(self._shards), len(self._pending)))
+        place = (len(self._shards), len(self._pending))
+        self._entries.append(Entry(name, source, size, mtime_ns, *place, *resolution))
         self._pending.append(features)
-        self._resolutions.add(resolution)
 
     def fail(self, name: str, reason: str) -> None:
         """One video that gave no features."""
@@ -159,7 +158,6 @@ class StoreWriter:
         Manifest(
             self.header,
             tuple(self.header.every * m for m in range(longest)),
-            self._resolutions.pop() if len(self._resolutions) == 1 else None,
             tuple(self._shards),
             tuple(self._entries),
             tuple(self._failed),

@@ -1,0 +1,197 @@
+"""Videos to a feature store: find them, cut them into pieces, compute what is missing, merge.
+
+    extract(Path("snbaa/224p/train"), Path("features/train"), Backbone.load("my-backbone"))
+
+Killed at any moment and run again, it goes on where it was, and the finished store is the same byte for byte.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from ballcast.core.actions import WINDOW_FRAMES
+from ballcast.core.errors import BallcastError, InputError
+from ballcast.core.files import replacing
+from ballcast.features.backbone import Backbone
+from ballcast.features.engines import run_local, run_ray
+from ballcast.features.manifest import FILE_NAME, Failure, Header
+from ballcast.features.parts import Parts, Piece, cut
+from ballcast.features.sources import Source, find_sources
+from ballcast.features.store import LABELS, FeatureStore, StoreWriter
+
+Engine = Literal["local", "ray"]
+Progress = Callable[[int, int], None]  # frames done, frames in all
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an extraction did."""
+
+    store: FeatureStore
+    failed: tuple[Failure, ...]  # videos that gave no features
+    frames: int  # decoded now, not before a resume
+    seconds: float  # spent on them
+    waited: float  # seconds the networks waited for decoded frames, all together
+
+
+def extract(
+    source: Path,
+    out: Path,
+    backbone: Backbone,
+    *,
+    every: int = WINDOW_FRAMES,
+    engine: Engine = "local",
+    device: str = "auto",
+    workers: int | None = None,
+    progress: Progress = lambda done, total: None,
+) -> Report:
+    """Make the store at `out`, or finish it.
+
+    Args:
+        source: a split of SN-BAA (folders clip_1, …), a folder of videos, or one video.
+        out: the store's folder.
+        backbone: the network.
+        every: frames from one window to the next; 125 are the six windows of an official clip.
+        engine: "local": this machine. "ray": a Ray cluster.
+        device: "cpu", "cuda" or "auto".
+        workers: processes on CPUs, decoding threads beside GPUs, actors of Ray; by default as many as there are cores
+            (with Ray on GPUs: one for each GPU of this machine).
+        progress: told the frames done and in all.
+    """
+    if every <= 0:
+        raise InputError(f"every must be a positive number of frames, not {every}")
+    device = _device(device)
+    precision = "fp16" if device == "cuda" else "fp32"
+    config = backbone.config
+    header = Header(
+        backbone.identity, config.clips(), config.width, every, preprocessing=backbone.preprocessing(precision)
+    )
+    sources, parts = find_sources(source), Parts(out)
+    if out.is_dir() and any(out.iterdir()) and not parts.folder.is_dir() and not (out / FILE_NAME).is_file():
+        raise InputError(f"{out}: is not empty and not a feature store; give a new folder")
+    finished = _finished(out, header)
+    planned, failures = _plan(sources, every)
+    pieces = [piece for video in planned.values() for piece in video]
+    if finished and not failures and _unchanged(finished, sources):
+        parts.remove()
+        return Report(finished, (), 0, 0.0, 0.0)
+    parts.begin(header)
+    if finished:
+        parts.unpack(finished, pieces)
+    todo = [piece for piece in pieces if not parts.has(piece)]
+    frames, seconds, waited = 0, 0.0, 0.0
+    if todo:
+        began = time.perf_counter()
+        total = done = sum(piece.stop - piece.start for piece in pieces)
+        done -= sum(piece.stop - piece.start for piece in todo)
+        progress(done, total)
+        saved = parts.folder / "backbone"
+        backbone.save_pretrained(saved)
+        run = run_ray if engine == "ray" else run_local
+        for outcome in run(backbone, saved, todo, device=device, workers=workers or _workers(device, engine)):
+            if outcome.features is None:
+                failures.setdefault(outcome.piece.source.name, outcome.reason)
+            else:
+                parts.write(outcome.piece, outcome.features, outcome.resolution)
+            frames, waited = frames + outcome.frames, waited + outcome.waited
+            done += outcome.piece.stop - outcome.piece.start
+            progress(done, total)
+        seconds = time.perf_counter() - began
+    store = _merge(source, out, header, planned, failures, parts)
+    return Report(store, store.manifest.failed, frames, seconds, waited)
+
+
+def _finished(out: Path, header: Header) -> FeatureStore | None:
+    """The whole store at `out`, if there is one; it must be of the same backbone and preparation."""
+    if not (out / FILE_NAME).is_file():
+        return None
+    store = FeatureStore.open(out)
+    store.manifest.header.check_same(header, out)
+    return store
+
+
+def _unchanged(store: FeatureStore, sources: list[Source]) -> bool:
+    told = [(entry.name, entry.source, entry.size, entry.mtime_ns) for entry in store.manifest.entries]
+    return not store.manifest.failed and told == [(s.name, s.label, s.size, s.mtime_ns) for s in sources]
+
+
+def _plan(sources: list[Source], every: int) -> tuple[dict[Source, list[Piece]], dict[str, str]]:
+    """Every video's pieces; and those that cannot even be opened, with the reason."""
+    from ballcast.video.decode import VideoFile
+
+    planned: dict[Source, list[Piece]] = {}
+    failures: dict[str, str] = {}
+    for source in sources:
+        planned[source] = []
+        try:
+            frames = source.frames
+            if frames is None:
+                with VideoFile(source.path) as video:
+                    frames = video.frame_count()
+                    if frames is None:  # some streams do not say how long they are: count
+                        frames = sum(1 for _ in video.frames())
+            planned[source] = cut(source, frames, every)
+            if not planned[source]:
+                raise InputError(f"{source.path}: has {frames} frames at 25 fps, one window needs {WINDOW_FRAMES}")
+        except BallcastError as error:
+            failures[source.name] = str(error)
+    return planned, failures
+
+
+def _merge(
+    given: Path,
+    out: Path,
+    header: Header,
+    planned: dict[Source, list[Piece]],
+    failures: dict[str, str],
+    parts: Parts,
+) -> FeatureStore:
+    """The store of all pieces, in the order of the videos; then the pieces are not needed any more."""
+    if len(failures) == len(planned):
+        first = next(iter(failures.values()))
+        raise InputError(f"{given}: none of its {len(planned)} video(s) could be read; the first: {first}")
+    writer = StoreWriter(out, header)
+    for source, pieces in planned.items():
+        if source.name in failures:
+            writer.fail(source.name, failures[source.name])
+            continue
+        kept = [parts.read(piece) for piece in pieces]
+        features = np.concatenate([features for features, _ in kept])
+        if not len(features):
+            writer.fail(source.name, f"{source.path}: ends before one window of {WINDOW_FRAMES} frames at 25 fps")
+            continue
+        writer.add(
+            source.name,
+            features,
+            source=source.label,
+            size=source.size,
+            mtime_ns=source.mtime_ns,
+            resolution=kept[0][1],
+        )
+    if (given / LABELS).is_file():
+        with replacing(out / LABELS) as temporary:
+            shutil.copyfile(given / LABELS, temporary)
+    store = writer.finish()
+    parts.remove()
+    return store
+
+
+def _device(wanted: str) -> str:
+    if wanted not in ("auto", "cpu", "cuda"):
+        raise InputError(f"device must be auto, cpu or cuda, not {wanted!r}")
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise InputError("device cuda was asked for, but torch sees no GPU; use --device cpu")
+    return wanted if wanted != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _workers(device: str, engine: Engine) -> int:
+    if engine == "ray" and device == "cuda":
+        return torch.cuda.device_count()
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,113 @@
+"""An extraction under way: finished pieces of videos as small files, so that a kill costs one piece, not the run.
+
+A piece is at most 30 s of a video. The pieces lie in the store's folder under `parts/` until all are there; then they
+are merged, in order, into the store. What a piece was made of (size and time of the video) is written in it.
+"""
+
+import hashlib
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from ballcast.core import config
+from ballcast.core.actions import WINDOW_FRAMES
+from ballcast.core.files import read_json, replacing, write_json
+from ballcast.features.manifest import FILE_NAME, Header
+from ballcast.features.sources import CLIP_FRAMES, Source
+from ballcast.features.store import PARTS, FeatureStore
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Consecutive windows of one video: `windows` of them from the window number `first`, `every` frames apart."""
+
+    source: Source
+    number: int  # of the piece in its video
+    first: int
+    windows: int
+    every: int
+
+    @property
+    def start(self) -> int:
+        """Its first frame."""
+        return self.first * self.every
+
+    @property
+    def stop(self) -> int:
+        """The frame after its last."""
+        return (self.first + self.windows - 1) * self.every + WINDOW_FRAMES
+
+
+def cut(source: Source, frames: int, every: int) -> list[Piece]:
+    """The pieces of a video of so many frames."""
+    windows = max(0, (frames - WINDOW_FRAMES) // every + 1)
+    most = (CLIP_FRAMES - WINDOW_FRAMES) // every + 1  # windows a piece
+    return [Piece(source, i, at, min(most, windows - at), every) for i, at in enumerate(range(0, windows, most))]
+
+
+class Parts:
+    """The folder of pieces of the store at `out`."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.folder = out / PARTS
+
+    def begin(self, header: Header) -> None:
+        """Make the folder, or take it up again if it was begun with the same backbone and preparation."""
+        told = self.folder / "header.json"
+        if told.is_file():
+            config.from_dict(Header, read_json(told, "header of the parts"), str(told)).check_same(header, self.out)
+        else:
+            write_json(told, config.to_dict(header), indent=1)
+        for folder in (self.out, self.folder):
+            for left in folder.glob(".*.tmp"):  # what a kill left half-written
+                left.unlink()
+
+    def write(self, piece: Piece, features: np.ndarray, resolution: tuple[int, int]) -> None:
+        """Keep a piece: features (M, N, D) float16, H and W of its video."""
+        with replacing(self._path(piece)) as temporary:
+            save_file({"features": features}, temporary, {**_stamp(piece), "resolution": "{} {}".format(*resolution)})
+
+    def read(self, piece: Piece) -> tuple[np.ndarray, tuple[int, int]]:
+        """A kept piece: features (M, N, D) float16, and H and W."""
+        with safe_open(self._path(piece), "numpy") as file:
+            height, width = map(int, file.metadata()["resolution"].split())
+            return file.get_tensor("features"), (height, width)
+
+    def has(self, piece: Piece) -> bool:
+        """Whether the piece is kept, whole, and of the video as it is now."""
+        try:
+            with safe_open(self._path(piece), "numpy") as file:  # checks the file's length against its header
+                told = file.metadata() or {}
+        except (FileNotFoundError, SafetensorError):
+            return False
+        return all(told.get(key) == value for key, value in _stamp(piece).items())
+
+    def unpack(self, store: FeatureStore, pieces: Iterable[Piece]) -> None:
+        """Turn a finished store back into pieces, those of unchanged videos; after this it is a store no more."""
+        for piece in pieces:
+            source = piece.source
+            entry = store.entry(source.name) if source.name in store else None
+            if entry and (entry.size, entry.mtime_ns, entry.source) == (source.size, source.mtime_ns, source.label):
+                features = store.windows(source.name)[piece.first : piece.first + piece.windows]
+                if len(features):
+                    self.write(piece, np.array(features), (entry.height, entry.width))
+        (self.out / FILE_NAME).unlink()
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _path(self, piece: Piece) -> Path:
+        key = hashlib.sha256(piece.source.name.encode()).hexdigest()[:24]  # names may hold what file names may not
+        return self.folder / f"{key}-{piece.number:05d}.safetensors"
+
+
+def _stamp(piece: Piece) -> dict[str, str]:
+    source = piece.source
+    what = (source.label, source.size, source.mtime_ns, piece.first, piece.windows, piece.every)
+    return dict(zip(("source", "size", "mtime_ns", "first", "windows", "every"), map(str, what), strict=True))

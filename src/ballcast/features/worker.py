@@ -1,0 +1,89 @@
+"""Pieces of videos to features: decoders read ahead in threads while the network works on what is there."""
+
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ballcast.core.actions import WINDOW_FRAMES
+from ballcast.core.errors import BallcastError, InputError
+from ballcast.features.parts import Piece
+from ballcast.features.shared import SharedStacks
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a piece: its features, or the reason why there are none."""
+
+    piece: Piece
+    features: np.ndarray | None = None  # (M, N, D) float16
+    resolution: tuple[int, int] = (0, 0)  # H, W
+    reason: str = ""
+    frames: int = 0  # decoded
+    waited: float = 0.0  # seconds the network waited for them
+
+
+def decode(piece: Piece) -> np.ndarray:
+    """The piece's frames (T, H, W) uint8; T is smaller than planned only at the end of a video of unknown length."""
+    from ballcast.video.decode import VideoFile
+
+    with VideoFile(piece.source.path, threads=1) as video:
+        frames = np.empty((piece.stop - piece.start, *video.size), np.uint8)
+        count = 0
+        for frame in video.frames(piece.start, piece.stop):
+            frames[count] = frame
+            count += 1
+    wanted = piece.source.frames
+    if wanted is not None and count < len(frames):
+        raise InputError(
+            f"{piece.source.path}: has {count} frames at 25 fps, a clip must have {wanted}; fetch it again"
+        )
+    return frames[:count]
+
+
+def compute(engine: SharedStacks, piece: Piece, frames: np.ndarray) -> np.ndarray:
+    """Features (M, N, D) float16 of the piece's windows that lie within its frames."""
+    windows = max(0, (len(frames) - WINDOW_FRAMES) // piece.every + 1)
+    starts = [piece.every * m for m in range(min(windows, piece.windows))]
+    if not starts:
+        return np.empty((0, engine.clips_a_batch, engine.config.width), np.float16)
+    features = engine.windows(frames, starts).to(torch.float16).cpu().numpy()
+    if not np.isfinite(features).all():
+        raise InputError(f"{piece.source.path}: the network gives numbers that are not finite")
+    return features
+
+
+def work(engine: SharedStacks, pieces: Iterable[Piece], decoders: int) -> Iterator[Outcome]:
+    """Outcomes in the order of the pieces; a video that cannot be read is an outcome too, never the end of the others.
+
+    Args:
+        engine: the network.
+        pieces: what to do; taken as needed, at most decoders + 1 ahead.
+        decoders: threads that decode.
+    """
+    with ThreadPoolExecutor(decoders, thread_name_prefix="decode") as pool:
+        ahead: deque[tuple[Piece, Future[np.ndarray]]] = deque()
+        try:
+            for piece in pieces:
+                ahead.append((piece, pool.submit(decode, piece)))
+                if len(ahead) > decoders:
+                    yield _outcome(engine, *ahead.popleft())
+            while ahead:
+                yield _outcome(engine, *ahead.popleft())
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _outcome(engine: SharedStacks, piece: Piece, future: "Future[np.ndarray]") -> Outcome:
+    began = time.perf_counter()
+    try:
+        frames = future.result()
+        waited = time.perf_counter() - began
+        features = compute(engine, piece, frames)
+    except BallcastError as error:
+        return Outcome(piece, reason=str(error))
+    return Outcome(piece, features, frames.shape[1:], frames=len(frames), waited=waited)

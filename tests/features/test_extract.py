@@ -1,0 +1,260 @@
+"""Extraction: the right frames, the same bytes however it is run or killed, bad videos named."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+import torch
+
+from ballcast.core.errors import InputError
+from ballcast.features.backbone import Backbone
+from ballcast.features.extract import extract
+from ballcast.features.sources import find_sources
+from ballcast.features.store import FeatureStore
+from ballcast.video.decode import VideoFile
+from tests.features.conftest import small_backbone
+
+
+def write_video(path: Path, frames: int, seed: int) -> None:
+    """A 64×48 video of moving noise."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    noise = np.random.default_rng(seed).integers(0, 256, (48, 64), dtype=np.uint8)
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream("libx264", rate=25, options={"preset": "ultrafast", "g": "50"})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for i in range(frames):
+            out.mux(
+                stream.encode(
+                    av.VideoFrame.from_ndarray(np.roll(noise, i, 1), format="gray").reformat(format="yuv420p")
+                )
+            )
+        out.mux(stream.encode())
+
+
+@pytest.fixture(scope="session")
+def split(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A split of four clips as SN-BAA unpacks, labels included."""
+    folder = tmp_path_factory.mktemp("split")
+    write_video(folder / "clip_1" / "224p.mp4", 750, 1)
+    write_video(folder / "clip_2" / "224p.mp4", 750, 2)
+    shutil.copytree(folder / "clip_1", folder / "clip_10")
+    shutil.copytree(folder / "clip_2", folder / "clip_3")
+    (folder / "Labels-ball.json").write_text('{"videos": []}')
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="session")
+def expected(split: Path, backbone: Backbone, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store of an uninterrupted run with one worker."""
+    out = tmp_path_factory.mktemp("expected") / "store"
+    extract(split, out, backbone, device="cpu", workers=1)
+    return out
+
+
+def test_the_store_of_a_split(split: Path, expected: Path, backbone: Backbone) -> None:
+    store = FeatureStore.open(expected)
+    assert store.names == ("clip_1", "clip_2", "clip_3", "clip_10")
+    assert store.window_starts == (0, 125, 250, 375, 500, 625)
+    assert store.identity == backbone.hash
+    assert store.manifest.resolution == (48, 64)
+    assert sorted(contents(expected)) == ["Labels-ball.json", "manifest.json", "shard-00000.safetensors"]
+    video = VideoFile(split / "clip_2" / "224p.mp4").read(0, 750)
+    windows = backbone.windows(video, store.window_starts).to(torch.float16)
+    np.testing.assert_array_equal(store.windows("clip_2"), windows)
+    np.testing.assert_array_equal(store.windows("clip_2"), store.windows("clip_3"))
+    assert not np.array_equal(store.windows("clip_1"), store.windows("clip_2"))
+
+
+def test_the_last_frame_used_is_749(split: Path, expected: Path, backbone: Backbone) -> None:
+    store = FeatureStore.open(expected)
+    video = VideoFile(split / "clip_1" / "224p.mp4").read(0, 750)
+    video[749] = 0
+    changed = backbone.windows(video, store.window_starts).to(torch.float16).numpy()
+    different = (changed != store.windows("clip_1")).any(-1)
+    assert np.argwhere(different).tolist() == [[5, 32]]
+
+
+def test_two_workers_give_the_same_bytes(split: Path, expected: Path, backbone: Backbone, tmp_path: Path) -> None:
+    report = extract(split, tmp_path / "store", backbone, device="cpu", workers=2)
+    assert report.frames == 4 * 750
+    assert contents(tmp_path / "store") == contents(expected)
+
+
+@pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed (pip install 'ballcast[ray]')")
+def test_ray_gives_the_same_bytes(split: Path, expected: Path, backbone: Backbone, tmp_path: Path) -> None:
+    extract(split, tmp_path / "store", backbone, device="cpu", workers=2, engine="ray")
+    assert contents(tmp_path / "store") == contents(expected)
+
+
+@pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed")
+def test_without_ray(split: Path, backbone_folder: Path, ballcast: Callable, clean_failure: Callable) -> None:
+    done = ballcast("extract", split, "store", "--backbone", backbone_folder, "--device", "cpu", "--engine", "ray")
+    clean_failure(done, "Ray Data", "pip install 'ballcast[ray]'")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_killed_and_run_again(
+    split: Path, expected: Path, backbone_folder: Path, backbone: Backbone, tmp_path: Path, workers: int
+) -> None:
+    out = tmp_path / "store"
+    command = [sys.executable, "-m", "ballcast", "extract", split, out, "--backbone", backbone_folder]
+    options = ["--device", "cpu", "--workers", str(workers)]
+    process = subprocess.Popen([*map(str, command), *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    deadline = time.monotonic() + 60
+    while not list((out / "parts").glob("*.safetensors")):  # at least one clip is done
+        assert process.poll() is None, process.stdout.read() if process.stdout else ""
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(random.Random(workers).random() * 0.5)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    kept = len(list((out / "parts").glob("*.safetensors")))
+    if not (out / "manifest.json").exists():
+        with pytest.raises(InputError, match="not finished; run the same command again"):
+            FeatureStore.open(out)
+        (out / "parts" / ".x.safetensors.0a1b2c3d.tmp").write_bytes(b"half")  # what a kill while writing leaves
+        report = extract(split, out, backbone, device="cpu", workers=1)
+        assert report.frames <= (4 - kept) * 750
+    assert contents(out) == contents(expected)
+
+
+def test_a_changed_video_is_done_again(split: Path, backbone: Backbone, tmp_path: Path) -> None:
+    here = tmp_path / "split"
+    for name in ("clip_1", "clip_2"):
+        shutil.copytree(split / name, here / name)
+    out = tmp_path / "store"
+    before = np.array(extract(here, out, backbone, device="cpu", workers=1).store.windows("clip_2"))
+    assert extract(here, out, backbone, device="cpu", workers=1).frames == 0
+    shutil.copy(split / "clip_1" / "224p.mp4", here / "clip_2" / "224p.mp4")
+    report = extract(here, out, backbone, device="cpu", workers=1)
+    assert report.frames == 750
+    assert not np.array_equal(report.store.windows("clip_2"), before)
+    np.testing.assert_array_equal(report.store.windows("clip_2"), report.store.windows("clip_1"))
+
+
+def test_another_backbone_is_refused(split: Path, expected: Path, backbone: Backbone, tmp_path: Path) -> None:
+    other = small_backbone(1)
+    with pytest.raises(InputError, match=r"holds features of the backbone small-0 .* not of small-1"):
+        extract(split, expected, other, device="cpu")
+    with pytest.raises(InputError, match="made with every 125, not 25"):
+        extract(split, expected, backbone, every=25, device="cpu")
+    begun = tmp_path / "begun"
+    shutil.copytree(split / "clip_1", tmp_path / "bad" / "clip_1")
+    (tmp_path / "bad" / "clip_1" / "224p.mp4").write_bytes(b"no video")
+    with pytest.raises(InputError, match="none of its 1 video"):
+        extract(tmp_path / "bad", begun, backbone, device="cpu", workers=1)
+    with pytest.raises(InputError, match="holds features of the backbone small-0"):
+        extract(split, begun, other, device="cpu")
+
+
+def test_bad_videos_are_listed_and_the_others_done(
+    split: Path, backbone_folder: Path, ballcast: Callable, tmp_path: Path
+) -> None:
+    here = tmp_path / "split"
+    shutil.copytree(split / "clip_1", here / "clip_1")
+    (here / "clip_2").mkdir()
+    (here / "clip_2" / "224p.mp4").write_bytes(b"<html>not found</html>")
+    write_video(here / "clip_3" / "224p.mp4", 700, 3)
+    (here / "clip_4").mkdir()
+    done = ballcast("extract", here, "store", "--backbone", backbone_folder, "--device", "cpu", "--workers", 1)
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    store = FeatureStore.open(tmp_path / "store")
+    assert store.names == ("clip_1",)
+    reasons = {failure.name: failure.reason for failure in store.manifest.failed}
+    assert list(reasons) == ["clip_2", "clip_3", "clip_4"]
+    assert "web page" in reasons["clip_2"]
+    assert "has 700 frames at 25 fps, a clip must have 750" in reasons["clip_3"]
+    assert "no such file" in reasons["clip_4"]
+    assert done.stderr.count("failed: ") == 3
+    shutil.copy(here / "clip_1" / "224p.mp4", here / "clip_2" / "224p.mp4")
+    shutil.rmtree(here / "clip_3")
+    shutil.rmtree(here / "clip_4")
+    done = ballcast("extract", here, "store", "--backbone", backbone_folder, "--device", "cpu", "--workers", 1)
+    assert done.returncode == 0, done.stderr
+    assert "750 frames in" in done.stdout  # clip_1 was not done again
+    assert FeatureStore.open(tmp_path / "store").names == ("clip_1", "clip_2")
+
+
+def test_videos_of_any_length(backbone: Backbone, tmp_path: Path) -> None:
+    folder = tmp_path / "videos"
+    write_video(folder / "game 10.mp4", 300, 5)
+    write_video(folder / "game 9.mp4", 1000, 6)
+    write_video(folder / "short.mp4", 100, 7)
+    (folder / "notes.txt").write_text("not a video")
+    report = extract(folder, tmp_path / "store", backbone, device="cpu", workers=1)
+    store = report.store
+    assert store.names == ("game 9", "game 10")
+    assert store.windows("game 9").shape[0] == 8  # 1000 frames
+    assert store.starts("game 10") == (0, 125)
+    assert [failure.name for failure in report.failed] == ["short"]
+    assert "has 100 frames at 25 fps, one window needs 125" in report.failed[0].reason
+    video = VideoFile(folder / "game 9.mp4").read(0, 1000)
+    windows = backbone.windows(video, store.starts("game 9")).to(torch.float16)
+    np.testing.assert_array_equal(store.windows("game 9"), windows)
+    alone = extract(folder / "game 10.mp4", tmp_path / "alone", backbone, device="cpu", workers=1).store
+    assert alone.names == ("game 10",)
+    np.testing.assert_array_equal(alone.windows("game 10"), store.windows("game 10"))
+
+
+def test_one_window_a_second(split: Path, backbone: Backbone, tmp_path: Path) -> None:
+    shutil.copytree(split / "clip_1", tmp_path / "split" / "clip_1")
+    store = extract(tmp_path / "split", tmp_path / "store", backbone, every=25, device="cpu", workers=1).store
+    assert store.window_starts == tuple(range(0, 626, 25))
+    assert store.windows("clip_1").shape[:2] == (26, 33)
+
+
+def test_sources(tmp_path: Path, backbone: Backbone) -> None:
+    with pytest.raises(InputError, match="no such file or folder"):
+        find_sources(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="has no videos"):
+        find_sources(tmp_path)
+    (tmp_path / "train" / "clip_1").mkdir(parents=True)
+    with pytest.raises(InputError, match=r"give one of its splits, such as .*train"):
+        find_sources(tmp_path)
+    for name in ("224p.mp4", "720p.mp4"):
+        (tmp_path / "train" / "clip_1" / name).touch()
+    with pytest.raises(InputError, match="has 2 videos"):
+        find_sources(tmp_path / "train")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "diary.txt").touch()
+    (tmp_path / "a.mp4").touch()
+    with pytest.raises(InputError, match="not empty and not a feature store"):
+        extract(tmp_path / "a.mp4", tmp_path / "full", backbone)
+    (tmp_path / "a.mkv").touch()
+    assert [source.name for source in find_sources(tmp_path)] == ["a.mkv", "a.mp4"]
+
+
+def test_the_command_needs_a_backbone(ballcast: Callable, clean_failure: Callable, tmp_path: Path) -> None:
+    clean_failure(ballcast("extract", tmp_path, "store"), "--backbone", "ballcast pretrain")
+    clean_failure(ballcast("extract", tmp_path, "store", "--backbone", "nowhere"), "nowhere", "no such folder")
+
+
+def test_import_from_the_command_line(ballcast: Callable, clean_failure: Callable, tmp_path: Path) -> None:
+    folder = tmp_path / "npy"
+    folder.mkdir()
+    np.save(folder / "clip_1.npy", np.zeros((6, 33, 4), np.float32))
+    nothing = {"observation": [], "anticipation": []}
+    videos = [{"annotations": nothing, "path": f"clip_{i}/224p.mp4", "input_type": "video"} for i in (1, 2)]
+    (folder / "Labels-ball.json").write_text(json.dumps({"version": "1.0", "date": "2025.06.06", "videos": videos}))
+    command = ("data", "import", folder, "store", "--name-of-backbone", "mine")
+    clean_failure(ballcast(*command), "clip_2.npy missing")
+    np.save(folder / "clip_2.npy", np.ones((6, 33, 4), np.float32))
+    done = ballcast(*command)
+    assert done.returncode == 0, done.stderr
+    assert "2 clips, 6 windows of 33 × 4" in done.stdout
