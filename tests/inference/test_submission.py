@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ballcast.core.clips import Clip, Event, Prediction
-from ballcast.core.grid import grid_bin
+from ballcast.core.grid import grid_bin, merge_bins
 from ballcast.data.soccernet import write_labels
 from ballcast.inference.submission import (
     RESULTS,
     check_submission,
-    merge_bins,
     merge_systems,
     read_submission,
     write_submission,

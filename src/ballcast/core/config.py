@@ -20,10 +20,16 @@ T = TypeVar("T")
 
 def load(cls: type[T], path: Path | None = None, overrides: Iterable[str] = ()) -> T:
     """An instance of the dataclass `cls` from a YAML file (none: all defaults) and `a.b=value` overrides."""
-    tree: dict[str, Any] = read_yaml(path) if path else {}
+    tree = parse_overrides(overrides, read_yaml(path) if path else {})
+    return from_dict(cls, tree, where=str(path) if path else "")
+
+
+def parse_overrides(overrides: Iterable[str], tree: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The tree (an empty one without) with `a.b=value` overrides set in it."""
+    tree = tree if tree is not None else {}
     for override in overrides:
         _apply(tree, override)
-    return from_dict(cls, tree, where=str(path) if path else "")
+    return tree
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

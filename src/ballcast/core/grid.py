@@ -1,11 +1,13 @@
 """The reference scorer's time grid: the 5 s to come in 32 bins of 160 ms (6.25 a second)."""
 
+from collections.abc import Iterable
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ballcast.core.actions import FPS, OBSERVED_MS
+from ballcast.core.clips import Prediction
 
 GRID_STEP = 4  # frames a bin
 GRID_FPS = FPS / GRID_STEP
@@ -21,3 +23,19 @@ def grid_bin(position_ms: Milliseconds) -> Milliseconds:
     then disagrees with the reference.
     """
     return (position_ms - OBSERVED_MS) * FPS // (1000 * GRID_STEP)
+
+
+def merge_bins(predictions: Iterable[Prediction]) -> list[Prediction]:
+    """One prediction per 160 ms bin, in order of time: the maximum of each class, at the surest one's time.
+
+    The reference scorer keeps only the last of several in a bin.
+    """
+    bins: dict[int, list[Prediction]] = {}
+    for prediction in predictions:
+        bins.setdefault(grid_bin(prediction.position_ms), []).append(prediction)
+    merged = []
+    for _, entries in sorted(bins.items()):
+        surest = max(entries, key=lambda p: p.confidence)
+        vectors = zip(*(p.vector for p in entries), strict=True)
+        merged.append(Prediction.from_scores(surest.position_ms, [max(scores) for scores in vectors]))
+    return merged

@@ -163,6 +163,7 @@ class TrainConfig:
     clip: float = 1.0  # norm of the gradient
     precision: Literal["bf16", "fp32"] = "bf16"  # bf16 only on a GPU; a CPU always computes in fp32
     patience: int = 0  # stop after so many epochs without a better score; 0: never
+    save_every: int = 0  # steps between savings of the full state; 0: once an epoch
     seed: int = 0
     compile: bool = True  # on a GPU: compiled, the whole step in a CUDA graph
 

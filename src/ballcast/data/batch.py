@@ -2,10 +2,10 @@
 
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 from ballcast.core.errors import InputError
 from ballcast.data.windows import ABSENT, WindowSet
 
+T = TypeVar("T")
 Where = Literal["gpu", "memory", "disk"]
 
 
@@ -95,6 +96,13 @@ class Samples:
             self._presence[chosen],
         )
         return batch if self.where == "gpu" else Batch(*(t.to(self.device, non_blocking=True) for t in batch.tensors()))
+
+    def run(
+        self, forward: Callable[[Tensor, Tensor], T], *, batch: int = 512, rank: int = 0, ranks: int = 1
+    ) -> list[T]:
+        """`forward(features, present)` of every sample in order, `batch` at a time; of every `ranks`-th only."""
+        own = torch.arange(rank, len(self), ranks, device=self.plan_device)
+        return [forward(b.features, b.present) for b in self.stream(own.split(batch))]
 
     def stream(self, order: Sequence[Tensor]) -> Iterator[Batch]:
         """`take` of each entry in turn; from disk, the next is read while the last is worked on."""

@@ -19,12 +19,14 @@ class Plan:
     - `first`, `second` (steps, B) int64: the samples, and their MixUp partners.
     - `share` (steps, B) float32: λ, how much of each sample is `first`; all 1 without MixUp.
     - `absent` (steps, B) int64: how many early windows are dropped.
+    - `mixed`: whether there is MixUp.
     """
 
     first: NDArray[np.int64]
     second: NDArray[np.int64]
     share: NDArray[np.float32]
     absent: NDArray[np.int64]
+    mixed: bool
 
     def __len__(self) -> int:
         return len(self.first)
@@ -33,7 +35,7 @@ class Plan:
         """The part of every batch that one of several processes takes."""
         size = self.first.shape[1] // ranks
         part = np.s_[:, rank * size : (rank + 1) * size]
-        return Plan(self.first[part], self.second[part], self.share[part], self.absent[part])
+        return Plan(self.first[part], self.second[part], self.share[part], self.absent[part], self.mixed)
 
 
 def sample_weights(classes: NDArray[np.int64], config: DataConfig) -> NDArray[np.float64] | None:
@@ -65,7 +67,7 @@ def plan_epoch(
     absent = rng.integers(1, windows, (steps, batch)) if windows > 1 else np.zeros((steps, batch), np.int64)
     absent = np.where(rng.random((steps, batch)) < config.drop_windows, absent, 0)
     if not config.mixup:
-        return Plan(first, first, np.ones(first.shape, np.float32), absent)
+        return Plan(first, first, np.ones(first.shape, np.float32), absent, mixed=False)
     second = rng.permuted(first, axis=1)
     share = rng.beta(config.mixup, config.mixup, first.shape).astype(np.float32)
-    return Plan(first, second, share, absent)
+    return Plan(first, second, share, absent, mixed=True)

@@ -124,9 +124,9 @@ def _samples(
         if ABSENT not in rows:
             found.append((start_ms, rows))
         elif start_ms % STEP_MS == 0:
-            clip = stretch.clips[start_ms // STEP_MS].name
+            name = stretch.clips[start_ms // STEP_MS].name
             raise InputError(
-                f"{store.path}: {clip} has no {windows} windows of 5 s one after the other; "
+                f"{store.path}: {name} has no {windows} windows of 5 s one after the other; "
                 f"is it shorter than {windows * WINDOW_MS // 1000} s?"
             )
     return found

@@ -4,7 +4,7 @@ import json
 import lzma
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from ballcast.core.actions import ACTIONS, END_MS, OBSERVED_MS, action_index
 from ballcast.core.clips import Clip, Prediction
 from ballcast.core.errors import InputError
 from ballcast.core.files import parse_json, read_bytes, write_bytes, write_json
-from ballcast.core.grid import grid_bin
+from ballcast.core.grid import grid_bin, merge_bins
 from ballcast.core.records import Defect, Defects, finite, get, whole_number
 from ballcast.data.soccernet import clip_name
 
@@ -54,22 +54,6 @@ def write_submission(path: Path, predictions: Mapping[str, Sequence[Prediction]]
         info.compress_type = zipfile.ZIP_DEFLATED
         archive.writestr(info, json.dumps({"videos": videos}, allow_nan=False))
     write_bytes(path, content.getvalue())
-
-
-def merge_bins(predictions: Iterable[Prediction]) -> list[Prediction]:
-    """One prediction per 160 ms bin, in order of time: the maximum of each class, at the surest one's time.
-
-    The reference scorer keeps only the last of several in a bin.
-    """
-    bins: dict[int, list[Prediction]] = {}
-    for prediction in predictions:
-        bins.setdefault(grid_bin(prediction.position_ms), []).append(prediction)
-    merged = []
-    for _, entries in sorted(bins.items()):
-        surest = max(entries, key=lambda p: p.confidence)
-        vectors = zip(*(p.vector for p in entries), strict=True)
-        merged.append(Prediction.from_scores(surest.position_ms, [max(scores) for scores in vectors]))
-    return merged
 
 
 def merge_systems(systems: Sequence[Predictions]) -> Predictions:

@@ -1,0 +1,115 @@
+"""An epoch of training and a pass of evaluation, as plain functions. Each sets the mode it needs and puts it back."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from ballcast.core.clips import Prediction
+from ballcast.core.errors import BallcastError
+from ballcast.core.grid import merge_bins
+from ballcast.core.recipe import EmitConfig, TrainConfig
+from ballcast.data.batch import Samples
+from ballcast.data.sampler import Plan
+from ballcast.metrics.average_precision import Score, score
+from ballcast.model.emit import emit
+from ballcast.model.slots import Slots
+from ballcast.training.distributed import Ranks
+from ballcast.training.optimizer import set_learning_rate
+from ballcast.training.schedule import learning_rate
+from ballcast.training.step import TrainStep
+
+READ_EVERY = 25  # steps between looks at the losses on a GPU; each look makes the host wait
+
+# (steps done in this epoch, their learning rates and losses) → nothing
+Report = Callable[[int, list[float], Tensor], None]
+
+
+class NotFinite(BallcastError):
+    """A loss became NaN or infinite."""
+
+
+@contextmanager
+def mode(model: nn.Module, training: bool) -> Iterator[None]:
+    """The model in train or eval mode within the block, and as it was after it."""
+    before = model.training
+    model.train(training)
+    try:
+        yield
+    finally:
+        model.train(before)
+
+
+def train_epoch(
+    step: TrainStep,
+    samples: Samples,
+    plan: Plan,
+    *,
+    config: TrainConfig,
+    epoch: int,
+    first: int = 0,
+    report: Report,
+) -> None:
+    """Steps `first` … of an epoch's plan. `report` gets the losses of the steps since its last call, in order."""
+    total = len(plan)
+    device = samples.plan_device
+    chosen = torch.from_numpy(plan.first).to(device)
+    if plan.mixed:
+        chosen = torch.cat([chosen, torch.from_numpy(plan.second).to(device)], dim=1)
+    shares = torch.from_numpy(plan.share).to(samples.device)
+    absents = torch.from_numpy(plan.absent).to(samples.device)
+    every = READ_EVERY if samples.device.type == "cuda" else 1
+    rates: list[float] = []
+    unread: list[Tensor] = []
+    with mode(step.model, training=True):
+        for i, batch in enumerate(samples.stream(chosen[first:].unbind()), start=first):
+            rates.append(learning_rate(epoch * total + i, total, config))
+            set_learning_rate(step.optimizer, rates[-1])
+            unread.append(step(batch, shares[i], absents[i]).clone())
+            if len(unread) == every or i == total - 1:
+                losses = torch.stack(unread).cpu()  # (steps, 5)
+                _require_finite(losses, samples, plan, epoch, i + 1 - len(unread))
+                report(i + 1, rates, losses)
+                rates, unread = [], []
+
+
+def _require_finite(losses: Tensor, samples: Samples, plan: Plan, epoch: int, first: int) -> None:
+    bad = (~losses.isfinite().all(dim=1)).nonzero()
+    if len(bad):
+        step = first + int(bad[0])
+        members = sorted({*plan.first[step].tolist(), *plan.second[step].tolist()})
+        names = ", ".join(samples.windows.names[m] for m in members)
+        raise NotFinite(
+            f"epoch {epoch + 1} step {step + 1}: the loss is {losses[int(bad[0]), 0].item()}; the batch was {names}; "
+            "look at these features, or lower train.lr; the last saved state is from before"
+        )
+
+
+@torch.inference_mode()
+def predict(
+    model: nn.Module, samples: Samples, config: EmitConfig, *, ranks: Ranks | None = None
+) -> dict[str, list[Prediction]]:
+    """Predictions for every sample by its name, in order. Several ranks share the work and all get the result."""
+    ranks = ranks or Ranks()
+    with mode(model, training=False):
+        parts = samples.run(model, rank=ranks.rank, ranks=ranks.count)
+    slots = _cat(parts).map(lambda t: ranks.interleave(t.float(), len(samples)))
+    merged = map(merge_bins, emit(slots, config))  # the scorer would keep only the last of several in a bin
+    return dict(zip(samples.windows.names, merged, strict=True))
+
+
+def evaluate(model: nn.Module, samples: Samples, config: EmitConfig, *, ranks: Ranks | None = None) -> Score:
+    """The official score on the samples, which must be official clips."""
+    return score(samples.windows.clips, predict(model, samples, config, ranks=ranks))
+
+
+def _cat(parts: list[Slots]) -> Slots:
+    presence = None if parts[0].presence is None else torch.cat([p.presence for p in parts if p.presence is not None])
+    return Slots(
+        torch.cat([p.objectness for p in parts]),
+        torch.cat([p.classes for p in parts]),
+        torch.cat([p.offsets for p in parts]),
+        parts[0].bins,
+        presence,
+    )

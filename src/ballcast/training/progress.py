@@ -1,0 +1,59 @@
+"""What a run shows in a terminal: a bar with losses, rate, speed and time left, and a line an epoch."""
+
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ballcast.training.run import Moment
+
+
+class Display:
+    """Context manager; `show` takes the run's moments. Off a terminal only the epochs' lines appear."""
+
+    def __init__(self, console: Console, epochs: int, *, quiet: bool = False) -> None:
+        self.console = console
+        self.epochs = epochs
+        self.quiet = quiet
+        self._bar = Progress(
+            TextColumn("epoch {task.fields[epoch]}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[numbers]}"),
+            TimeRemainingColumn(compact=True),
+            console=console,
+            disable=quiet or not console.is_terminal,
+            transient=True,
+        )
+        self._task = self._bar.add_task("", total=None, epoch="", numbers="")
+
+    def __enter__(self) -> "Display":
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def show(self, moment: Moment) -> None:
+        if self.quiet:
+            return
+        name, losses = f"{moment.epoch + 1}/{self.epochs}", moment.losses
+        terms = " ".join(f"{key[:3]} {value:.3f}" for key, value in losses.items())
+        if moment.score is None or moment.step < moment.steps:
+            done = moment.epoch * moment.steps + moment.step
+            self._bar.update(
+                self._task,
+                total=self.epochs * moment.steps,
+                completed=done,
+                epoch=name,
+                numbers=f"{terms} lr {moment.rate:.1e} {moment.samples_per_s:.0f} samples/s",
+            )
+            return
+        star = " best" if moment.score.avg >= moment.best else ""
+        self.console.print(
+            f"epoch {name}: {terms} lr {moment.rate:.1e} {moment.samples_per_s:.0f} samples/s "
+            f"valid mAP {100 * moment.score.avg:.2f}{star}",
+            soft_wrap=True,
+        )

@@ -1,0 +1,250 @@
+"""A training run: a folder that holds all of it, and that a killed run is resumed from.
+
+run/config.yaml        the recipe            run/best/     the model with the best validation score
+run/environment.json   versions, git, seed   run/last/     the newest model
+run/steps.csv          losses of each step   run/state.safetensors   everything needed to go on
+run/epochs.csv         scores of each epoch  run/tensorboard/
+"""
+
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ballcast import __version__
+from ballcast.core.config import load, to_dict, to_yaml
+from ballcast.core.errors import InputError
+from ballcast.core.files import write_bytes, write_json
+from ballcast.core.recipe import Recipe
+from ballcast.data.batch import Samples
+from ballcast.data.sampler import plan_epoch
+from ballcast.data.windows import official_windows
+from ballcast.loss.criterion import Criterion
+from ballcast.loss.targets import class_weights
+from ballcast.metrics.average_precision import TOLERANCES, Score
+from ballcast.model.anticipator import Anticipator
+from ballcast.training import checkpoint
+from ballcast.training.checkpoint import Progress
+from ballcast.training.distributed import Ranks
+from ballcast.training.engine import evaluate, train_epoch
+from ballcast.training.log import STEP_COLUMNS, Curves, Table
+from ballcast.training.optimizer import build_optimizer
+from ballcast.training.splits import open_splits, training_windows
+from ballcast.training.step import TrainStep
+
+EPOCH_COLUMNS = ("epoch", "seconds", *STEP_COLUMNS[3:], *TOLERANCES, "avg")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What a run shows while it goes."""
+
+    epoch: int  # counted from 0
+    step: int  # steps done in this epoch
+    steps: int  # steps of an epoch
+    rate: float
+    losses: dict[str, float]
+    samples_per_s: float
+    score: Score | None = None  # after an epoch with validation
+    best: float = -1.0
+
+
+def _silent(moment: Moment) -> None:
+    pass
+
+
+def train(
+    recipe: Recipe,
+    folder: Path,
+    *,
+    device: torch.device,
+    ranks: Ranks | None = None,
+    show: Callable[[Moment], None] = _silent,
+) -> Progress:
+    """Train by the recipe into `folder`, going on where a killed run of the same recipe stopped."""
+    return Run(recipe, folder, device, ranks or Ranks(), show).fit()
+
+
+class Run:
+    """The parts of a run, built from its recipe."""
+
+    def __init__(
+        self, recipe: Recipe, folder: Path, device: torch.device, ranks: Ranks, show: Callable[[Moment], None]
+    ) -> None:
+        self.recipe, self.folder, self.device, self.ranks, self.show = recipe, folder, device, ranks, show
+        state = folder / checkpoint.FILE_NAME
+        resumed = state.exists()
+        if recipe.train.batch % ranks.count:
+            raise InputError(f"train.batch={recipe.train.batch} does not divide among {ranks.count} processes")
+        if resumed:
+            _require_same_recipe(recipe, folder)
+        train_splits = open_splits(recipe.data, recipe.data.train, recipe.model)
+        valid_splits = open_splits(recipe.data, recipe.data.valid, recipe.model)
+        if valid_splits:
+            train_splits[0][0].check_same_backbone(valid_splits[0][0])
+        windows = training_windows(train_splits, recipe.data, recipe.model)
+        self.samples = Samples(windows, device, recipe.data.device)
+        self.valid = None
+        if valid_splits:
+            self.valid = Samples(official_windows(valid_splits, recipe.model.windows), device, recipe.data.device)
+
+        torch.manual_seed(recipe.train.seed)  # the same weights in every process
+        weights = class_weights(torch.from_numpy(windows.class_counts()))
+        self.model = Anticipator(recipe.model, emit=recipe.emit).to(device)
+        header = train_splits[0][0].manifest.header
+        self.model.metadata = {
+            "backbone": {"hash": header.backbone.hash, "name": header.backbone.name},
+            "class_weights": weights.tolist(),
+            "trained_on": list(recipe.data.train),
+            "samples": len(windows),
+            "ballcast": __version__,
+        }
+        criterion = Criterion(config=recipe.loss, model=recipe.model, class_weights=weights).to(device)
+        graphed = device.type == "cuda" and recipe.train.compile and ranks.count == 1
+        self.optimizer = build_optimizer(self.model, recipe.train, graphed=graphed)
+        self.progress = checkpoint.load_state(state, self.model, self.optimizer) if resumed else Progress()
+        if not resumed:
+            torch.manual_seed(recipe.train.seed + ranks.rank)  # dropout differs between processes
+        self.step = TrainStep(
+            model=ranks.wrap(self.model),
+            criterion=criterion,
+            optimizer=self.optimizer,
+            config=recipe.train,
+            bins=recipe.model.bins,
+            graphed=graphed,
+            reduce=ranks.mean if ranks.count > 1 else None,
+        )
+        self.epoch_losses: list[Tensor] = []
+
+    def fit(self) -> Progress:
+        recipe, progress = self.recipe, self.progress
+        per_epoch = len(self._plan(0))
+        if progress.finished:
+            return progress
+        if self.ranks.writes and progress.step == 0:
+            write_bytes(self.folder / "config.yaml", to_yaml(recipe).encode())
+            write_json(self.folder / "environment.json", _environment(recipe, self.device, self.ranks), indent=1)
+        self.steps = Table(self.folder / "steps.csv", STEP_COLUMNS, keep_through=progress.step - 1)
+        self.epochs = Table(self.folder / "epochs.csv", EPOCH_COLUMNS, keep_through=progress.step // per_epoch)
+        self.curves = Curves(self.folder / "tensorboard" if self.ranks.writes else None, first_step=progress.step)
+        try:
+            for epoch in range(progress.step // per_epoch, recipe.train.epochs):
+                self._epoch(epoch, first=progress.step - epoch * per_epoch)
+                patience = recipe.train.patience
+                if patience and self.valid is not None and epoch + 1 - progress.best_epoch >= patience:
+                    break
+            progress.finished = True
+            self._save()
+        finally:
+            self.curves.close()
+        return progress
+
+    def _plan(self, epoch: int) -> Any:
+        recipe = self.recipe
+        plan = plan_epoch(
+            self.samples.windows.classes,
+            recipe.data,
+            batch=recipe.train.batch,
+            windows=recipe.model.windows,
+            seed=recipe.train.seed,
+            epoch=epoch,
+        )
+        return plan.slice(self.ranks.rank, self.ranks.count)
+
+    def _epoch(self, epoch: int, first: int) -> None:
+        plan, progress, config = self._plan(epoch), self.progress, self.recipe.train
+        began = last = time.perf_counter()
+        done = first
+
+        def report(step: int, rates: list[float], losses: Tensor) -> None:
+            nonlocal last, done
+            now = time.perf_counter()
+            losses = self.ranks.mean(losses.to(self.device)).cpu() if self.ranks.count > 1 else losses
+            for rate, row in zip(rates, losses.tolist(), strict=True):
+                self.steps.add(progress.step, epoch + 1, rate, *row)
+                progress.step += 1
+            speed = (step - done) * config.batch / max(now - last, 1e-9)
+            last, done = now, step
+            named = dict(zip(STEP_COLUMNS[3:], losses[-1].tolist(), strict=True))
+            self.curves.add({f"train/{k}": v for k, v in named.items()} | {"train/lr": rates[-1]}, progress.step)
+            self.show(Moment(epoch, step, len(plan), rates[-1], named, speed, best=progress.best))
+            if config.save_every and progress.step % config.save_every < len(rates) and step < len(plan):
+                self._save()
+
+        train_epoch(self.step, self.samples, plan, config=config, epoch=epoch, first=first, report=report)
+        seconds = time.perf_counter() - began
+        result = evaluate(self.model, self.valid, self.recipe.emit, ranks=self.ranks) if self.valid else None
+        self._finish_epoch(epoch, plan, seconds, result)
+
+    def _finish_epoch(self, epoch: int, plan: Any, seconds: float, result: Score | None) -> None:
+        progress = self.progress
+        rows = [[float(v) for v in row[3:]] for row in self.steps.rows if int(row[1]) == epoch + 1]
+        mean = np.mean(rows, axis=0).tolist()
+        scores = [*result.at.values(), result.avg] if result else [float("nan")] * 7
+        better = result is None or result.avg > progress.best
+        if better:
+            progress.best, progress.best_epoch = (result.avg if result else -1.0), epoch + 1
+        self.epochs.add(epoch + 1, seconds, *mean, *scores)
+        if result:
+            names = (*TOLERANCES, "avg")
+            self.curves.add({f"valid/{k}": v for k, v in zip(names, scores, strict=True)}, progress.step)
+        self.model.metadata["epoch"] = epoch + 1
+        if result:
+            self.model.metadata["validation"] = result.as_dict()
+        if self.ranks.writes:
+            if better:
+                self.model.save_pretrained(self.folder / "best")
+            self.model.save_pretrained(self.folder / "last")
+        self._save()
+        named = dict(zip(STEP_COLUMNS[3:], mean, strict=True))
+        speed = len(plan) * self.recipe.train.batch / max(seconds, 1e-9)
+        rate = float(self.steps.rows[-1][2])
+        self.show(Moment(epoch, len(plan), len(plan), rate, named, speed, result, progress.best))
+
+    def _save(self) -> None:
+        """Logs first, state last: a kill in between leaves logs that are longer than the state, and these are cut."""
+        if self.ranks.writes:
+            self.steps.write()
+            self.epochs.write()
+            checkpoint.save_state(self.folder / checkpoint.FILE_NAME, self.model, self.optimizer, self.progress)
+
+
+def _require_same_recipe(recipe: Recipe, folder: Path) -> None:
+    """A run goes on only with the recipe it began with; more epochs are welcome."""
+    before, now = to_dict(load(Recipe, folder / "config.yaml")), to_dict(recipe)
+    before["train"]["epochs"] = now["train"]["epochs"]
+    for section, values in now.items():
+        for key, value in values.items():
+            if before[section].get(key) != value:
+                raise InputError(
+                    f"{folder}: was started with {section}.{key}={before[section].get(key)}, now it is {value}; "
+                    "use the old value to go on, or another --run to start anew"
+                )
+
+
+def _environment(recipe: Recipe, device: torch.device, ranks: Ranks) -> dict[str, Any]:
+    def git(*args: str) -> str:
+        done = subprocess.run(["git", *args], capture_output=True, text=True, cwd=Path(__file__).parent)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    return {
+        "ballcast": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu",
+        "processes": ranks.count,
+        "threads": torch.get_num_threads(),
+        "seed": recipe.train.seed,
+        "command": sys.argv,
+        "git": {"commit": git("rev-parse", "HEAD"), "changed": git("status", "--porcelain").splitlines()[:50]},
+    }
