@@ -8,7 +8,8 @@ long as the file says, so that d seconds give round(25 d) frames.
 Nothing is invented: a frame that is corrupt, missing or concealed by the decoder, a file that is cut short, a clock
 that runs backwards and a gap of over two seconds all end the iteration with an `InputError` that gives the time; the
 frames before it come through. Frames without timestamps (bare H.264) are refused. What cannot be told: damage that
-still decodes without breaking a rule of the codec (mostly HEVC), and the cut of a transport stream, which states no length.
+still decodes without breaking a rule of the codec (mostly HEVC), and the cut of a transport stream, which states no
+length.
 """
 
 from collections.abc import Iterator
@@ -101,14 +102,20 @@ class VideoFile:
             return
         held: av.VideoFrame | None = None
         at = self._origin  # the held frame's timestamp
-        for time, frame in self._from(n):
-            if held is not None:
-                while self._latest(n) < time:
+        try:
+            for time, frame in self._from(n):
+                while held is not None and self._latest(n) < time:
                     yield luma(held, self._turn)
                     n += 1
                     if n == stop:
                         return
-            at, held = time, frame
+                at, held = time, frame
+        except InputError:
+            if held is not None and (self._latest(n) - at) * self._unit < self._period:  # it is not to blame
+                yield luma(held, self._turn)
+                if n + 1 == stop:
+                    return
+            raise
         if held is None:
             return
         stands = min(self._period, held.duration * self._unit) if held.duration else self._period
@@ -151,7 +158,10 @@ class VideoFile:
             if sought <= self._origin:
                 break
             frames = self._decoded(sought)
-            first = next(frames, None)
+            try:
+                first = next(frames, None)
+            except InputError:  # no key frame from there on
+                continue
             if first is not None and first[0] <= target:
                 yield first
                 yield from frames

@@ -1,11 +1,13 @@
 """Packets to frames, with an account of both: a packet whose frame never comes out is damage, not a pause."""
 
+from collections import deque
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
 import av
 from av.container import InputContainer
+from av.video.frame import PictureType
 from av.video.stream import VideoStream
 
 from ballcast.core.errors import InputError
@@ -14,6 +16,14 @@ MAX_GAP_S = 2  # a longer silence between two frames is lost video, not a still 
 # Decoders that give one frame for every packet, so that a frame lost inside them can be noticed.
 _ONE_TO_ONE = frozenset({"h264", "hevc", "vp9", "av1", "libdav1d"})
 _REMUX = "ffmpeg -i IN -c copy OUT.mp4"
+_Timed = tuple[int, av.VideoFrame]
+
+
+class _Damage(Exception):
+    """A picture that is not what was coded, at timestamp `at`; it may `spread` to some that are shown before it."""
+
+    def __init__(self, at: int, *, spreads: bool) -> None:
+        self.at, self.spreads = at, spreads
 
 
 def decoded(
@@ -24,7 +34,7 @@ def decoded(
     threads: int = 0,
     sought: int | None = None,
     origin: int | None = None,
-) -> Iterator[tuple[int, av.VideoFrame]]:
+) -> Iterator[_Timed]:
     """The stream's frames in order of time, each with its timestamp; damage is an `InputError` that gives its time.
 
     container, stream: freshly opened. path: for the messages. threads: 0: one per core.
@@ -36,21 +46,47 @@ def decoded(
     if sought is not None:
         container.seek(sought, stream=stream, backward=True)
     account = _Account(path, stream, origin)
+    # A damaged picture spoils those that are predicted from it, and B-frames among them are shown before it is. So
+    # frames wait here until no later one can be their source.
+    waiting: deque[_Timed] = deque()
     begun = sought is None
-    for packet in _demuxed(container, stream, account):
-        for frame in account.decode(packet):
-            begun = begun or frame.key_frame
-            if begun:  # what comes out before the key frame refers to pictures that were not read
-                yield account.check(frame), frame
-    account.close()
-
-
-def _demuxed(container: InputContainer, stream: VideoStream, account: "_Account") -> Iterator[av.Packet]:
+    fault: InputError | None = None
     try:
-        yield from container.demux(stream)
+        for packet in _packets(container, stream, account):
+            for frame in account.decode(packet):
+                begun = begun or frame.key_frame
+                if begun:  # what comes out before the key frame refers to pictures that were not read
+                    waiting.append((account.check(frame), frame))
+            while len(waiting) > stream.codec_context.reorder_depth:
+                yield waiting.popleft()
+        account.close()
+    except _Damage as damage:
+        at = damage.at
+        while damage.spreads and waiting and waiting[-1][1].pict_type == PictureType.B:
+            at = min(at, waiting.pop()[0])
+        fault = account.sentence(at)
+    except InputError as error:
+        fault = error
+    yield from waiting
+    if fault is not None:
+        raise fault
+
+
+def _packets(container: InputContainer, stream: VideoStream, account: "_Account") -> Iterator[av.Packet | None]:
+    """The stream's packets up to the first incomplete one, then None: the frames still in the decoder are good."""
+    packets = container.demux(stream)
+    # A transport stream marks packets around every seam, also whole ones: there only the decoder can tell.
+    marked = container.format.name != "mpegts"
+    try:
+        for packet in packets:
+            if packet.size and packet.is_corrupt and marked:
+                account.incomplete(packet, cut=not any(rest.size for rest in packets))
+                break
+            if packet.size:
+                yield packet
     except (av.FFmpegError, OSError) as error:
-        account.broken = f"cannot be read further ({error.strerror})"
-        yield av.Packet()  # the frames that are still in the decoder are good
+        account.unreadable = f"cannot be read further ({error.strerror})"
+    yield None
 
 
 class _Account:
@@ -63,27 +99,25 @@ class _Account:
         # AVI gives the times of decoding, not of display.
         self._counts = stream.codec_context.name in _ONE_TO_ONE and stream.container.format.name != "avi"
         self._pending: set[int] = set()
-        self._failed: int | None = None  # timestamp of the packet the decoder choked on, or a few later: it works ahead
-        self._partial = False  # the last packet is incomplete: the file ends inside it
-        self._last: int | None = None  # of the frames given out
-        self.broken = ""
+        self._last: int | None = None  # timestamp of the last good frame
+        self._cut: bool | None = None  # a packet was incomplete: as the file ends there (True), or else
+        self.unreadable = ""
 
-    def decode(self, packet: av.Packet) -> list[av.VideoFrame]:
-        """The frames that come out when this packet goes in; one that cannot be decoded is noted, not raised yet."""
-        if packet.size and packet.pts is not None and not packet.is_discard:
+    def incomplete(self, packet: av.Packet, *, cut: bool) -> None:
+        self._cut = cut
+        self._pending.add(packet.pts if packet.pts is not None else self._last or 0)
+
+    def decode(self, packet: av.Packet | None) -> list[av.VideoFrame]:
+        """The frames that come out when this packet goes in; None: all that are left."""
+        if packet is not None and packet.pts is not None and not packet.is_discard:
             self._pending.add(packet.pts)
-        if packet.size:
-            self._partial = packet.is_corrupt
         try:
-            if packet.size and packet.is_corrupt:
-                raise av.InvalidDataError(0, "incomplete packet")
-            return self._stream.decode(packet if packet.size else None)
+            return self._stream.decode(packet)
         except av.EOFError:
             return []
         except av.FFmpegError:
-            if self._failed is None:
-                self._failed = next(t for t in (packet.pts, self._last, self._origin, 0) if t is not None)
-            return []
+            # The decoder reports in its own order, so what came out until now was decoded before the damage.
+            raise _Damage(min(self._pending, default=self._last or 0), spreads=False) from None
 
     def check(self, frame: av.VideoFrame) -> int:
         """The frame's timestamp, if it is whole, follows the one before it, and none between them is missing."""
@@ -97,9 +131,7 @@ class _Account:
         self._counts = self._counts and not frame.interlaced_frame  # a field may be a packet of its own
         lost = min(self._pending, default=at) if self._counts else at
         if frame.is_corrupt or lost < at:
-            raise self._damage(min(lost, at))
-        if self._failed is not None and at >= self._failed:
-            raise self._damage(self._failed)
+            raise _Damage(min(lost, at), spreads=self._cut is None)
         if last is not None and at < last:
             raise InputError(
                 f"{self._path}: at {self._time(at)} the clock of its frames runs backwards; remux it: {_REMUX}"
@@ -113,14 +145,15 @@ class _Account:
 
     def close(self) -> None:
         """The stream is over: everything must have come out."""
-        left = min(self._pending) if self._pending and self._counts else None
-        if self._failed is not None or self.broken or left is not None:
-            raise self._damage(next((t for t in (left, self._failed, self._last) if t is not None), 0))
+        if self._pending and (self._counts or self._cut is not None):
+            raise _Damage(min(self._pending), spreads=self._cut is None)
+        if self.unreadable:
+            raise _Damage(self._last or 0, spreads=False)
 
-    def _damage(self, at: int) -> InputError:
-        if self.broken:
-            return InputError(f"{self._path}: {self.broken} after {self._time(at)}; fetch it again")
-        if self._partial:
+    def sentence(self, at: int) -> InputError:
+        if self.unreadable:
+            return InputError(f"{self._path}: {self.unreadable} after {self._time(at)}; fetch it again")
+        if self._cut:
             return InputError(
                 f"{self._path}: is cut short, it ends inside the picture at {self._time(at)}; fetch it again"
             )

@@ -38,8 +38,9 @@ def open_container(path: Path, accel: HWAccel | None = None) -> tuple[InputConta
         raise InputError(_why_not(path, error)) from None
     streams = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
     if not streams:
+        kinds = " and ".join(sorted({s.type for s in container.streams})) or "nothing"
         container.close()
-        raise InputError(f"{path}: has no video stream, only {_kinds(container)}; give a video")
+        raise InputError(f"{path}: has no video stream, only {kinds}; give a video")
     if streams[0].codec_context is None:
         container.close()
         raise InputError(f"{path}: is coded in a way that PyAV has no decoder for; encode it again as H.264")
@@ -85,7 +86,3 @@ def _why_not(path: Path, error: Exception) -> str:
     if head[4:8] == b"ftyp":
         return f"{path}: the MP4 is cut short, its index (moov) at the end is missing; fetch it again"
     return f"{path}: is not a video that can be read ({getattr(error, 'strerror', None) or error})"
-
-
-def _kinds(container: InputContainer) -> str:
-    return " and ".join(sorted({s.type for s in container.streams})) or "nothing"

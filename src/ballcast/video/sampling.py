@@ -2,8 +2,8 @@
 
 A window is 125 frames (5 s). Its clips start every 3 frames; a clip is n frames (15, or 33) at step 2, so it spans
 2(n − 1) + 1 frames, and is read as n/3 stacks of 3 frames. Stack j of the clip that starts at frame c is c + 6j,
-c + 6j + 2, c + 6j + 4. As clips start every 3 frames and stacks every 6, most stacks belong to several clips: 33 clips of 5 stacks
-have only 41 distinct ones.
+c + 6j + 2, c + 6j + 4. As clips start every 3 frames and stacks every 6, most stacks belong to several clips: 33 clips
+of 5 stacks have only 41 distinct ones.
 """
 
 from typing import NamedTuple
