@@ -52,6 +52,7 @@ def make_video(
         stream = container.add_stream(codec, rate=rate, options={"g": "12", "crf": "15", **(codec_options or {})})
         stream.height, stream.width = size
         stream.pix_fmt = pixels
+        stream.codec_context.thread_count = 1  # the same bytes on any machine
         stream.codec_context.time_base = unit
         stream.time_base = unit
         if rotate is not None:

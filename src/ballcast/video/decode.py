@@ -26,7 +26,7 @@ from av.codec.hwaccel import HWAccel
 
 from ballcast.core.actions import FPS
 from ballcast.core.errors import InputError
-from ballcast.video.luma import luma, turn_of
+from ballcast.video.luma import Turn, luma, turn_of
 from ballcast.video.packets import decoded
 from ballcast.video.probe import VideoInfo, declared_end, open_container
 
@@ -135,6 +135,19 @@ class VideoFile:
         taken = list(islice(source, max(0, stop - start)))
         self._reading = (start + len(taken), source)
         return np.stack(taken) if taken else np.empty((0, *self.size), np.uint8)
+
+    def pictures(self, start: int = 0) -> Iterator[tuple[Fraction, av.VideoFrame]]:
+        """The file's own frames, in colour and at its own rate, each with its time in seconds since the first.
+
+        From the one shown at output frame `start` on, or a few before it. `upright` turns their planes for display.
+        """
+        for at, frame in self._from(start):
+            yield (at - self._origin) * self._unit, frame
+
+    @property
+    def upright(self) -> Turn:
+        """What lays a plane (H, W) of the file's pictures out for display."""
+        return self._turn
 
     def close(self) -> None:
         self._reading = None

@@ -1,0 +1,99 @@
+"""A copy of a video with the anticipations drawn below it, as H.264 in MP4.
+
+The picture keeps its size, its rate and its colours: its planes are copied, not converted to RGB and back. The sound
+is left out.
+"""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+
+from ballcast.core.actions import FPS
+from ballcast.core.errors import InputError
+from ballcast.core.files import replacing
+from ballcast.core.timeline import Anticipation
+from ballcast.video.decode import VideoFile
+from ballcast.video.luma import Turn
+from ballcast.video.strip import Strip
+
+
+def write_overlay(
+    source: Path,
+    target: Path,
+    timeline: Sequence[Anticipation],
+    *,
+    start_ms: int = 0,
+    stop_ms: int | None = None,
+    quality: int = 20,
+) -> int:
+    """Writes `source` with a strip of what `timeline` anticipates below it to `target`; returns the frames written.
+
+    timeline: times in ms since the video's first frame. start_ms, stop_ms: the part to write; None: to the end.
+    quality: x264's constant rate factor, smaller is better and larger.
+    """
+    if target.suffix.lower() != ".mp4":
+        raise InputError(f"{target}: the overlay is written as MP4; give it a name that ends in .mp4")
+    if target.exists() and target.samefile(source):
+        raise InputError(f"{target}: is the video itself; write the overlay to another file")
+    with VideoFile(source) as video, replacing(target) as temporary:
+        height, width = video.size
+        strip = Strip(width=width + width % 2, timeline=timeline)
+        rate = Fraction(video.probe().rate or FPS).limit_denominator(1001)
+        written = 0
+        with av.open(str(temporary), "w", format="mp4", options={"movflags": "faststart"}) as container:
+            stream = container.add_stream("libx264", rate=rate, options={"crf": str(quality), "preset": "veryfast"})
+            stream.width, stream.height = strip.width, height + height % 2 + strip.height
+            stream.pix_fmt = "yuv420p"
+            stream.codec_context.time_base = clock = Fraction(1, 90_000)
+            for seconds, picture in video.pictures(start_ms * FPS // 1000):
+                if seconds * 1000 < start_ms:
+                    continue
+                if stop_ms is not None and seconds * 1000 >= stop_ms:
+                    break
+                if not written:
+                    _keep_colours(stream.codec_context, picture)
+                frame = _compose(picture, strip.draw(float(seconds * 1000)), video.upright)
+                frame.pts, frame.time_base = round((seconds - Fraction(start_ms, 1000)) / clock), clock
+                container.mux(stream.encode(frame))
+                written += 1
+            if not written:
+                raise InputError(f"{source}: has no frames between {start_ms} ms and {stop_ms} ms; choose another part")
+            container.mux(stream.encode())
+    return written
+
+
+def _compose(picture: av.VideoFrame, strip: np.ndarray, upright: Turn) -> av.VideoFrame:
+    """The picture (any pixel format) above the strip (h, W, 3) as one yuv420p frame of even size."""
+    above = picture if picture.format.name in ("yuv420p", "yuvj420p") else picture.reformat(format="yuv420p")
+    below = av.VideoFrame.from_ndarray(strip, format="rgb24").reformat(
+        format="yuv420p",
+        dst_colorspace=above.colorspace if above.colorspace in (1, 5, 6) else "ITU601",
+        dst_color_range=above.color_range,
+    )
+    height = 2 * -(-upright(_plane(above, 0)).shape[0] // 2)
+    frame = av.VideoFrame(strip.shape[1], height + strip.shape[0], "yuv420p")
+    for i, plane in enumerate(frame.planes):
+        top = upright(_plane(above, i))
+        rows, columns = (height, strip.shape[1]) if i == 0 else (height // 2, strip.shape[1] // 2)
+        top = np.pad(top, ((0, rows - top.shape[0]), (0, columns - top.shape[1])), mode="edge")
+        canvas = np.zeros((plane.height, plane.line_size), np.uint8)
+        canvas[:rows, :columns] = top
+        canvas[rows:, :columns] = _plane(below, i)
+        plane.update(canvas.tobytes())
+    frame.color_range, frame.colorspace = above.color_range, above.colorspace
+    return frame
+
+
+def _plane(frame: av.VideoFrame, i: int) -> np.ndarray:
+    plane = frame.planes[i]
+    lines = np.frombuffer(memoryview(plane), np.uint8).reshape(-1, plane.line_size)
+    return lines[: plane.height, : plane.width]
+
+
+def _keep_colours(codec: av.VideoCodecContext, picture: av.VideoFrame) -> None:
+    """Tell players to read the colours as they read the source's."""
+    codec.color_range, codec.colorspace = picture.color_range, picture.colorspace
+    codec.color_primaries, codec.color_trc = picture.color_primaries, picture.color_trc
