@@ -7,9 +7,9 @@ long as the file says, so that d seconds give round(25 d) frames.
 
 Nothing is invented: a frame that is corrupt, missing or concealed by the decoder, a file that is cut short, a clock
 that runs backwards and a gap of over two seconds all end the iteration with an `InputError` that gives the time; the
-frames before it come through. Frames without timestamps (bare H.264) are refused. What cannot be told: damage that
-still decodes without breaking a rule of the codec (mostly HEVC), and the cut of a transport stream, which states no
-length.
+frames frames before it come through. Frames without timestamps (bare H.264) are refused. What cannot be told: damage that
+still decodes by the codec's rules (a few bytes of a tiny H.264 picture, nearly all of HEVC, which checks little), the
+last half second of a file, and the cut of a transport stream, which states no length.
 """
 
 from collections.abc import Iterator
@@ -217,5 +217,4 @@ class VideoFile:
             width=width,
             rate=float(stream.average_rate) if stream.average_rate else None,
             duration_ms=None if length is None else round(length * 1000),
-            clean_end=self._end is not None,
         )

@@ -24,7 +24,6 @@ class VideoInfo:
     width: int
     rate: float | None  # frames a second on average, as the file states it
     duration_ms: int | None  # None: the file does not say
-    clean_end: bool  # whether the file states its length well enough to notice that it is cut short
 
 
 def open_container(path: Path, accel: HWAccel | None = None) -> tuple[InputContainer, VideoStream]:
