@@ -5,9 +5,9 @@ each of its frames once, 50 fps every second one, and 29.97 never drifts. Where 
 its timestamps are rounded, and a frame may be late by one unit of that clock (1 ms at most). The last frame stands as
 long as the file says, so that d seconds give round(25 d) frames.
 
-Nothing is invented: a frame that is corrupt, missing or concealed by the decoder, a file that is cut short, a clock
+Nothing is invented: a frame that is corrupt, missing or concealed by the decoder, a file cut short, a clock
 that runs backwards and a gap of over two seconds all end the iteration with an `InputError` that gives the time; the
-frames frames before it come through. Frames without timestamps (bare H.264) are refused. What cannot be told: damage that
+frames before it come through. Frames without timestamps (bare H.264) are refused. What cannot be told: damage that
 still decodes by the codec's rules (a few bytes of a tiny H.264 picture, nearly all of HEVC, which checks little), the
 last half second of a file, and the cut of a transport stream, which states no length.
 """
