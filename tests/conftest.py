@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -8,6 +9,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 from hub_server import Hub
+
+# Two workers on two cores: a thread each, in them and in what they start.
+os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
 
 # The same cases on every run: a red main must be somebody's change, not a draw. No deadline: the machine is shared.
 hypothesis.settings.register_profile("ballcast", derandomize=True, deadline=None)
@@ -33,8 +37,6 @@ def ballcast(tmp_path: Path) -> Cli:
     """Runs the command line as a user would, in an empty folder."""
 
     def run(*args: object, env: dict[str, str] | None = None, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        import os
-
         return subprocess.run(
             [sys.executable, "-m", "ballcast", *map(str, args)],
             cwd=tmp_path,

@@ -35,7 +35,8 @@ def save_state(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, p
     tensors["random.cpu"] = torch.get_rng_state()
     if torch.cuda.is_available():
         tensors["random.cuda"] = torch.cuda.get_rng_state()
-    metadata = {"format": FORMAT, "progress": json.dumps(asdict(progress))}
+    # One key: safetensors writes several in any order, and the same state should be the same bytes.
+    metadata = {FORMAT: json.dumps(asdict(progress))}
     with replacing(path) as temporary:
         save_file({k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}, temporary, metadata)
 
@@ -72,9 +73,9 @@ def _read(path: Path) -> tuple[dict[str, Tensor], Progress]:
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
-            if metadata.get("format") != FORMAT:
+            if FORMAT not in metadata:
                 raise InputError(f"{path}: is no saved state of a run; start anew in another folder")
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  (not a dict)
-        return tensors, Progress(**json.loads(metadata["progress"]))
+        return tensors, Progress(**json.loads(metadata[FORMAT]))
     except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
         raise InputError(f"{path}: cannot be read as a saved state ({error}); start anew in another folder") from None

@@ -1,0 +1,278 @@
+"""How fast frames become features: the published order, batching, sharing, compiling, in one run.
+
+    python -m benchmarks.extract                       # on a GPU 1280×720, on a CPU 398×224
+    python -m benchmarks.extract --shifted --json out.json
+
+Prints the median time of one 5 s window (33 clips) in each order, and then, where PyAV is installed, the speed from an
+mp4 on disk with decoding, as × real time, with the share of the time the network waits for frames.
+"""
+
+import argparse
+import gc
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ballcast.core.actions import FPS, WINDOW_FRAMES
+from ballcast.features.backbone import Backbone, BackboneConfig, pad_frames
+from ballcast.features.shared import SharedStacks
+
+SIZES = {"720p": (720, 1280), "224p": (224, 398)}  # H, W
+TARGET_MS, TARGET_RATIO = 30.0, 4.3  # at 720p on an H200; the ratio is to batching without sharing, eager
+BATCHED, OURS = "batched, every stack of every clip, eager", "each distinct stack once, compiled"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--size", choices=SIZES, help="default: 720p on a GPU, 224p on a CPU")
+    parser.add_argument("--frame", type=int, nargs=2, metavar=("H", "W"), help="another size of frame")
+    parser.add_argument("--repeats", type=int, help="default: 20 on a GPU, 1 on a CPU")
+    parser.add_argument("--clips", type=int, help="clips of 30 s end to end; default: 32 on a GPU, 1 on a CPU; 0: none")
+    parser.add_argument("--video", type=Path, help="a video of 30 s or more for that; default: a drawn one")
+    parser.add_argument("--decoders", type=int, help="threads that decode; default: the cores but one")
+    parser.add_argument(
+        "--shifted", action="store_true", help="also compile with depthwise convolutions as shifted sums"
+    )
+    parser.add_argument("--threads", type=int, help="torch's threads on a CPU")
+    parser.add_argument("--json", type=Path, help="write the figures here too")
+    args = parser.parse_args()
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    on_gpu = args.device.startswith("cuda")
+    H, W = args.frame or SIZES[args.size or ("720p" if on_gpu else "224p")]
+    repeats = args.repeats or (20 if on_gpu else 1)
+    torch.manual_seed(0)
+    backbone = Backbone(BackboneConfig()).eval().to(args.device)
+    frames = torch.randint(0, 256, (WINDOW_FRAMES, H, W), dtype=torch.uint8, device=args.device)
+    padded = tuple(pad_frames(frames[:1], backbone.config.padding).shape[-2:])
+    where = torch.cuda.get_device_name() if on_gpu else f"CPU, {torch.get_num_threads()} thread(s)"
+    print(
+        f"{where}; torch {torch.__version__}; one window of {WINDOW_FRAMES} frames {W}×{H}, padded {padded[1]}×{padded[0]}"
+    )
+    result: dict[str, Any] = {"device": where, "torch": torch.__version__, "frame": [H, W], "padded": list(padded)}
+    result["window"] = windows(backbone, frames, repeats, on_gpu=on_gpu, shifted=args.shifted)
+    clips = args.clips if args.clips is not None else (32 if on_gpu else 1)
+    if clips:
+        result["end_to_end"] = end_to_end(backbone, (H, W), args.video, clips, args.device, args.decoders)
+    if args.json:
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def windows(backbone: Backbone, frames: Tensor, repeats: int, *, on_gpu: bool, shifted: bool) -> dict[str, Any]:
+    """Milliseconds a window in each order, with the largest difference from the published order's features."""
+    eager = SharedStacks(backbone, compiled=False)
+    orders: list[tuple[str, Callable[[], Callable[[], Tensor]], int]] = [
+        ("one stack, one clip at a time, eager (published)", lambda: lambda: one_by_one(eager, frames), 5),
+        (BATCHED, lambda: lambda: batched(eager, frames), 1),
+    ]
+    if on_gpu:
+        orders.append(("the same, compiled", lambda: compiled_batched(eager, frames), 1))
+    orders.append(("each distinct stack once, eager", lambda: lambda: eager.windows(frames, [0])[0], 1))
+    if on_gpu:
+        orders.append((OURS, lambda: ours(backbone, frames, "library"), 1))
+    if on_gpu and shifted:
+        orders.append((f"{OURS}, depthwise as shifted sums", lambda: ours(backbone, frames, "shifted"), 1))
+
+    figures: dict[str, dict[str, Any]] = {}
+    reference: Tensor | None = None
+    for name, make, slower in orders:
+        began = time.perf_counter()
+        try:
+            run = make()
+            features = run()
+            run(), run()  # warm-up: a CUDA graph is recorded at the second call
+            ready = time.perf_counter() - began
+            ms = median_ms(run, max(1, repeats // slower), on_gpu=on_gpu)
+        except Exception as error:  # one order that fails must not hide the others
+            print(f"  {name:<62} failed: {type(error).__name__}: {str(error).splitlines()[0][:150]}")
+            figures[name] = {"failed": f"{type(error).__name__}: {error}"[:2000]}
+            continue
+        reference = features if reference is None else reference
+        difference = ((features - reference).abs().max() / reference.abs().max()).item()
+        figures[name] = {"ms": round(ms, 3), "ready_s": round(ready, 1), "difference": difference}
+        print(f"  {name:<62} {ms:9.1f} ms   difference {difference:.1e}   ready after {ready:.0f} s", flush=True)
+        del run
+        _free(on_gpu)
+    base = figures.get(BATCHED, {}).get("ms")
+    for name, figure in figures.items():
+        if "ms" in figure and base:
+            figure["times_batched"] = round(base / figure["ms"], 2)
+            print(
+                f"  {base / figure['ms']:6.2f} × batched eager, {WINDOW_FRAMES / FPS * 1000 / figure['ms']:7.1f} × real time: {name}"
+            )
+    if "ms" in figures.get(OURS, {}):
+        verdicts = (figures[OURS]["ms"] <= TARGET_MS, figures[OURS].get("times_batched", 0) >= TARGET_RATIO)
+        print(
+            f"  target (H200, 1280×736): at most {TARGET_MS} ms {verdicts[0]}, at least {TARGET_RATIO} × {verdicts[1]}"
+        )
+    figures["parts"] = parts(eager, frames, repeats, on_gpu=on_gpu)
+    return figures
+
+
+def one_by_one(engine: SharedStacks, frames: Tensor) -> Tensor:
+    """The published predictor's order: every clip alone, and in it every stack alone."""
+    c, features = engine.config, []
+    with torch.no_grad():
+        pixels = pad_frames(frames, c.padding)
+        for i in range(c.clips(len(frames))):
+            clip = pixels[c.stride * i :][: c.span : c.step].unflatten(0, (-1, c.stack))  # (J, stack, H, W)
+            maps = torch.cat([engine.encode(stack[None]) for stack in clip])
+            features.append(engine.backbone.mix(maps))
+    return torch.cat(features)
+
+
+def _all_stacks(engine: SharedStacks, frames: Tensor) -> Tensor:
+    """Every stack of every clip, (N·J, stack, H, W)."""
+    c = engine.config
+    pixels = pad_frames(frames, c.padding)
+    clips = [pixels[c.stride * i :][: c.span : c.step] for i in range(c.clips(len(frames)))]
+    return torch.stack(clips).unflatten(1, (-1, c.stack)).flatten(0, 1)
+
+
+def batched(engine: SharedStacks, frames: Tensor) -> Tensor:
+    with torch.no_grad():
+        return engine.backbone.mix(engine.encode(_all_stacks(engine, frames)))
+
+
+def compiled_batched(engine: SharedStacks, frames: Tensor) -> Callable[[], Tensor]:
+    network = torch.compile(
+        lambda stacks: engine.backbone.mix(engine.encode(stacks)), dynamic=False, mode="reduce-overhead"
+    )
+
+    def run() -> Tensor:
+        with torch.no_grad():
+            return network(_all_stacks(engine, frames)).clone()
+
+    return run
+
+
+def ours(backbone: Backbone, frames: Tensor, depthwise: Any) -> Callable[[], Tensor]:
+    engine = SharedStacks(backbone, depthwise=depthwise)
+    return lambda: engine.windows(frames, [0])[0]
+
+
+def parts(engine: SharedStacks, frames: Tensor, repeats: int, *, on_gpu: bool) -> dict[str, float]:
+    """Where the eager time goes, and the arithmetic of a window: the floor no order of computing goes below."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    c = engine.config
+    with torch.no_grad():
+        begins = c.stride * torch.arange(engine.stacks_a_batch, device=frames.device)
+        pictures = begins[:, None] + torch.arange(0, c.stack_span, c.step, device=frames.device)
+        stacks = pad_frames(frames, c.padding)[pictures]
+        maps = engine.encode(stacks)
+        told = {}
+        for name, run in (("encode", lambda: engine.encode(stacks)), ("mix", lambda: engine.mix(maps))):
+            with FlopCounterMode(display=False) as counter:
+                run()
+            told[f"{name}_ms"] = round(median_ms(run, repeats, on_gpu=on_gpu), 3)
+            told[f"{name}_gflop"] = round(counter.get_total_flops() / 1e9, 1)
+    print(
+        f"  eager parts: 2D encoder {told['encode_ms']:.1f} ms ({told['encode_gflop']:.0f} GFLOP), "
+        f"3D blocks and pooling {told['mix_ms']:.1f} ms ({told['mix_gflop']:.0f} GFLOP)"
+    )
+    return told
+
+
+def end_to_end(
+    backbone: Backbone, size: tuple[int, int], video: Path | None, clips: int, device: str, decoders: int | None
+) -> dict[str, Any]:
+    """From mp4 on disk to features, decoding included, once the network is warm."""
+    if find_spec("av") is None:
+        print("  end to end: left out, PyAV is not installed here")
+        return {"skipped": "PyAV is not installed"}
+    from ballcast.features.parts import Piece
+    from ballcast.features.sources import CLIP_FRAMES, Source
+    from ballcast.features.worker import decode, work
+
+    decoders = decoders or max(1, (os.cpu_count() or 2) - 1)
+    engine = SharedStacks(backbone)
+    with tempfile.TemporaryDirectory() as folder:
+        path = video or _draw(Path(folder) / "clip.mp4", size, CLIP_FRAMES)
+        source = Source("clip", path, path.name, CLIP_FRAMES, 0, 0)
+        pieces = [Piece(source, i, 0, CLIP_FRAMES // WINDOW_FRAMES, WINDOW_FRAMES) for i in range(clips)]
+        began = time.perf_counter()
+        frames = decode(pieces[0])
+        alone = CLIP_FRAMES / (time.perf_counter() - began)
+        for _ in range(3 if device.startswith("cuda") else 0):
+            engine.windows(frames[:WINDOW_FRAMES], [0])  # compile and record, outside the clock
+        began, waited = time.perf_counter(), 0.0
+        for outcome in work(engine, pieces, decoders):
+            if outcome.reason:
+                raise SystemExit(outcome.reason)
+            waited += outcome.waited
+        seconds = time.perf_counter() - began
+    speed, share = clips * CLIP_FRAMES / seconds, waited / seconds
+    print(
+        f"  end to end: {clips} clips of 30 s, {decoders} decoding threads: {speed:.0f} frames a second, "
+        f"{speed / FPS:.1f} × real time; the network waits {100 * share:.0f} % of the time "
+        f"(one thread alone decodes {alone:.0f} frames a second)"
+    )
+    return {
+        "clips": clips,
+        "decoders": decoders,
+        "times_real_time": round(speed / FPS, 2),
+        "waiting": round(share, 4),
+        "decoded_a_second": round(alone, 1),
+    }
+
+
+def _draw(path: Path, size: tuple[int, int], frames: int) -> Path:
+    """A pitch-like picture that pans, with a few moving boxes: compressible, but not still."""
+    import av
+    import numpy as np
+
+    H, W = size
+    y, x = np.mgrid[:H, : 2 * W]
+    pitch = (90 + 20 * (x // 40 % 2) + 10 * np.sin(y / 17)).astype(np.uint8)
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream("libx264", rate=FPS, options={"preset": "veryfast", "g": "125"})
+        stream.width, stream.height, stream.pix_fmt = W, H, "yuv420p"
+        for i in range(frames):
+            picture = pitch[:, i % W : i % W + W].copy()
+            for k in range(22):
+                top, left = (37 * k + i) % (H - 8), (53 * k + (k % 5 + 1) * i) % (W - 4)
+                picture[top : top + 8, left : left + 4] = 200
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="gray").reformat(format="yuv420p")))
+        out.mux(stream.encode())
+    return path
+
+
+def median_ms(run: Callable[[], Tensor], repeats: int, *, on_gpu: bool) -> float:
+    times = []
+    for _ in range(repeats):
+        if on_gpu:
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            torch.cuda.synchronize()
+            begin.record()
+            run()
+            end.record()
+            torch.cuda.synchronize()
+            times.append(begin.elapsed_time(end))
+        else:
+            began = time.perf_counter()
+            run()
+            times.append(1000 * (time.perf_counter() - began))
+    return statistics.median(times)
+
+
+def _free(on_gpu: bool) -> None:
+    gc.collect()
+    torch._dynamo.reset()
+    if on_gpu:
+        torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""One training step of the paper's recipe, eager against compiled in a CUDA graph; an epoch; inference at batch 1.
+
+    python -m benchmarks.train_step [--config configs/paper.yaml] [--json FILE] [--samples 22927]
+
+A step is everything: gathering the batch, MixUp, forward, both matchings, auxiliary loss, backward, clipping, AdamW.
+Needs a GPU; on a CPU it runs with --smoke, which only shows that the script works.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ballcast.core.config import load
+from ballcast.core.recipe import Recipe
+from ballcast.data.batch import Batch, Samples
+from ballcast.data.sampler import Plan, plan_epoch
+from ballcast.data.windows import WindowSet
+from ballcast.loss.criterion import Criterion
+from ballcast.loss.targets import Targets
+from ballcast.model.anticipator import Anticipator
+from ballcast.model.graph import Graphed
+from ballcast.training.engine import train_epoch
+from ballcast.training.optimizer import build_optimizer
+from ballcast.training.step import TrainStep, compute_losses
+
+PEAK_FLOPS, PEAK_BYTES = 790e12, 4.3e12  # bf16 matrix products and copies, as measured on the H200 here
+
+
+def made_up(samples: int, recipe: Recipe) -> WindowSet:
+    """A stitched split: one row a second, random features, about 2 events a sample."""
+    rng, model = np.random.default_rng(0), recipe.model
+    some = rng.standard_normal((256, model.clips, model.width), np.float32).astype(np.float16)
+    rows = np.tile(some, (-(-(samples + 25) // 256), 1, 1))
+    index = np.arange(samples)[:, None] + 5 * np.arange(model.windows)
+    count = rng.poisson(2.0, samples).clip(max=8)
+    share = np.array([34, 32, 5, 6, 3, 3, 2, 5, 2, 1]) / 93
+    classes = np.where(np.arange(8) < count[:, None], rng.choice(10, (samples, 8), p=share), -1)
+    position = np.sort(rng.integers(30_000, 35_000, (samples, 8)), axis=1)
+    presence = (rng.random((samples, model.clips, 10)) < 0.01).astype(np.uint8)
+    return WindowSet([rows], index, classes, position, presence, [f"clip_{i}" for i in range(samples)], [])
+
+
+def timed(work: Callable[[int], object], repeats: int, device: torch.device) -> float:
+    """Median time of a call in ms, the device idle before and after each."""
+    times = []
+    for i in range(repeats):
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        work(i)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        times.append(1000 * (time.perf_counter() - start))
+    return statistics.median(times)
+
+
+class Bench:
+    """A model, its optimizer and its step, and the batches of a plan."""
+
+    def __init__(self, recipe: Recipe, samples: Samples, plan: Plan, *, graphed: bool) -> None:
+        device = samples.device
+        torch.manual_seed(0)
+        self.model = Anticipator(recipe.model).to(device).train()
+        self.criterion = Criterion(config=recipe.loss, model=recipe.model).to(device)
+        optimizer = build_optimizer(self.model, recipe.train, graphed=graphed)
+        self.step = TrainStep(
+            model=self.model,
+            criterion=self.criterion,
+            optimizer=optimizer,
+            config=replace(recipe.train, compile=graphed),
+            bins=recipe.model.bins,
+            graphed=graphed,
+        )
+        self.samples = samples
+        self.chosen = torch.from_numpy(np.concatenate([plan.first, plan.second], 1)).to(samples.plan_device)
+        self.share = torch.from_numpy(plan.share).to(device)
+        self.absent = torch.from_numpy(plan.absent).to(device)
+
+    def batch(self, i: int) -> tuple[Batch, torch.Tensor, torch.Tensor]:
+        i %= len(self.chosen)
+        return self.samples.take(self.chosen[i]), self.share[i], self.absent[i]
+
+    def run(self, i: int) -> None:
+        self.step(*self.batch(i))
+
+
+def largest_difference(bench: Bench, recipe: Recipe) -> float:
+    """Eager and compiled losses of one batch: same draws of dropout, DropPath and MixUp, the eager one's matching."""
+    batch, share, absent = bench.batch(0)
+    precision = bench.step.precision
+    bins = recipe.model.bins
+    count = len(share)
+
+    def losses(function: Callable[..., object], matching: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(1)
+        found = function(
+            bench.model, bench.criterion, batch, share, absent, bins=bins, precision=precision, matching=matching
+        )
+        return torch.stack(list(found)).detach()  # type: ignore[call-overload]
+
+    with torch.no_grad():
+        mixed = (
+            share.view(-1, 1, 1, 1) * batch.features[:count] + (1 - share.view(-1, 1, 1, 1)) * batch.features[count:]
+        )
+        slots = bench.model(mixed).map(lambda t: torch.cat([t, t]))
+        targets = Targets.from_ms(batch.classes, batch.position_ms, bins, batch.presence)
+        matching = bench.criterion.match(slots, targets)
+    import torch._inductor.config as inductor
+
+    with inductor.patch(fallback_random=True):  # the compiled code draws as the eager code does
+        compiled = torch.compile(compute_losses, dynamic=False)
+        a, b = losses(compute_losses, matching), losses(compiled, matching)
+    return float(((a - b).abs() / a.abs().clamp(min=1e-6)).max())
+
+
+def floor_ms(recipe: Recipe, parameters: int) -> dict[str, float]:
+    """Least time of a step: matrix products, bytes, each as if the other were free."""
+    model, h = recipe.model, recipe.model.hierarchy
+    tokens = recipe.train.batch * model.windows * model.clips
+    per_token = 2 * (model.width * h.dim + h.encoder_layers * (4 * h.dim**2 + 2 * h.dim * h.encoder_ffn))
+    memory = recipe.train.batch * model.windows * h.steps
+    per_step = 2 * (6 * h.dim**2 * h.gru_layers + h.decoder_layers * 2 * h.dim**2)
+    flops = 3 * (tokens * per_token + memory * per_step)  # forward, and twice that backward
+    features = 2 * tokens * model.width * 2
+    moved = 2 * features + parameters * 4 * (2 + 2 + 3 + 2)  # gathered and read; weights, gradients, two moments
+    return {"flops_ms": 1000 * flops / PEAK_FLOPS, "bytes_ms": 1000 * moved / PEAK_BYTES}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", type=Path, default=Path("configs/paper.yaml"))
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--samples", type=int, default=22_927)
+    parser.add_argument("--smoke", action="store_true", help="a few steps on whatever there is")
+    args = parser.parse_args()
+    gpu = torch.cuda.is_available()
+    if not gpu and not args.smoke:
+        sys.exit("this benchmark needs a GPU; --smoke runs it on the CPU to see that it works")
+    device = torch.device("cuda" if gpu else "cpu")
+    repeats = 3 if args.smoke else 50
+    recipe = load(Recipe, args.config)
+    samples = Samples(made_up(64 if args.smoke else args.samples, recipe), device, "gpu" if gpu else "memory")
+    plan = plan_epoch(samples.windows.classes, recipe.data, batch=recipe.train.batch, windows=6, seed=0, epoch=0)
+    result: dict[str, float | str] = {
+        "device": torch.cuda.get_device_name() if gpu else "cpu",
+        "torch": torch.__version__,
+    }
+
+    eager = Bench(recipe, samples, plan, graphed=False)
+    parameters = sum(p.numel() for p in eager.model.parameters())
+    result |= {"parameters": parameters, **floor_ms(recipe, parameters)}
+    for i in range(3):
+        eager.run(i)
+    result["eager_step_ms"] = timed(eager.run, repeats, device)
+    ours = Bench(recipe, samples, plan, graphed=gpu)
+    start = time.perf_counter()
+    for i in range(3):
+        ours.run(i)
+    result["compile_s"] = time.perf_counter() - start
+    result["step_ms"] = timed(ours.run, 4 * repeats, device)
+    result["eager_again_ms"] = timed(eager.run, repeats, device)
+    result["ratio"] = float(result["eager_step_ms"]) / float(result["step_ms"])
+
+    start = time.perf_counter()
+    train_epoch(ours.step, samples, plan, config=recipe.train, epoch=0, report=lambda *_: None)
+    if gpu:
+        torch.cuda.synchronize()
+    result["epoch_s"] = time.perf_counter() - start
+    result["epoch_steps"] = len(plan)
+
+    ours.model.eval()
+    features = samples.take(torch.zeros(1, dtype=torch.long, device=samples.plan_device)).features.float()
+    with torch.inference_mode():
+        result["inference_eager_ms"] = timed(lambda i: ours.model(features), 2 * repeats, device)
+        if gpu:
+            fast = Graphed(ours.model)
+            result["inference_ms"] = timed(lambda i: fast(features), 4 * repeats, device)
+            expected, got = ours.model(features).scores(), fast(features).scores()
+            result["inference_difference"] = float((expected - got).abs().max())
+    ours.model.train()
+    if gpu:
+        result["loss_difference"] = largest_difference(eager, recipe)
+    for key, value in result.items():
+        print(f"{key:22} {value if isinstance(value, str | int) else format(value, '.4g')}")
+    if args.json:
+        args.json.write_text(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""Samples cut from stitched games, the epoch's plan, and batches from wherever the features live."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from synthetic import CLIPS, WINDOWS, make_game, make_split
+
+from ballcast.core.actions import ACTIONS
+from ballcast.core.clips import Clip, Event
+from ballcast.core.errors import InputError
+from ballcast.core.recipe import DataConfig
+from ballcast.data.batch import Samples
+from ballcast.data.sampler import plan_epoch, sample_weights
+from ballcast.data.soccernet import read_labels
+from ballcast.data.stitch import follows, stitch
+from ballcast.data.windows import official_windows, stitched_windows, token_centres_ms
+
+CPU = torch.device("cpu")
+
+
+def opened(store):  # type: ignore[no-untyped-def]
+    return [(store, read_labels(store.labels))]
+
+
+def test_a_game_is_stitched_and_cut_every_second(tmp_path: Path) -> None:
+    """A game of 100 s is 14 clips, 0 s to 65 s: 66 samples, one a second, each with the events of its own 5 s."""
+    store = make_game(tmp_path / "train", 100, seed=3)
+    clips = read_labels(tmp_path / "train")
+    assert len(clips) == 14
+    (stretch,) = stitch(clips)
+    windows = stitched_windows([(store, clips)], WINDOWS)
+    assert len(windows) == 66
+    assert windows.names[:7] == [
+        "clip_1",
+        "clip_1+1000",
+        "clip_1+2000",
+        "clip_1+3000",
+        "clip_1+4000",
+        "clip_2",
+        "clip_2+1000",
+    ]
+    events = stretch.events()
+    for s in (0, 7, 33, 65):
+        due = [e for e in events if 1000 * s + 30_000 <= e.position_ms < 1000 * s + 35_000]
+        assert windows.classes[s][windows.classes[s] >= 0].tolist() == [e.action for e in due][:8]
+        assert windows.position_ms[s][: len(due)].tolist() == [e.position_ms - 1000 * s for e in due][:8]
+    # The rows of sample 7 are the windows at 7, 12, …, 32 s of the game.
+    taken = Samples(windows, CPU, "memory").take(torch.tensor([7]))
+    block = store.rows[0]
+    for w, second in enumerate(range(7, 37, 5)):
+        clip = min(second // 5, 13)
+        np.testing.assert_array_equal(taken.features[0, w].numpy(), block[clip, second - 5 * clip])
+
+
+def test_samples_share_rows(tmp_path: Path) -> None:
+    """66 samples of 6 windows need one row a second of the 90 s, not 396."""
+    windows = stitched_windows(opened(make_game(tmp_path / "train", 100, seed=3)), WINDOWS)
+    assert len(np.unique(windows.index)) == 65 + 25 + 1
+
+
+def test_a_sparse_store_gives_the_clips_themselves(tmp_path: Path) -> None:
+    store = make_game(tmp_path / "train", 100, seed=3, every=125)
+    windows = stitched_windows(opened(store), WINDOWS)
+    assert windows.names == [f"clip_{n}" for n in range(1, 15)]
+    official = official_windows(opened(store), WINDOWS)
+    assert official.names == windows.names
+    np.testing.assert_array_equal(official.classes, windows.classes)
+
+
+def test_clips_of_two_games_are_kept_apart(tmp_path: Path) -> None:
+    first = read_labels(make_game(tmp_path / "a", 60, seed=1).labels)
+    second = read_labels(make_game(tmp_path / "b", 60, seed=2).labels)
+    assert [len(s.clips) for s in stitch([*first, *second])] == [len(first), len(second)]
+
+
+def test_labels_that_disagree_or_say_nothing_do_not_stitch() -> None:
+    a = Clip("a", (Event("PASS", 6000),), ())
+    assert follows(a, Clip("b", (Event("PASS", 1000),), ()))
+    assert not follows(a, Clip("b", (Event("PASS", 1040),), ()))
+    assert not follows(a, Clip("b", (Event("PASS", 1000), Event("SHOT", 2000)), ()))
+    assert not follows(Clip("a"), Clip("b"))
+
+
+def test_auxiliary_target_lies_at_the_nearest_clip_and_its_neighbours(tmp_path: Path) -> None:
+    """33 clips of span 29: clip i is centred on frame 3i + 14, so 26 000 ms (frame 25) is nearest to clip 4 (26)."""
+    assert token_centres_ms(33)[:2].tolist() == [560, 680]
+    assert token_centres_ms(21)[0] == 32 * 40  # the 33-frame network spans 65
+    assert int(np.abs(token_centres_ms(33) - 1000).argmin()) == 4
+    store = make_split(tmp_path / "train", 3, seed=0)
+    clips = read_labels(store.labels)
+    windows = official_windows([(store, clips)], WINDOWS)
+    centres = token_centres_ms(CLIPS)
+    for s, clip in enumerate(clips):
+        expected = np.zeros((CLIPS, 10))
+        for event in clip.observation:
+            if event.position_ms >= 25_000:
+                i = int(np.abs(centres - (event.position_ms - 25_000)).argmin())
+                expected[max(0, i - 1) : i + 2, event.action] = 1
+        np.testing.assert_array_equal(windows.presence[s], expected)
+
+
+def test_a_clip_without_features_is_named(tmp_path: Path) -> None:
+    store = make_split(tmp_path / "train", 3, seed=0)
+    clips = [*read_labels(store.labels), Clip("clip_9")]
+    with pytest.raises(InputError, match="no features of clip_9"):
+        official_windows([(store, clips)], WINDOWS)
+    with pytest.raises(InputError, match="no 7 windows"):
+        official_windows([(store, clips[:3])], 7)
+
+
+def test_weights_are_the_largest_boost() -> None:
+    index = {label: i for i, label in enumerate(ACTIONS)}
+    classes = np.full((4, 8), -1)
+    classes[1, 0] = index["PASS"]
+    classes[2, :2] = index["CROSS"], index["SHOT"]
+    classes[3, :3] = index["PASS"], index["PLAYER SUCCESSFUL TACKLE"], index["THROW IN"]
+    weights = sample_weights(classes, DataConfig())
+    assert weights is not None
+    assert weights.tolist() == [1, 1, 15, 40]
+    assert sample_weights(classes, DataConfig(boost={})) is None
+
+
+def test_a_plan_follows_from_seed_and_epoch() -> None:
+    classes = np.full((100, 8), -1)
+    classes[:10, 0] = ACTIONS.index("PLAYER SUCCESSFUL TACKLE")
+    config = DataConfig()
+    plan = plan_epoch(classes, config, batch=8, windows=6, seed=1, epoch=2)
+    again = plan_epoch(classes, config, batch=8, windows=6, seed=1, epoch=2)
+    other = plan_epoch(classes, config, batch=8, windows=6, seed=1, epoch=3)
+    assert len(plan) == 12
+    np.testing.assert_array_equal(plan.first, again.first)
+    np.testing.assert_array_equal(plan.share, again.share)
+    assert (plan.first != other.first).any()
+    assert (np.sort(plan.first) == np.sort(plan.second)).all()  # partners come from the same batch
+    drawn = np.concatenate(
+        [plan_epoch(classes, config, batch=8, windows=6, seed=s, epoch=0).first.ravel() for s in range(30)]
+    )
+    assert abs((drawn < 10).mean() - 400 / 490) < 0.03  # 10 samples of weight 40 among 90 of weight 1
+    halves = [plan.slice(r, 2) for r in range(2)]
+    np.testing.assert_array_equal(np.hstack([h.first for h in halves]), plan.first)
+
+
+def test_without_boosts_every_sample_comes_once_and_windows_drop_at_the_rate_asked() -> None:
+    classes = np.full((4000, 8), -1)
+    plan = plan_epoch(classes, DataConfig(boost={}), batch=8, windows=6, seed=0, epoch=0)
+    assert sorted(plan.first.ravel().tolist()) == list(range(4000))
+    assert abs((plan.absent > 0).mean() - 0.1) < 0.02
+    assert set(np.unique(plan.absent)) == {0, 1, 2, 3, 4, 5}
+    plain = plan_epoch(classes, replace(DataConfig(), mixup=0.0, drop_windows=0.0), batch=8, windows=6, seed=0, epoch=0)
+    assert not plain.mixed
+    assert (plain.absent == 0).all()
+
+
+def test_memory_and_disk_give_the_same_batches(tmp_path: Path) -> None:
+    windows = stitched_windows(opened(make_game(tmp_path / "train", 80, seed=3)), WINDOWS)
+    memory, disk = Samples(windows, CPU, "memory"), Samples(windows, CPU, "disk")
+    order = torch.randperm(len(windows), generator=torch.Generator().manual_seed(0)).split(5)
+    count = 0
+    for a, b in zip(memory.stream(order), disk.stream(order), strict=True):
+        count += 1
+        for x, y in zip(a.tensors(), b.tensors(), strict=True):
+            assert torch.equal(x, y)
+    assert count == len(order)
