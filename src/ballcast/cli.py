@@ -201,7 +201,7 @@ Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help
 def train(
     config: Annotated[Path, typer.Argument(help="A recipe, for example configs/paper.yaml.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, for example train.lr=1e-4.")] = None,
-    run: Annotated[Path, typer.Option("--run", help="The run's folder; an unfinished run there goes on.")] = Path(
+    run: Annotated[Path, typer.Option("--out", "-o", help="The run's folder; an unfinished run there goes on.")] = Path(
         "runs/train"
     ),
     device: Device = "auto",
@@ -211,7 +211,7 @@ def train(
     Needs a feature store per split (see `ballcast extract`) below data.features. On several GPUs:
     torchrun --nproc-per-node 4 -m ballcast train …
 
-    Example: ballcast train configs/paper.yaml data.features=features --run runs/paper
+    Example: ballcast train configs/paper.yaml data.features=features --out runs/paper
     """
     from ballcast.core.config import load
     from ballcast.core.recipe import Recipe
@@ -285,7 +285,7 @@ def ablate(
         typer.Option("--variants", help="YAML: name → list of overrides (default: the paper's ablations and more)."),
     ] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs a variant.")] = 3,
-    run: Annotated[Path, typer.Option("--run", help="Folder for all runs; finished ones are not repeated.")] = Path(
+    run: Annotated[Path, typer.Option("--out", "-o", help="Folder for all runs; finished ones are not repeated.")] = Path(
         "runs/ablation"
     ),
     json_: Annotated[Path | None, typer.Option("--json", help="Write the numbers here.")] = None,
@@ -450,7 +450,7 @@ def extract_features(
     typer.echo(f"{out}: {len(store)} videos, {windows} windows of {store.clips} × {store.width}")
     if report.frames:
         speed = report.frames / report.seconds
-        share = f"the network waited for frames {100 * report.waited / report.seconds:.0f} % of it"
+        share = f"the network waited for frames {100 * report.waiting:.0f} % of the time"
         typer.echo(f"{report.frames} frames in {report.seconds:.0f} s: {speed:.0f} a second, {share}")
     for failure in report.failed:
         console.print(f"failed: {failure.reason}", style="red", markup=False, soft_wrap=True)

@@ -17,13 +17,13 @@ from typing import Any, cast
 import numpy as np
 import timm
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from ballcast.core import config as configs
 from ballcast.core.actions import WINDOW_FRAMES
 from ballcast.core.errors import InputError
-from ballcast.core.files import read_json, replacing, write_json
+from ballcast.core.files import read_json, write_bytes, write_json
 from ballcast.features.blocks import GeM, InvertedResidual3d, NormAct
 from ballcast.features.manifest import BackboneIdentity, Preprocessing
 
@@ -201,8 +201,8 @@ class Backbone(nn.Module):
     def save_pretrained(self, folder: Path | str) -> None:
         """Write `config.json` and `model.safetensors`; an existing backbone there is replaced."""
         folder = Path(folder)
-        with replacing(folder / WEIGHTS_FILE) as temporary:
-            save_file({key: value.contiguous() for key, value in self.state_dict().items()}, temporary)
+        state = {key: value.detach().cpu().contiguous() for key, value in self.state_dict().items()}
+        write_bytes(folder / WEIGHTS_FILE, save(state))
         about = {"kind": "ballcast-backbone", "name": self.name, "fold": self.fold, "note": self.note}
         write_json(folder / CONFIG_FILE, {**about, "config": configs.to_dict(self.config)}, indent=1)
 

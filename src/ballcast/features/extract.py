@@ -38,7 +38,7 @@ class Report:
     failed: tuple[Failure, ...]  # videos that gave no features
     frames: int  # decoded now, not before a resume
     seconds: float  # spent on them
-    waited: float  # seconds the networks waited for decoded frames, all together
+    waiting: float  # share of the networks' time spent waiting for decoded frames
 
 
 def extract(
@@ -86,7 +86,7 @@ def extract(
     if finished:
         parts.unpack(finished, pieces)
     todo = [piece for piece in pieces if not parts.has(piece)]
-    frames, seconds, waited = 0, 0.0, 0.0
+    frames, seconds, waited, computed = 0, 0.0, 0.0, 0.0
     if todo:
         began = time.perf_counter()
         total = done = sum(piece.stop - piece.start for piece in pieces)
@@ -100,12 +100,14 @@ def extract(
                 failures.setdefault(outcome.piece.source.name, outcome.reason)
             else:
                 parts.write(outcome.piece, outcome.features, outcome.resolution)
-            frames, waited = frames + outcome.frames, waited + outcome.waited
+            frames += outcome.frames
+            waited += outcome.waited
+            computed += outcome.computed
             done += outcome.piece.stop - outcome.piece.start
             progress(done, total)
         seconds = time.perf_counter() - began
     store = _merge(source, out, header, planned, failures, parts)
-    return Report(store, store.manifest.failed, frames, seconds, waited)
+    return Report(store, store.manifest.failed, frames, seconds, waited / (waited + computed or 1))
 
 
 def _finished(out: Path, header: Header) -> FeatureStore | None:

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from ballcast.core import config
 from ballcast.core.actions import WINDOW_FRAMES
-from ballcast.core.files import read_json, replacing, write_json
+from ballcast.core.files import read_json, write_bytes, write_json
 from ballcast.features.manifest import FILE_NAME, Header
 from ballcast.features.sources import CLIP_FRAMES, Source
 from ballcast.features.store import PARTS, FeatureStore
@@ -70,8 +70,8 @@ class Parts:
 
     def write(self, piece: Piece, features: np.ndarray, resolution: tuple[int, int]) -> None:
         """Keep a piece: features (M, N, D) float16, H and W of its video."""
-        with replacing(self._path(piece)) as temporary:
-            save_file({"features": features}, temporary, {**_stamp(piece), "resolution": "{} {}".format(*resolution)})
+        told = {**_stamp(piece), "resolution": "{} {}".format(*resolution)}
+        write_bytes(self._path(piece), save({"features": features}, told))
 
     def read(self, piece: Piece) -> tuple[np.ndarray, tuple[int, int]]:
         """A kept piece: features (M, N, D) float16, and H and W."""

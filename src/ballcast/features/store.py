@@ -12,10 +12,10 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from ballcast.core.errors import InputError
-from ballcast.core.files import replacing
+from ballcast.core.files import write_bytes
 from ballcast.features.manifest import FILE_NAME, Entry, Failure, Header, Manifest, Shard
 
 PARTS = "parts"  # an extraction under way keeps its finished clips here
@@ -167,8 +167,9 @@ class StoreWriter:
     def _flush(self) -> None:
         block = np.stack(self._pending)  # (n, M, N, D)
         shard = Shard(f"shard-{len(self._shards):05d}.safetensors", len(block), block.shape[1])
-        with replacing(self.folder / shard.file) as temporary:
-            save_file({"features": block}, temporary)
+        write_bytes(
+            self.folder / shard.file, save({"features": block})
+        )  # safetensors' own files are for the owner only
         self._shards.append(shard)
         self._pending = []
 
