@@ -170,7 +170,7 @@ def test_a_non_finite_loss_stops_the_run_and_names_the_batch(splits: Path, tmp_p
 
 def start_training(features: Path, run: Path, *extra: str) -> "subprocess.Popen[bytes]":
     overrides = [*SMALL, "train.epochs=6", "train.batch=8", "train.save_every=3", f"data.features={features}", *extra]
-    command = [sys.executable, "-m", "ballcast", "train", ROOT / "configs" / "paper.yaml", *overrides, "--run", run]
+    command = [sys.executable, "-m", "ballcast", "train", ROOT / "configs" / "paper.yaml", *overrides, "--out", run]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
@@ -276,7 +276,7 @@ def test_a_run_goes_on_only_with_its_own_recipe_and_state(splits: Path, tmp_path
 
 def test_the_command_line_trains_predicts_and_scores(splits: Path, tmp_path: Path, ballcast: Any) -> None:
     overrides = [*SMALL, "train.epochs=1", "train.batch=8", f"data.features={splits}"]
-    done = ballcast("train", ROOT / "configs" / "paper.yaml", *overrides, "--run", "run")
+    done = ballcast("train", ROOT / "configs" / "paper.yaml", *overrides, "--out", "run")
     assert done.returncode == 0, done.stderr
     assert "best validation mAP" in done.stdout
     done = ballcast("predict", "--features", splits / "valid", "--model", "run/best", "threshold=0.0", "-o", "p.json")

@@ -103,6 +103,7 @@ class Run:
         self.model.metadata = {
             "backbone": {"hash": header.backbone.hash, "name": header.backbone.name},
             "class_weights": weights.tolist(),
+            "pos_weight": recipe.loss.pos_weight,  # which inflates the objectness; timelines undo it
             "trained_on": list(recipe.data.train),
             "samples": len(windows),
             "ballcast": __version__,
@@ -226,7 +227,7 @@ def _require_same_recipe(recipe: Recipe, folder: Path) -> None:
             if before[section].get(key) != value:
                 raise InputError(
                     f"{folder}: was started with {section}.{key}={before[section].get(key)}, now it is {value}; "
-                    "use the old value to go on, or another --run to start anew"
+                    "use the old value to go on, or another --out to start anew"
                 )
 
 

@@ -1,0 +1,44 @@
+"""`ballcast ablate` prints its whole table on a small store."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic import SMALL, make_game, make_split
+
+from ballcast.core.errors import InputError
+from ballcast.training.ablate import VARIANTS, read_variants
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_whole_table(tmp_path: Path, ballcast: Callable[..., Any]) -> None:
+    make_game(tmp_path / "features" / "train", 70, seed=1)
+    make_split(tmp_path / "features" / "valid", 8, seed=2)
+    overrides = [*SMALL, "train.epochs=1", "train.batch=8", "data.features=features"]
+    command = ("ablate", ROOT / "configs" / "paper.yaml", *overrides, "--seeds", "2", "--json", "table.json")
+    done = ballcast(*command)
+    assert done.returncode == 0, done.stderr
+    told = json.loads((tmp_path / "table.json").read_text())
+    assert list(told) == list(VARIANTS)
+    for name, row in told.items():
+        assert row["seeds"] == 2
+        assert f"{100 * row['mean']['avg']:.2f} ± {100 * row['deviation']['avg']:.2f}" in done.stdout, name
+    assert told["τ 0.05, class"]["predictions_per_clip"] >= told["τ 0.3, class"]["predictions_per_clip"]
+    # Variants of emission alone share the paper's two trainings; the others have two each.
+    emission = [name for name, extra in VARIANTS.items() if extra and all(o.startswith("emit.") for o in extra)]
+    assert len(list((tmp_path / "runs" / "ablation").iterdir())) == 2 * (len(VARIANTS) - len(emission))
+    again = ballcast(*command)  # nothing is trained twice
+    assert json.loads((tmp_path / "table.json").read_text()) == told
+    assert again.returncode == 0
+
+
+def test_variants_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "variants.yaml"
+    path.write_text("base: []\nfast: [train.lr=1e-3]\n")
+    assert read_variants(path) == {"base": [], "fast": ["train.lr=1e-3"]}
+    path.write_text("base: train.lr=1\n")
+    with pytest.raises(InputError, match="'base' must be a list of key=value"):
+        read_variants(path)

@@ -1,0 +1,100 @@
+"""One step: MixUp by hand, dropped windows, and on a GPU the recorded step against the plain one."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from synthetic import CLIPS, SMALL, WIDTH, WINDOWS
+
+from ballcast.core.config import load
+from ballcast.core.recipe import Recipe
+from ballcast.data.batch import Batch
+from ballcast.loss.criterion import Criterion
+from ballcast.model.anticipator import Anticipator
+from ballcast.training.optimizer import build_optimizer, set_learning_rate
+from ballcast.training.step import TrainStep, compute_losses
+
+STILL = ["model.hierarchy.dropout=0", "model.hierarchy.drop_path=0"]
+RECIPE = load(Recipe, Path(__file__).parents[2] / "configs" / "paper.yaml", [*SMALL, *STILL])
+
+
+def batch(count: int, seed: int = 0, device: str = "cpu") -> Batch:
+    draw = torch.Generator().manual_seed(seed)
+    classes = torch.randint(0, 10, (count, 8), generator=draw)
+    classes[:, 3:] = -1
+    made = Batch(
+        torch.randn(count, WINDOWS, CLIPS, WIDTH, generator=draw).half(),
+        torch.ones(count, WINDOWS, dtype=torch.bool),
+        classes,
+        torch.randint(30_000, 35_000, (count, 8), generator=draw),
+        torch.randint(0, 2, (count, CLIPS, 10), generator=draw).to(torch.uint8),
+    )
+    return Batch(*(t.to(device) for t in made.tensors()))
+
+
+def parts(device: str = "cpu") -> tuple[Anticipator, Criterion]:
+    torch.manual_seed(0)
+    model = Anticipator(RECIPE.model).to(device).train()
+    weights = torch.linspace(0.3, 2.5, 10)
+    return model, Criterion(config=RECIPE.loss, model=RECIPE.model, class_weights=weights).to(device)
+
+
+def losses(model: Anticipator, criterion: Criterion, of: Batch, share: torch.Tensor) -> torch.Tensor:
+    absent = torch.zeros(len(share), dtype=torch.long)
+    return torch.stack(compute_losses(model, criterion, of, share, absent, bins=32)).detach()
+
+
+def test_mixup_is_lambda_of_each_sources_loss_on_the_mixed_features() -> None:
+    """One pair, three events each: λ·L_i + (1 − λ)·L_j with L against each source's events on its own."""
+    model, criterion = parts()
+    pair, share = batch(2), torch.tensor([0.3])
+    mixed = 0.3 * pair.features[:1].float() + 0.7 * pair.features[1:].float()
+    by_hand = torch.zeros(5)
+    for weight, i in ((0.3, 0), (0.7, 1)):
+        source = Batch(mixed, *(t[i : i + 1] for t in pair.tensors()[1:]))
+        by_hand += weight * losses(model, criterion, source, torch.ones(1))
+    torch.testing.assert_close(losses(model, criterion, pair, share), by_hand)
+
+
+def test_a_share_of_one_is_the_first_source_alone() -> None:
+    model, criterion = parts()
+    both, first = batch(4), Batch(*(t[:2] for t in batch(4).tensors()))
+    one = torch.ones(2)
+    torch.testing.assert_close(losses(model, criterion, both, one), losses(model, criterion, first, one))
+
+
+def test_dropped_windows_are_not_seen() -> None:
+    model, criterion = parts()
+    absent = torch.tensor([2, 0])
+    changed = batch(2)
+    changed.features[0, :2] = 7
+    a, b = (compute_losses(model, criterion, x, torch.ones(2), absent, bins=32).total for x in (batch(2), changed))
+    assert torch.equal(a, b)
+    changed.features[1, 0] = 7
+    assert compute_losses(model, criterion, changed, torch.ones(2), absent, bins=32).total != a
+
+
+def make_step(graphed: bool, device: str) -> TrainStep:
+    model, criterion = parts(device)
+    config = replace(RECIPE.train, compile=graphed, precision="fp32")
+    optimizer = build_optimizer(model, config, graphed=graphed)
+    return TrainStep(model=model, criterion=criterion, optimizer=optimizer, config=config, bins=32, graphed=graphed)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_the_recorded_step_does_what_the_plain_one_does() -> None:
+    """Five steps with different batches and rates: same losses, same weights; the warm-up leaves no trace."""
+    plain, recorded = make_step(False, "cuda"), make_step(True, "cuda")
+    for i in range(5):
+        told = []
+        for step in (plain, recorded):
+            set_learning_rate(step.optimizer, 1e-3 * (i + 1))
+            share = torch.full((4,), 0.2 * (i + 1), device="cuda")
+            told.append(
+                step(batch(8, seed=i, device="cuda"), share, torch.zeros(4, dtype=torch.long, device="cuda")).clone()
+            )
+        torch.testing.assert_close(told[0], told[1], rtol=1e-3, atol=1e-4)
+    for a, b in zip(plain.parameters, recorded.parameters, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-2, atol=1e-3)
