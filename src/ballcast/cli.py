@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 import typer
 
 from ballcast import __version__
+from ballcast.core.actions import FPS
 from ballcast.core.errors import BallcastError, InputError
 
 if TYPE_CHECKING:
+    import torch
     from rich.console import Console
 
+    from ballcast.core.recipe import EmitConfig
     from ballcast.features.backbone import Backbone
+    from ballcast.model.anticipator import Anticipator
 
 app = typer.Typer(
     name="ballcast",
@@ -95,6 +99,19 @@ def _soccernet_password() -> str:
             "the archives need a password: set SOCCERNET_PASSWORD to the one that came with SoccerNet's NDA"
         )
     return given or typer.prompt("Password of the archives (it comes with SoccerNet's NDA)", hide_input=True)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for what the demo makes.")] = Path("demo-out"),
+) -> None:
+    """Run the main job on embedded data: anticipate simulated matches, score, write a submission, draw plots.
+
+    Example: ballcast demo
+    """
+    from ballcast.demo import run
+
+    run(out, _console())
 
 
 @data_app.command("check")
@@ -237,43 +254,168 @@ def train(
 
 @app.command()
 def predict(
-    features: Annotated[Path, typer.Option("--features", help="A feature store (see `ballcast extract`).")],
-    model: Annotated[str, typer.Option("--model", help="A model's folder, or its id on the hub.")],
+    video: Annotated[str | None, typer.Argument(help="A video file of your own; or give --features.")] = None,
     overrides: Annotated[
-        list[str] | None, typer.Argument(help="mode=slot|class, vector=full|emitted, threshold=0.3 …")
+        list[str] | None,
+        typer.Argument(help="key=value: mode=slot|class, vector=full|emitted, threshold=0.3, run=1."),
+    ] = None,
+    features: Annotated[
+        Path | None, typer.Option("--features", help="A feature store (see `ballcast extract`) instead of a video.")
+    ] = None,
+    model: Annotated[str | None, typer.Option("--model", help="A model's folder, or its id on the hub.")] = None,
+    backbone: Annotated[
+        str | None, typer.Option("--backbone", help="VIDEO: the backbone the model was trained on, as in `extract`.")
+    ] = None,
+    every: Annotated[float, typer.Option(min=0.04, help="VIDEO: seconds from one anticipation to the next.")] = 1.0,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="The file to write. VIDEO: .json, by default the video's name with .anticipation.json. "
+            "--features: .json or .zip, by default results_anticipation.json.",
+        ),
+    ] = None,
+    osl: Annotated[Path | None, typer.Option("--osl", help="VIDEO: write OSL JSON too, an event a prediction.")] = None,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", help="VIDEO: write a table too: at_ms, label, position_ms, confidence.")
+    ] = None,
+    overlay: Annotated[
+        Path | None, typer.Option("--overlay", help="VIDEO: write the video with the anticipations below it (.mp4).")
     ] = None,
     labels: Annotated[
-        Path | None, typer.Option("--labels", help="Labels-ball.json or the split's folder: its clips, in order.")
+        Path | None,
+        typer.Option("--labels", help="--features: Labels-ball.json or the split's folder: its clips, in order."),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write, .json or .zip.")] = Path(
-        "results_anticipation.json"
-    ),
     device: Device = "auto",
 ) -> None:
-    """Anticipate every clip of a feature store, into a submission file.
+    """Anticipate along a video of your own, or every clip of a feature store.
 
-    Example: ballcast predict --features features/test --model runs/paper/best threshold=0.05
+    Along a VIDEO, of any rate and size, an anticipation is made every second from 5 s on, out of the last 30 s or of
+    as much as there is. Times are milliseconds of the video. A confidence is the honest chance that the action comes:
+    training counts actions 4 times, which inflates the network's own p_obj, and that is undone. The threshold is on the
+    network's own p_obj: 0.3 there is an honest 10 %.
+
+    From --features comes a submission file, with the network's own scores.
+
+    Examples:
+
+    ballcast predict match.mp4 --model runs/paper/best --backbone my-backbone --overlay seen.mp4
+
+    ballcast predict --features features/test --model runs/paper/best threshold=0.05
     """
-    from ballcast.core.clips import Clip
     from ballcast.core.config import from_dict, parse_overrides, to_dict
     from ballcast.core.recipe import EmitConfig
+    from ballcast.model.anticipator import Anticipator
+    from ballcast.training.distributed import start
+
+    given = list(overrides or ())
+    if video is not None and "=" in video and not Path(video).exists():  # without a video the first is an override
+        video, given = None, [video, *given]
+    if (video is None) == (features is None):
+        raise InputError("give what to anticipate: either a VIDEO or --features STORE")
+    if model is None:
+        raise InputError(
+            "predict needs a model: give --model with the folder or hub id of one made by `ballcast train`"
+        )
+    anticipator = Anticipator.from_pretrained(model)
+    tree = parse_overrides([text.removeprefix("emit.") for text in given])
+    emit = from_dict(EmitConfig, {**to_dict(anticipator.emit), **tree})
+    chosen = start(device)[1]
+    if features is not None:
+        for option, value in {"--backbone": backbone, "--osl": osl, "--csv": csv, "--overlay": overlay}.items():
+            if value is not None:
+                raise InputError(f"{option} goes with a VIDEO, not with --features")
+        _predict_store(anticipator, model, features, labels, out or Path("results_anticipation.json"), emit, chosen)
+        return
+    assert video is not None
+    if labels is not None:
+        raise InputError("--labels goes with --features, not with a VIDEO")
+    if backbone is None:
+        raise InputError(
+            "predict needs the backbone the model was trained on: give --backbone with its folder or hub id, or with "
+            "the published lRomul checkpoint (.pth)"
+        )
+    path = Path(video)
+    out = out or Path(f"{path.stem}.anticipation.json")
+    _predict_video(anticipator, model, path, backbone, round(1000 * every), out, osl, csv, overlay, emit, chosen)
+
+
+def _predict_store(
+    model: "Anticipator",
+    source: str,
+    features: Path,
+    labels: Path | None,
+    out: Path,
+    emit: "EmitConfig",
+    device: "torch.device",
+) -> None:
+    from ballcast.core.clips import Clip
     from ballcast.data.soccernet import read_labels
     from ballcast.features.store import FeatureStore
     from ballcast.inference.predictor import check_fits, predict_store
     from ballcast.inference.submission import write_submission
-    from ballcast.model.anticipator import Anticipator
-    from ballcast.training.distributed import start
 
     store = FeatureStore.open(features)
-    anticipator = Anticipator.from_pretrained(model)
-    check_fits(anticipator, store, model)
-    tree = parse_overrides([text.removeprefix("emit.") for text in overrides or ()])
-    emit = from_dict(EmitConfig, {**to_dict(anticipator.emit), **tree})
+    check_fits(model, store, source)
     clips = read_labels(labels) if labels else [Clip(name, labelled=False) for name in store.names]
-    predictions = predict_store(anticipator, store, clips, emit, start(device)[1])
+    predictions = predict_store(model, store, clips, emit, device)
     write_submission(out, predictions)
     count = sum(map(len, predictions.values()))
     typer.echo(f"{out}: {len(predictions)} clips, {count} predictions, {count / max(len(predictions), 1):.1f} a clip")
+
+
+def _predict_video(
+    model: "Anticipator",
+    source: str,
+    path: Path,
+    backbone: str,
+    every_ms: int,
+    out: Path,
+    osl: Path | None,
+    csv: Path | None,
+    overlay: Path | None,
+    emit: "EmitConfig",
+    device: "torch.device",
+) -> None:
+    import time
+
+    from ballcast.inference.predictor import check_backbone
+    from ballcast.inference.rolling import RollingAnticipator, anticipate_video
+    from ballcast.inference.timeline_io import check_targets, write_timeline, write_timeline_csv, write_timeline_osl
+    from ballcast.video.decode import VideoFile
+    from ballcast.video.overlay import check_overlay, write_overlay
+
+    check_targets(path, [target for target in (out, osl, csv, overlay) if target is not None])
+    if overlay is not None:
+        check_overlay(path, overlay)
+    network = _load_backbone(backbone)
+    check_backbone(model, network, source, backbone)
+    rolling = RollingAnticipator(model, network, every_ms=every_ms, emit=emit, device=device)
+    began = time.perf_counter()
+    try:
+        with VideoFile(path) as video, _frames_progress(_console(stderr=True), real_time=True) as progress:
+            timeline = anticipate_video(video, rolling, progress)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"stopped at {rolling.frames / FPS:.0f} s of {path}; nothing was written") from None
+    seconds, length = time.perf_counter() - began, rolling.frames / FPS
+    about = {
+        "video": str(path),
+        "every_ms": every_ms,
+        "model": source,
+        "backbone": {"name": network.name, "hash": network.hash},
+        "pos_weight": rolling.pos_weight,
+    }
+    write_timeline(out, timeline, about)
+    if osl is not None:
+        write_timeline_osl(osl, timeline, str(path))
+    if csv is not None:
+        write_timeline_csv(csv, timeline)
+    count = sum(len(made.predictions) for made in timeline)
+    typer.echo(f"{out}: {len(timeline)} moments, {count} predictions")
+    typer.echo(f"{length:.1f} s of video in {seconds:.1f} s: {length / seconds:.1f} × real time")
+    if overlay is not None:
+        typer.echo(f"{overlay}: {write_overlay(path, overlay, timeline)} frames")
 
 
 @app.command()
@@ -285,9 +427,9 @@ def ablate(
         typer.Option("--variants", help="YAML: name → list of overrides (default: the paper's ablations and more)."),
     ] = None,
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs a variant.")] = 3,
-    run: Annotated[Path, typer.Option("--out", "-o", help="Folder for all runs; finished ones are not repeated.")] = Path(
-        "runs/ablation"
-    ),
+    run: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder for all runs; finished ones are not repeated.")
+    ] = Path("runs/ablation"),
     json_: Annotated[Path | None, typer.Option("--json", help="Write the numbers here.")] = None,
     device: Device = "auto",
 ) -> None:
@@ -473,18 +615,20 @@ def _load_backbone(source: str) -> "Backbone":
 
 
 @contextmanager
-def _frames_progress(console: "Console") -> Iterator[Callable[[int, int], None]]:
-    """A bar with frames a second and the time left; silent where nobody watches."""
+def _frames_progress(console: "Console", *, real_time: bool = False) -> Iterator[Callable[[int, int | None], None]]:
+    """A bar with frames a second (or × real time) and the time left; silent where nobody watches."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("frames, {task.fields[speed]:.0f} a second,"))
+    speed = "{task.fields[times]:.1f} × real time," if real_time else "{task.fields[speed]:.0f} a second,"
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn(f"frames, {speed}"))
     with Progress(
         *columns, TimeRemainingColumn(), TextColumn("left"), console=console, disable=not console.is_terminal
     ) as bar:
-        task = bar.add_task("", total=None, speed=0.0)
+        task = bar.add_task("", total=None, speed=0.0, times=0.0)
 
-        def advance(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total, speed=bar.tasks[task].speed or 0.0)
+        def advance(done: int, total: int | None) -> None:
+            rate = bar.tasks[task].speed or 0.0
+            bar.update(task, completed=done, total=total, speed=rate, times=rate / FPS)
 
         yield advance
 
@@ -529,6 +673,6 @@ def main(*args: Any) -> None:
         if error.filename is None and error.strerror is None:
             raise
         _fail(f"{error.filename or 'the system'}: {error.strerror}")
-    except KeyboardInterrupt:
-        typer.secho("ballcast: stopped; what was done is kept", fg=typer.colors.YELLOW, err=True)
+    except KeyboardInterrupt as stop:
+        typer.secho(f"ballcast: {stop or 'stopped; what was done is kept'}", fg=typer.colors.YELLOW, err=True)
         sys.exit(130)

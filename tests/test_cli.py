@@ -1,0 +1,66 @@
+"""The command line as a whole: help that teaches, quick answers, the demo."""
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import typer
+
+from ballcast.cli import app
+
+ROOT_COMMAND = typer.main.get_command(app)
+
+
+def commands(command: Any = ROOT_COMMAND, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    found = []
+    for name, child in command.commands.items():
+        found += commands(child, (*path, name)) if hasattr(child, "commands") else [(*path, name)]
+    return found
+
+
+def test_help_answers_in_under_a_second() -> None:
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        done = subprocess.run([sys.executable, "-m", "ballcast", "--help"], capture_output=True, text=True)
+        times.append(time.perf_counter() - start)
+    assert done.returncode == 0
+    assert "Anticipate football" in done.stdout
+    assert min(times) < 1
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = "import sys, ballcast.cli; print([m for m in ('torch', 'numpy', 'av', 'matplotlib') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("path", commands(), ids=" ".join)
+def test_every_command_has_help_with_an_example(path: tuple[str, ...], ballcast: Callable[..., Any]) -> None:
+    done = ballcast(*path, "--help")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"Examples?:", done.stdout), path
+    assert f"ballcast {' '.join(path)}" in done.stdout
+
+
+def test_demo(ballcast: Callable[..., Any], tmp_path: Any) -> None:
+    done = ballcast("demo")
+    assert done.returncode == 0, done.stderr
+    assert "0 defects" in done.stdout
+    assert (tmp_path / "demo-out" / "results_anticipation.zip").exists()
+
+
+def test_doctor(ballcast: Callable[..., Any]) -> None:
+    done = ballcast("doctor")
+    assert done.returncode == 0, done.stdout
+    for word in ("Python", "torch", "decoder h264", "disk", "pip install 'ballcast[ray]'"):
+        assert word in done.stdout or (word.startswith("pip") and "extra ray" in done.stdout)
+
+
+def test_version(ballcast: Callable[..., Any]) -> None:
+    from ballcast import __version__
+
+    assert ballcast("--version").stdout == f"ballcast {__version__}\n"
