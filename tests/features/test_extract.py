@@ -120,7 +120,7 @@ def test_killed_and_run_again(
         assert process.poll() is None, process.stdout.read() if process.stdout else ""
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    time.sleep(random.Random(workers).random() * 0.5)
+    time.sleep(random.random() * 0.3)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     kept = len(list((out / "parts").glob("*.safetensors")))

@@ -89,3 +89,17 @@ def test_training_mode_is_left_alone() -> None:
     backbone = small_backbone().train()
     backbone.clips(frames(29))
     assert backbone.training
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+@pytest.mark.parametrize("depthwise", ["library", "shifted"])
+def test_compiled_on_a_gpu(backbone: Backbone, depthwise: str) -> None:
+    video = frames(140)
+    expected = backbone.windows(video, [0, 15])
+    engine = SharedStacks(backbone, device="cuda", depthwise=depthwise)
+    for _ in range(3):  # compiled, recorded, replayed
+        got = engine.windows(video, [0, 15]).cpu()
+        assert ((got - expected).abs().max() / expected.abs().max()).item() < 2e-2
+    eager = SharedStacks(backbone, device="cuda", compiled=False).windows(video, [0, 15]).cpu()
+    assert ((got - eager).abs().max() / expected.abs().max()).item() < 2e-2

@@ -38,7 +38,7 @@ def run_local(
     devices = devices[: max(1, len(pieces))]
     decoders = max(1, workers // len(devices)) if device == "cuda" else 1
     if len(devices) == 1:
-        with _one_thread(device):
+        with _settled(devices[0]):
             yield from work(SharedStacks(backbone, device=devices[0]), pieces, decoders)
         return
     context = multiprocessing.get_context("spawn")  # a forked process cannot use CUDA, nor torch's threads safely
@@ -113,7 +113,7 @@ def _serve(folder: Path, device: str, decoders: int, jobs: Any, results: Any) ->
     """A worker process: takes pieces until there is None, and ends if its parent does, even by kill −9."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    with _one_thread(device):
+    with _settled(device):
         engine = SharedStacks(Backbone.from_pretrained(folder), device=device)
         for outcome in work(engine, iter(jobs.get, None), decoders):
             results.put(outcome)
@@ -145,11 +145,13 @@ def _next(results: Any, running: Sequence[Any]) -> Outcome:
 
 
 @contextmanager
-def _one_thread(device: str) -> Iterator[None]:
-    """On the CPU, one torch thread: the features then do not depend on how many workers or cores there are."""
+def _settled(device: str) -> Iterator[None]:
+    """On the CPU, one torch thread: the features then do not depend on the number of workers; on a GPU, that one."""
     before = torch.get_num_threads()
     if device == "cpu":
         torch.set_num_threads(1)
+    else:
+        torch.cuda.set_device(device)
     try:
         yield
     finally:

@@ -19,6 +19,7 @@ from ballcast.core.errors import InputError
 from ballcast.features.backbone import Backbone, pad_frames
 from ballcast.features.blocks import shift_depthwise
 
+CPU_BATCH = 8  # stacks or clips at once on a CPU: more do not fit its caches, and take up to twice the time
 Depthwise = Literal["library", "shifted"]
 
 
@@ -46,7 +47,9 @@ class SharedStacks:
         self.precision: Literal["fp16", "fp32"] = "fp16" if on_gpu else "fp32"
         self.dtype = torch.float16 if on_gpu else torch.float32
         self.clips_a_batch = c.clips()  # N
-        self.stacks_a_batch = self.clips_a_batch + c.hop * (c.stacks - 1)
+        self.overlap = c.hop * (c.stacks - 1)  # n clips in a row have n + overlap stacks
+        self.stacks_a_batch = self.clips_a_batch + self.overlap
+        self.at_once = self.stacks_a_batch if on_gpu else CPU_BATCH
         self.backbone = _prepared(backbone, self.device, self.dtype)
         clips, stacks = torch.arange(self.clips_a_batch), torch.arange(c.stacks)
         self._index = (clips[:, None] + c.hop * stacks).to(self.device)  # (N, J), into a batch of stacks
@@ -83,32 +86,44 @@ class SharedStacks:
         """Features (n, D) float32 of the clips at the frames `starts`, which are sorted by phase, then by time."""
         if not starts:
             return torch.zeros(0, self.config.width, device=self.device)
-        pixels = torch.as_tensor(frames)
-        if pixels.ndim != 3 or pixels.dtype != torch.uint8:
-            raise InputError(f"frames must be (T, H, W) uint8, not {tuple(pixels.shape)} {pixels.dtype}")
-        pixels = pad_frames(pixels.to(self.device, non_blocking=True), self.config.padding)
+        pixels = self.load(frames)
         return torch.cat([self._run(pixels, first, count) for first, count in _runs(starts, self.config.stride)])
 
     def _run(self, pixels: Tensor, first: int, count: int) -> Tensor:
         """Features (count, D) of consecutive clips, the first at the frame `first`."""
         c, N, S = self.config, self.clips_a_batch, self.stacks_a_batch
-        stacks = count + c.hop * (c.stacks - 1)
+        stacks = count + self.overlap
         begins = first + c.stride * torch.arange(stacks, device=self.device)
         begins = torch.cat([begins, begins[-1:].expand(-stacks % S)])  # the last batch filled up with its last stack
-        pictures = begins[:, None] + self._pictures  # (·, stack) frames
-        maps = torch.cat([self._encode(pixels[batch]) for batch in pictures.split(S)])[:stacks]
+        maps = torch.cat([self.maps(pixels, batch) for batch in begins.split(S)])[:stacks]
         maps = torch.cat([maps, maps.new_zeros(-count % N, *maps.shape[1:])])
         # clips i to i + N − 1 read the maps i to i + S − 1
         return torch.cat([self._mix(maps[i : i + S]) for i in range(0, count, N)])[:count]
 
+    def load(self, frames: np.ndarray | Tensor) -> Tensor:
+        """Frames (T, H, W) uint8, on the device and padded."""
+        pixels = torch.as_tensor(frames)
+        if pixels.ndim != 3 or pixels.dtype != torch.uint8:
+            raise InputError(f"frames must be (T, H, W) uint8, not {tuple(pixels.shape)} {pixels.dtype}")
+        return pad_frames(pixels.to(self.device, non_blocking=True), self.config.padding)
+
+    def maps(self, pixels: Tensor, begins: Tensor) -> Tensor:
+        """Maps (n, C, h, w) of the stacks that begin at the frames `begins` (n,) of what `load` gave."""
+        return self._encode(pixels[begins[:, None] + self._pictures])  # (n, stack, H, W)
+
     def encode(self, pictures: Tensor) -> Tensor:
         """Stacks (S, stack, H, W) uint8 → maps (S, C, h, w)."""
         x = pictures.to(self.dtype, memory_format=torch.channels_last) / 255
-        return self.backbone.encode(x)
+        return torch.cat([self.backbone.encode(some) for some in x.split(self.at_once)])
 
     def mix(self, maps: Tensor) -> Tensor:
-        """Maps of a batch of stacks (S, C, h, w) → features of its clips (N, D) float32."""
-        return self.backbone.mix(maps.contiguous(memory_format=torch.channels_last), self._index)
+        """Maps of stacks in a row (n + overlap, C, h, w), n up to N → features of their clips (n, D) float32."""
+        maps = maps.contiguous(memory_format=torch.channels_last)
+        features, count = [], len(maps) - self.overlap
+        for first in range(0, count, self.at_once):
+            index = self._index[: min(self.at_once, count - first)]
+            features.append(self.backbone.mix(maps[first : first + len(index) + self.overlap], index))
+        return torch.cat(features)
 
 
 def _prepared(backbone: Backbone, device: torch.device, dtype: torch.dtype) -> Backbone:
