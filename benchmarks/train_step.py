@@ -105,8 +105,8 @@ class FixedDraws(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         shape = (len(x), *[1] * (x.ndim - 1)) if self.whole else x.shape
         place = torch.arange(math.prod(shape), device=x.device).view(shape)
-        drawn = ((place + 7919 * self.salt) * 2654435761 >> 11) % 65536
-        return x * ((drawn >= self.rate * 65536).to(x.dtype) / (1 - self.rate))
+        drawn = (place % 32003 * 12345 + 7919 * self.salt) % 32003  # small enough for 32-bit indices
+        return x * ((drawn >= self.rate * 32003).to(x.dtype) / (1 - self.rate))
 
 
 def fix_draws(model: nn.Module) -> None:

@@ -90,11 +90,11 @@ def test_the_recorded_step_does_what_the_plain_one_does() -> None:
     for i in range(5):
         told = []
         for step in (plain, recorded):
-            set_learning_rate(step.optimizer, 1e-3 * (i + 1))
+            set_learning_rate(step.optimizer, 1e-4 * (i + 1))
             share = torch.full((4,), 0.2 * (i + 1), device="cuda")
             told.append(
                 step(batch(8, seed=i, device="cuda"), share, torch.zeros(4, dtype=torch.long, device="cuda")).clone()
             )
-        torch.testing.assert_close(told[0], told[1], rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(told[0], told[1], rtol=2e-3, atol=1e-4)
     for a, b in zip(plain.parameters, recorded.parameters, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-2, atol=1e-3)
