@@ -134,7 +134,9 @@ def _prepared(backbone: Backbone, device: torch.device, dtype: torch.dtype) -> B
     for module in ready.modules():
         if isinstance(module, nn.Conv2d | nn.Conv3d):
             module.to(dtype)  # not the norms: their variances can leave fp16's range
-    return ready.to(memory_format=torch.channels_last) if device.type == "cuda" else ready
+        if isinstance(module, nn.Conv2d) and device.type == "cuda":
+            module.to(memory_format=torch.channels_last)
+    return ready
 
 
 def _graphed(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
