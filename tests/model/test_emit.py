@@ -55,6 +55,15 @@ def test_class_mode_emits_every_class_above_tau(slots: Slots) -> None:
     assert only.scores == pytest.approx(vector(pass_=0.48))
 
 
+def test_pos_weight_changes_the_scores_but_not_what_is_emitted(slots: Slots) -> None:
+    for config in (EmitConfig(threshold=0.3), EmitConfig(mode="class", threshold=0.2)):
+        own, honest = emit(slots, config)[0], emit(slots, config, pos_weight=4.0)[0]
+        assert [(p.label, p.position_ms) for p in own] == [(p.label, p.position_ms) for p in honest]
+    (only,) = emit(slots, EmitConfig(threshold=0.3), pos_weight=4.0)[0]
+    assert only.confidence == pytest.approx(0.3)  # p_obj 0.8 is an honest 0.5, times 0.6 for a pass
+    assert only.scores == pytest.approx(vector(pass_=0.3, drive=0.2))
+
+
 def test_class_mode_at_a_low_threshold_can_flood_a_clip() -> None:
     """The paper's 15.3 predictions from 4 slots: possible only when a slot emits several classes."""
     slots = Slots(torch.full((1, 4), 9.0), torch.zeros(1, 4, 10), torch.zeros(1, 4, 32), 32)

@@ -47,3 +47,18 @@ def test_slots_are_a_tree_of_tensors(presence: torch.Tensor | None) -> None:
     assert doubled.bins == mapped.bins == 8
     assert doubled.offsets.shape == mapped.offsets.shape == (4, 4, 8)
     assert (doubled.presence is None) == (mapped.presence is None) == (presence is None)
+
+
+@pytest.mark.parametrize("pos_weight", [1.0, 4.0, 0.5])
+def test_honest_takes_the_losss_pos_weight_out(pos_weight: float) -> None:
+    p = torch.tensor([[0.01, 0.3, 0.5, 0.8, 0.999]])
+    slots = Slots(torch.logit(p), torch.zeros(1, 5, 10), torch.zeros(1, 5, 32), 32)
+    honest = torch.sigmoid(slots.honest(pos_weight).objectness)
+    assert torch.allclose(honest, p / (p + pos_weight * (1 - p)), atol=1e-6)
+    assert torch.equal(slots.objectness, torch.logit(p))
+
+
+def test_honest_by_hand() -> None:
+    """What a loss that counts actions 4 times calls 0.8 comes true half the time; its 0.3 is about 10 %."""
+    slots = Slots(torch.logit(torch.tensor([[0.8, 0.3]])), torch.zeros(1, 2, 10), torch.zeros(1, 2, 32), 32)
+    assert torch.sigmoid(slots.honest(4.0).objectness).tolist()[0] == pytest.approx([0.5, 0.3 / 3.1])

@@ -10,12 +10,17 @@ from ballcast.core.recipe import EmitConfig
 from ballcast.model.slots import Slots
 
 
-def emit_arrays(slots: Slots, config: EmitConfig) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.bool_]]:
+def emit_arrays(
+    slots: Slots, config: EmitConfig, *, pos_weight: float = 1.0
+) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.bool_]]:
     """Position (B, K) in ms from the clip's start, scores (B, K, C), and which labels are emitted, keep (B, K, C).
 
     `mode` slot: a slot with p_obj > tau emits its likeliest class. `mode` class: it emits every class with
     p_obj · p_cls > tau. `vector` full: the scores are p_obj · p_cls of every class; emitted: those of the emitted
     labels, and 0 elsewhere.
+
+    `pos_weight`, the loss's, makes the scores honest chances (see `Slots.honest`). tau stays a bound on what the
+    network says, so the same labels are emitted with and without it.
     """
     with torch.no_grad():
         scores = slots.scores()  # (B, K, C)
@@ -26,6 +31,7 @@ def emit_arrays(slots: Slots, config: EmitConfig) -> tuple[NDArray[np.int64], ND
             keep = likeliest & (torch.sigmoid(slots.objectness.float()) > config.threshold).unsqueeze(-1)
         else:
             keep = scores > config.threshold
+        scores = slots.honest(pos_weight).scores()
         if config.vector == "emitted":
             scores = scores.masked_fill(~keep, 0)
         fraction = slots.position(config.run).double()
@@ -33,12 +39,12 @@ def emit_arrays(slots: Slots, config: EmitConfig) -> tuple[NDArray[np.int64], ND
     return position_ms, scores.cpu().numpy(), keep.cpu().numpy()
 
 
-def emit(slots: Slots, config: EmitConfig) -> list[list[Prediction]]:
+def emit(slots: Slots, config: EmitConfig, *, pos_weight: float = 1.0) -> list[list[Prediction]]:
     """One list of predictions a sample, in order of time: one for each label each slot emits.
 
-    Several may lie in one of the scorer's bins; merging them is the submission's business.
+    Several may lie in one of the scorer's bins; merging them is the submission's business. `pos_weight` as above.
     """
-    position_ms, scores, keep = emit_arrays(slots, config)
+    position_ms, scores, keep = emit_arrays(slots, config, pos_weight=pos_weight)
     predictions: list[list[Prediction]] = [[] for _ in range(len(position_ms))]
     for b, k, c in np.argwhere(keep):
         vector = tuple(scores[b, k].tolist())

@@ -1,7 +1,8 @@
 """What every model answers with: K slots, each perhaps an action of the next 5 seconds."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import log
 from typing import Any
 
 import torch
@@ -54,6 +55,13 @@ class Slots:
     def scores(self) -> Tensor:
         """(B, K, C) float32: p_obj · p_cls, the chance that the slot is an action of this class."""
         return torch.sigmoid(self.objectness.float()).unsqueeze(-1) * torch.softmax(self.classes.float(), dim=-1)
+
+    def honest(self, pos_weight: float) -> "Slots":
+        """The same slots with the objectness a loss of this `pos_weight` inflated put right: p → p / (p + w(1 − p)).
+
+        On the logit that is a shift by log w, exact also where p is nearly 0 or 1.
+        """
+        return replace(self, objectness=self.objectness.float() - log(pos_weight))
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Slots":
         """The same slots with `change` applied to every tensor: `slots.map(lambda x: torch.cat([x, x]))`."""
