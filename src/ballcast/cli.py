@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from ballcast.core.recipe import EmitConfig
     from ballcast.features.backbone import Backbone
+    from ballcast.inference.rolling import RollingAnticipator
+    from ballcast.inference.timeline_io import Targets
     from ballcast.model.anticipator import Anticipator
 
 app = typer.Typer(
@@ -306,12 +308,16 @@ def predict(
     """
     from ballcast.core.config import from_dict, parse_overrides, to_dict
     from ballcast.core.recipe import EmitConfig
+    from ballcast.inference.predictor import check_backbone
+    from ballcast.inference.rolling import RollingAnticipator
+    from ballcast.inference.timeline_io import Targets
     from ballcast.model.anticipator import Anticipator
     from ballcast.training.distributed import start
 
     given = list(overrides or ())
     if video is not None and "=" in video and not Path(video).exists():  # without a video the first is an override
-        video, given = None, [video, *given]
+        given.insert(0, video)
+        video = None
     if (video is None) == (features is None):
         raise InputError("give what to anticipate: either a VIDEO or --features STORE")
     if model is None:
@@ -337,8 +343,13 @@ def predict(
             "the published lRomul checkpoint (.pth)"
         )
     path = Path(video)
-    out = out or Path(f"{path.stem}.anticipation.json")
-    _predict_video(anticipator, model, path, backbone, round(1000 * every), out, osl, csv, overlay, emit, chosen)
+    targets = Targets(out or Path(f"{path.stem}.anticipation.json"), osl, csv, overlay)
+    targets.check(path)
+    network = _load_backbone(backbone)
+    check_backbone(anticipator, network, model, backbone)
+    rolling = RollingAnticipator(anticipator, network, every_ms=round(1000 * every), emit=emit, device=chosen)
+    about = {"model": model, "backbone": {"name": network.name, "hash": network.hash}}
+    _predict_video(path, rolling, targets, about)
 
 
 def _predict_store(
@@ -365,57 +376,25 @@ def _predict_store(
     typer.echo(f"{out}: {len(predictions)} clips, {count} predictions, {count / max(len(predictions), 1):.1f} a clip")
 
 
-def _predict_video(
-    model: "Anticipator",
-    source: str,
-    path: Path,
-    backbone: str,
-    every_ms: int,
-    out: Path,
-    osl: Path | None,
-    csv: Path | None,
-    overlay: Path | None,
-    emit: "EmitConfig",
-    device: "torch.device",
-) -> None:
+def _predict_video(path: Path, rolling: "RollingAnticipator", targets: "Targets", about: dict[str, Any]) -> None:
     import time
 
-    from ballcast.inference.predictor import check_backbone
-    from ballcast.inference.rolling import RollingAnticipator, anticipate_video
-    from ballcast.inference.timeline_io import check_targets, write_timeline, write_timeline_csv, write_timeline_osl
+    from ballcast.inference.rolling import anticipate_video
     from ballcast.video.decode import VideoFile
-    from ballcast.video.overlay import check_overlay, write_overlay
 
-    check_targets(path, [target for target in (out, osl, csv, overlay) if target is not None])
-    if overlay is not None:
-        check_overlay(path, overlay)
-    network = _load_backbone(backbone)
-    check_backbone(model, network, source, backbone)
-    rolling = RollingAnticipator(model, network, every_ms=every_ms, emit=emit, device=device)
     began = time.perf_counter()
     try:
         with VideoFile(path) as video, _frames_progress(_console(stderr=True), real_time=True) as progress:
             timeline = anticipate_video(video, rolling, progress)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"stopped at {rolling.frames / FPS:.0f} s of {path}; nothing was written") from None
+        said = f"ballcast: stopped at {rolling.frames / FPS:.0f} s of {path}; nothing was written"
+        typer.secho(said, fg=typer.colors.YELLOW, err=True)
+        raise typer.Exit(130) from None
     seconds, length = time.perf_counter() - began, rolling.frames / FPS
-    about = {
-        "video": str(path),
-        "every_ms": every_ms,
-        "model": source,
-        "backbone": {"name": network.name, "hash": network.hash},
-        "pos_weight": rolling.pos_weight,
-    }
-    write_timeline(out, timeline, about)
-    if osl is not None:
-        write_timeline_osl(osl, timeline, str(path))
-    if csv is not None:
-        write_timeline_csv(csv, timeline)
+    targets.write(timeline, path, {"every_ms": rolling.every_ms, **about, "pos_weight": rolling.pos_weight})
     count = sum(len(made.predictions) for made in timeline)
-    typer.echo(f"{out}: {len(timeline)} moments, {count} predictions")
+    typer.echo(f"{targets.json}: {len(timeline)} moments, {count} predictions")
     typer.echo(f"{length:.1f} s of video in {seconds:.1f} s: {length / seconds:.1f} × real time")
-    if overlay is not None:
-        typer.echo(f"{overlay}: {write_overlay(path, overlay, timeline)} frames")
 
 
 @app.command()
@@ -673,6 +652,6 @@ def main(*args: Any) -> None:
         if error.filename is None and error.strerror is None:
             raise
         _fail(f"{error.filename or 'the system'}: {error.strerror}")
-    except KeyboardInterrupt as stop:
-        typer.secho(f"ballcast: {stop or 'stopped; what was done is kept'}", fg=typer.colors.YELLOW, err=True)
+    except KeyboardInterrupt:
+        typer.secho("ballcast: stopped; what was done is kept", fg=typer.colors.YELLOW, err=True)
         sys.exit(130)

@@ -11,24 +11,39 @@ from ballcast.core.grid import merge_bins
 from ballcast.core.recipe import EmitConfig
 from ballcast.data.batch import Samples
 from ballcast.data.windows import official_windows
+from ballcast.features.backbone import Backbone
+from ballcast.features.manifest import BackboneIdentity
 from ballcast.features.store import FeatureStore
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.emit import emit
 
 
 def check_fits(model: Anticipator, store: FeatureStore, source: Path | str) -> None:
-    """An InputError unless the store's features are what the model was trained on."""
-    grid = (model.config.clips, model.config.width)
-    if (store.clips, store.width) != grid:
-        raise InputError(
-            f"{store.path}: windows of {store.clips} clips × {store.width} features, but the model {source} reads "
-            f"{grid[0]} × {grid[1]}; extract with the backbone it was trained on"
-        )
+    """An InputError unless the store's features are what the model (of `source`) was trained on."""
+    grid, backbone = (store.clips, store.width), store.manifest.header.backbone
+    _check(model, str(source), grid, backbone, f"{store.path}: was made by", "extract with")
+
+
+def check_backbone(model: Anticipator, backbone: Backbone, source: Path | str, place: Path | str) -> None:
+    """An InputError unless the backbone (of `place`) is the one the model (of `source`) was trained on."""
+    grid = (backbone.config.clips(), backbone.config.width)
+    _check(model, str(source), grid, backbone.identity, f"{place}: is", "give")
+
+
+def _check(
+    model: Anticipator, source: str, grid: tuple[int, int], backbone: BackboneIdentity, given: str, mend: str
+) -> None:
     trained_on = model.metadata.get("backbone", {})
-    if trained_on.get("hash") not in (None, store.identity):
+    name = f"{given} the backbone {backbone.name} ({backbone.hash[:12]})"
+    if grid != (model.config.clips, model.config.width):
         raise InputError(
-            f"{store.path}: was made by the backbone {store.manifest.header.backbone.name} ({store.identity[:12]}), "
-            f"but the model {source} was trained on {trained_on.get('name')} ({trained_on['hash'][:12]})"
+            f"{name}, with windows of {grid[0]} clips × {grid[1]} features, but the model {source} reads "
+            f"{model.config.clips} × {model.config.width}; {mend} the backbone it was trained on"
+        )
+    if trained_on.get("hash") not in (None, backbone.hash):
+        raise InputError(
+            f"{name}, but the model {source} was trained on {trained_on.get('name')} ({trained_on['hash'][:12]}); "
+            f"{mend} that one"
         )
 
 

@@ -34,10 +34,7 @@ def write_overlay(
     timeline: times in ms since the video's first frame. start_ms, stop_ms: the part to write; None: to the end.
     quality: x264's constant rate factor, smaller is better and larger.
     """
-    if target.suffix.lower() != ".mp4":
-        raise InputError(f"{target}: the overlay is written as MP4; give it a name that ends in .mp4")
-    if target.exists() and target.samefile(source):
-        raise InputError(f"{target}: is the video itself; write the overlay to another file")
+    check_overlay(source, target)
     with VideoFile(source) as video, replacing(target) as temporary:
         height, width = video.size
         strip = Strip(width=width + width % 2, timeline=timeline)
@@ -63,6 +60,14 @@ def write_overlay(
                 raise InputError(f"{source}: has no frames between {start_ms} ms and {stop_ms} ms; choose another part")
             container.mux(stream.encode())
     return written
+
+
+def check_overlay(source: Path, target: Path) -> None:
+    """An InputError if the overlay of `source` cannot be `target`; to know before the work that comes before it."""
+    if target.suffix.lower() != ".mp4":
+        raise InputError(f"{target}: the overlay is written as MP4; give it a name that ends in .mp4")
+    if target.exists() and target.samefile(source):
+        raise InputError(f"{target}: is the video itself; write the overlay to another file")
 
 
 def _compose(picture: av.VideoFrame, strip: np.ndarray, upright: Turn) -> av.VideoFrame:

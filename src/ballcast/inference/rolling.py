@@ -1,0 +1,166 @@
+"""Anticipation along a stream: frames in, in order, and every so often what is expected of the next 5 s.
+
+    rolling = RollingAnticipator(Anticipator.from_pretrained("model"), Backbone.load("backbone"), every_ms=1000)
+    for frame in video.frames():          # (H, W) uint8 at 25 fps
+        made = rolling.push(frame)        # an Anticipation when one is due, else None
+
+A file and a live broadcast take the same way through here, so they give the same predictions bit for bit: what is
+computed together depends on how many frames there were, never on how fast they came.
+
+At time T the model reads windows of 5 s that start at T − 30 s, − 25 s, …, − 5 s. Each begins at the latest clip of the
+stream's grid that is not after its own start (`snap`), at most 2 frames early. So all windows of all times share their
+clips: a stack is encoded once, a clip mixed once, and a window that comes again 5 s later (an earlier one by then) has
+its tokens ready. Windows before the stream began are absent.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ballcast.core.actions import FPS, OBSERVED_MS, WINDOW_FRAMES
+from ballcast.core.errors import InputError
+from ballcast.core.recipe import EmitConfig, LossConfig
+from ballcast.core.timeline import Anticipation, Timeline
+from ballcast.features.backbone import Backbone
+from ballcast.features.stream import ClipStream
+from ballcast.model.anticipator import Anticipator
+from ballcast.model.emit import emit
+from ballcast.video.decode import VideoFile
+from ballcast.video.prefetch import Prefetched
+from ballcast.video.sampling import snap
+
+FRAME_MS = 1000 // FPS
+FIRST_MS = WINDOW_FRAMES * FRAME_MS  # the first moment with a whole window behind it
+
+
+class RollingAnticipator:
+    """A model and its backbone at work on one stream; `reset()` before another.
+
+    Confidences and scores are honest chances: the objectness's inflation by the loss's pos_weight is undone (see
+    `Slots.honest`). The threshold is on the network's own p_obj, as in submissions: 0.3 there is an honest 10 %.
+
+    Args:
+        model: moved to `device` and put in eval mode. backbone: the one the model was trained on (`check_backbone`).
+        every_ms: from one anticipation to the next; the first is made at 5 s.
+        emit: how slots become predictions; by default the model's own way.
+        device: where to compute; by default where the backbone lies.
+    """
+
+    def __init__(
+        self,
+        model: Anticipator,
+        backbone: Backbone,
+        *,
+        every_ms: int = 1000,
+        emit: EmitConfig | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
+        if every_ms < FRAME_MS:
+            raise InputError(f"anticipating every {every_ms} ms is more often than there are frames, every 40 ms")
+        self.device = torch.device(device) if device is not None else next(backbone.parameters()).device
+        self.model = model.to(self.device).eval()
+        self.every_ms = every_ms
+        self.emit = emit or model.emit
+        self.pos_weight = pos_weight(model)
+        self._stride = backbone.config.stride
+        step = -(-every_ms // FRAME_MS)  # frames, rounded up
+        # As many stacks as become whole between two anticipations, so that each needs one batch.
+        self.stream = ClipStream(backbone, batch=-(-step // self._stride), device=self.device)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything: the next frame is a stream's first."""
+        self.stream.reset()
+        self._due_ms = FIRST_MS  # when the next anticipation is made
+        self._clips = torch.zeros(0, self.stream.config.width, device=self.device)  # (n, D): clips _first, _first + 1 …
+        self._first = 0
+        self._tokens: dict[int, Tensor] = {}  # (N, d) of the window whose first clip this is
+
+    @property
+    def frames(self) -> int:
+        """How many frames came in."""
+        return self.stream.frames
+
+    @torch.inference_mode()
+    def push(self, frame: np.ndarray) -> Anticipation | None:
+        """The next frame (H, W) uint8 of the stream at 25 fps → what is anticipated after it, if that is due now.
+
+        The frame is kept for a while: it must not be written to later.
+        """
+        self._keep(self.stream.push(frame))
+        if self.stream.frames < self._due_frames:
+            return None
+        self._keep(self.stream.flush())
+        made = self._anticipate()
+        self._due_ms += self.every_ms
+        return made
+
+    @property
+    def _due_frames(self) -> int:
+        """How many whole frames there are at the time that is due."""
+        return self._due_ms // FRAME_MS
+
+    def _windows(self) -> list[int]:
+        """The first clip of each window to read at the time that is due, the earliest first, from those there are."""
+        end = self._due_frames
+        starts = range(end - WINDOW_FRAMES * self.model.network.lookback, end, WINDOW_FRAMES)
+        return [snap(start, self._stride) // self._stride for start in starts if start >= 0]
+
+    def _keep(self, features: Tensor) -> None:
+        """Add the features (n, D) of the next clips, and drop what no anticipation to come will read."""
+        if not len(features):
+            return
+        earliest = max(0, self._due_frames - WINDOW_FRAMES * self.model.network.lookback)  # a window may begin there
+        clips, oldest = torch.cat([self._clips, features]), earliest // self._stride
+        gone = min(max(0, oldest - self._first), len(clips))
+        self._clips, self._first = clips[gone:].clone(), self._first + gone
+        self._tokens = {first: tokens for first, tokens in self._tokens.items() if first >= oldest}
+
+    def _anticipate(self) -> Anticipation:
+        encoded = [self._window_tokens(first) for first in self._windows()]
+        absent = self.model.network.lookback - len(encoded)
+        tokens = torch.stack([torch.zeros_like(encoded[0])] * absent + encoded)  # (W, N, d)
+        present = torch.arange(len(tokens), device=self.device) >= absent  # (W,)
+        slots = self.model.anticipate(tokens[None], present[None])
+        if not torch.isfinite(slots.objectness).all():  # a NaN is above no threshold: it would look like a quiet game
+            raise InputError(f"at {self._due_ms} ms: the model gives numbers that are not finite")
+        (emitted,) = emit(slots, self.emit, pos_weight=self.pos_weight)
+        shift = self._due_ms - OBSERVED_MS  # a clip's future begins at 30 000 ms, the stream's now
+        return Anticipation(self._due_ms, tuple(replace(p, position_ms=p.position_ms + shift) for p in emitted))
+
+    def _window_tokens(self, first: int) -> Tensor:
+        """Tokens (N, d) of the window whose first clip is `first`, encoded alone, when it is first asked for."""
+        if first not in self._tokens:
+            begin = first - self._first
+            self._tokens[first] = self.model.encode_window(self._clips[begin : begin + self.model.config.clips])
+        return self._tokens[first]
+
+
+def pos_weight(model: Anticipator) -> float:
+    """How much a matched slot counted in the loss the model was trained with; the paper's, if it does not say."""
+    return float(model.metadata.get("pos_weight", LossConfig().pos_weight))
+
+
+def anticipate_video(
+    video: VideoFile, rolling: RollingAnticipator, progress: Callable[[int, int | None], None] = lambda done, all_: None
+) -> Timeline:
+    """Everything anticipated along a video, from its beginning to its end.
+
+    `progress` is told how many frames are done, and of how many if the file says; about once a second of video.
+    """
+    rolling.reset()
+    timeline, total = [], video.frame_count()
+    with Prefetched(video.frames()) as frames:
+        for frame in frames:
+            made = rolling.push(frame)
+            if made is not None:
+                timeline.append(made)
+            if rolling.frames % FPS == 0:
+                progress(rolling.frames, total)
+    if rolling.frames < WINDOW_FRAMES:
+        length = f"{rolling.frames / FPS:.1f} s long"
+        raise InputError(f"{video.path}: is only {length}; anticipation needs a whole window of 5 s behind it")
+    return tuple(timeline)

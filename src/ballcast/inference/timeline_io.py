@@ -1,0 +1,92 @@
+"""What was anticipated along a video, as files: our JSON, OSL JSON, CSV and the video with an overlay.
+
+Times are milliseconds of the video. Confidences and scores are honest chances, not the network's own p_obj · p_cls,
+which its loss inflates; see `ballcast.model.slots.Slots.honest`. The JSON gives the `pos_weight` that was undone.
+"""
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from ballcast.core.errors import InputError
+from ballcast.core.files import write_bytes, write_json
+from ballcast.core.timeline import Anticipation
+from ballcast.data.osl import write_osl
+from ballcast.video.overlay import check_overlay, write_overlay
+
+CSV_COLUMNS = ("at_ms", "label", "position_ms", "confidence")
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The files to write of a timeline; None: not this one."""
+
+    json: Path
+    osl: Path | None = None
+    csv: Path | None = None
+    overlay: Path | None = None
+
+    def check(self, video: Path) -> None:
+        """An InputError if one cannot be written: said before the work, not after it."""
+        seen = {video.resolve(): "is the video itself; write to another file"}
+        for target in (self.json, self.osl, self.csv, self.overlay):
+            if target is None:
+                continue
+            if target.is_dir():
+                raise InputError(f"{target}: is a folder; give the file to write")
+            if target.resolve() in seen:
+                raise InputError(f"{target}: {seen[target.resolve()]}")
+            seen[target.resolve()] = "is asked for twice; give each output a file of its own"
+        if self.overlay is not None:
+            check_overlay(video, self.overlay)
+
+    def write(self, timeline: Sequence[Anticipation], video: Path, about: Mapping[str, Any]) -> None:
+        """All of them, the overlay, which takes longest, last; each is whole or not there."""
+        write_timeline(self.json, timeline, {"video": str(video), **about})
+        if self.osl is not None:
+            write_timeline_osl(self.osl, timeline, str(video))
+        if self.csv is not None:
+            write_timeline_csv(self.csv, timeline)
+        if self.overlay is not None:
+            write_overlay(video, self.overlay, timeline)
+
+
+def write_timeline(path: Path, timeline: Sequence[Anticipation], about: Mapping[str, Any]) -> None:
+    """One record a moment, also where nothing is expected; `about` (every_ms, model, …) comes first."""
+    anticipations = [
+        {
+            "at_ms": made.at_ms,
+            "predictions": [
+                {
+                    "label": p.label,
+                    "position_ms": p.position_ms,
+                    "confidence": p.confidence,
+                    "scores": list(p.scores),
+                }
+                for p in made.predictions
+            ],
+        }
+        for made in timeline
+    ]
+    write_json(path, {**about, "anticipations": anticipations}, indent=1)
+
+
+def write_timeline_osl(path: Path, timeline: Sequence[Anticipation], video: str) -> None:
+    """One event a prediction, in order of time.
+
+    OSL JSON has no place for when a prediction was made: an action that is seen coming at five moments is five events.
+    """
+    events = sorted((p for made in timeline for p in made.predictions), key=lambda p: p.position_ms)
+    write_osl(path, {video: events}, description=f"anticipations along {video}")
+
+
+def write_timeline_csv(path: Path, timeline: Sequence[Anticipation]) -> None:
+    """One row a prediction: when it was made, the action, for when, and how sure."""
+    text = StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(CSV_COLUMNS)
+    rows.writerows((made.at_ms, p.label, p.position_ms, p.confidence) for made in timeline for p in made.predictions)
+    write_bytes(path, text.getvalue().encode())
