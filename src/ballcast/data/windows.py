@@ -46,6 +46,23 @@ class WindowSet:
     def __len__(self) -> int:
         return len(self.index)
 
+    @classmethod
+    def join(cls, parts: "Sequence[WindowSet]") -> "WindowSet":
+        """The samples of all parts, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        before = np.cumsum([0, *(sum(map(len, part.rows)) for part in parts[:-1])])
+        shifted = [np.where(p.index == ABSENT, ABSENT, p.index + b) for p, b in zip(parts, before, strict=True)]
+        return cls(
+            [block for part in parts for block in part.rows],
+            np.concatenate(shifted),
+            np.concatenate([part.classes for part in parts]),
+            np.concatenate([part.position_ms for part in parts]),
+            np.concatenate([part.presence for part in parts]),
+            [name for part in parts for name in part.names],
+            [clip for part in parts for clip in part.clips],
+        )
+
     def class_counts(self) -> NDArray[np.int64]:
         """(C,) events of each action in all samples."""
         return np.bincount(self.classes[self.classes >= 0], minlength=len(ACTIONS))

@@ -1,4 +1,7 @@
-"""Anticipation that sees no video: how often actions come, and how often after the last one. What models must beat."""
+"""Anticipation that sees no video: how often actions come, and how often after the last one. What models must beat.
+
+Both are made of clips, or of the arrays of many windows (`of`), a few milliseconds for a hundred thousand.
+"""
 
 from collections.abc import Sequence
 
@@ -6,20 +9,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ballcast.core.actions import ACTIONS, HORIZON_MS, OBSERVED_MS
-from ballcast.core.clips import Clip, Prediction
+from ballcast.core.clips import Clip, Event, Prediction
 
 PARTS = 4  # predictions a clip, evenly spread over the 5 s
 SINCE_MS = (500, 1000, 1500, 2000, 3000, 5000)  # edges of "time since the last action"
+
+Ints = NDArray[np.int64]
 
 
 class ClassPrior:
     """The same prediction for every clip: the share of training clips with each action in each part of the 5 s."""
 
     def __init__(self, clips: Sequence[Clip]) -> None:
-        self.chance = _occurrence(clips).mean(0)  # (PARTS, C)
+        self._fit(*_events(clips))
+
+    @classmethod
+    def of(cls, classes: Ints, position_ms: Ints) -> "ClassPrior":
+        """From the events to come, (n, M) each; class −1 where there is none."""
+        made = cls.__new__(cls)
+        made._fit(classes, position_ms)
+        return made
+
+    def _fit(self, classes: Ints, position_ms: Ints) -> None:
+        self.chance = _occurrence(classes, position_ms).mean(0)  # (PARTS, C)
 
     def predict(self, clip: Clip) -> list[Prediction]:
         return _predictions(self.chance)
+
+    def predict_all(self, count: int) -> list[list[Prediction]]:
+        return [_predictions(self.chance)] * count
 
 
 class Markov:
@@ -29,8 +47,17 @@ class Markov:
     """
 
     def __init__(self, clips: Sequence[Clip], smoothing: float = 5.0) -> None:
-        occurrence = _occurrence(clips)  # (n, PARTS, C)
-        states = np.array([_state(clip) for clip in clips])
+        self._fit(*_events(clips), np.array([_state(clip) for clip in clips]), smoothing)
+
+    @classmethod
+    def of(cls, classes: Ints, position_ms: Ints, last: Ints, since_ms: Ints, smoothing: float = 5.0) -> "Markov":
+        """From the events to come, (n, M) each, the last action (n,), −1 for none, and the time since (n,)."""
+        made = cls.__new__(cls)
+        made._fit(classes, position_ms, _states(last, since_ms), smoothing)
+        return made
+
+    def _fit(self, classes: Ints, position_ms: Ints, states: Ints, smoothing: float) -> None:
+        occurrence = _occurrence(classes, position_ms)  # (n, PARTS, C)
         prior = occurrence.mean(0)
         self.chance = np.empty((_STATES, *prior.shape))
         for state in range(_STATES):
@@ -40,26 +67,46 @@ class Markov:
     def predict(self, clip: Clip) -> list[Prediction]:
         return _predictions(self.chance[_state(clip)])
 
+    def predict_all(self, last: Ints, since_ms: Ints) -> list[list[Prediction]]:
+        """One list a window, the same one for windows in the same state."""
+        known = [_predictions(chance) for chance in self.chance]
+        return [known[state] for state in _states(last, since_ms)]
 
-_STATES = (len(ACTIONS) + 1) * (len(SINCE_MS) + 1)
+
+_BRACKETS = len(SINCE_MS) + 1
+_STATES = (len(ACTIONS) + 1) * _BRACKETS
 
 
 def _state(clip: Clip) -> int:
     """The last observed action (or none) and the bracket of the time since, as one number."""
     if not clip.observation:
         return _STATES - 1
-    last = max(clip.observation, key=lambda e: e.position_ms)
-    bracket = int(np.searchsorted(SINCE_MS, OBSERVED_MS - last.position_ms, side="right"))
-    return last.action * (len(SINCE_MS) + 1) + bracket
+    last: Event = max(clip.observation, key=lambda e: e.position_ms)
+    return int(_states(np.array([last.action]), np.array([OBSERVED_MS - last.position_ms]))[0])
 
 
-def _occurrence(clips: Sequence[Clip]) -> NDArray[np.float64]:
-    """(n, PARTS, C): 1 where an action comes in a part of the clip's 5 s."""
-    found = np.zeros((len(clips), PARTS, len(ACTIONS)))
+def _states(last: Ints, since_ms: Ints) -> Ints:
+    bracket = np.searchsorted(SINCE_MS, since_ms, side="right")
+    return np.where(last < 0, _STATES - 1, last * _BRACKETS + bracket)
+
+
+def _events(clips: Sequence[Clip]) -> tuple[Ints, Ints]:
+    """Class and position of the events to come, (n, M) each."""
+    longest = max((len(clip.anticipation) for clip in clips), default=0)
+    classes = np.full((len(clips), longest), -1, np.int64)
+    position_ms = np.full((len(clips), longest), OBSERVED_MS, np.int64)
     for n, clip in enumerate(clips):
-        for event in clip.anticipation:
-            part = min((event.position_ms - OBSERVED_MS) * PARTS // HORIZON_MS, PARTS - 1)
-            found[n, part, event.action] = 1
+        for m, event in enumerate(clip.anticipation):
+            classes[n, m], position_ms[n, m] = event.action, event.position_ms
+    return classes, position_ms
+
+
+def _occurrence(classes: Ints, position_ms: Ints) -> NDArray[np.bool_]:
+    """(n, PARTS, C): where an action comes in a part of the clip's 5 s."""
+    found = np.zeros((len(classes), PARTS, len(ACTIONS)), bool)
+    part = np.minimum((position_ms - OBSERVED_MS) * PARTS // HORIZON_MS, PARTS - 1)
+    n, m = np.nonzero(classes >= 0)
+    found[n, part[n, m], classes[n, m]] = True
     return found
 
 

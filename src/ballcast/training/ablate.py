@@ -14,13 +14,12 @@ from ballcast.core.config import load, read_yaml, to_yaml
 from ballcast.core.errors import InputError
 from ballcast.core.recipe import Recipe
 from ballcast.data.batch import Samples
-from ballcast.data.windows import official_windows
 from ballcast.metrics.average_precision import TOLERANCES
 from ballcast.metrics.report import HEADINGS
 from ballcast.model.anticipator import Anticipator
 from ballcast.training.engine import evaluate, predict
 from ballcast.training.run import train
-from ballcast.training.splits import open_splits
+from ballcast.training.splits import open_splits, scored_windows
 
 # What the paper ablates, and what it leaves to be believed.
 VARIANTS: dict[str, list[str]] = {
@@ -86,7 +85,7 @@ def ablate(
     rows = []
     for name, base in recipes.items():
         scores, emitted = [], 0.0
-        valid = official_windows(open_splits(base.data, base.data.valid, base.model), base.model.windows)
+        valid = scored_windows(open_splits(base.data, base.data.valid, base.model), base.model)
         samples = Samples(valid, device, base.data.device)
         for seed in range(seeds):
             recipe = replace(base, train=replace(base.train, seed=base.train.seed + seed))

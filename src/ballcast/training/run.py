@@ -26,7 +26,6 @@ from ballcast.core.files import write_bytes, write_json
 from ballcast.core.recipe import Recipe
 from ballcast.data.batch import Samples
 from ballcast.data.sampler import plan_epoch
-from ballcast.data.windows import official_windows
 from ballcast.loss.criterion import Criterion
 from ballcast.loss.targets import class_weights
 from ballcast.metrics.average_precision import TOLERANCES, Score
@@ -37,7 +36,7 @@ from ballcast.training.distributed import Ranks
 from ballcast.training.engine import evaluate, train_epoch
 from ballcast.training.log import STEP_COLUMNS, Curves, Table
 from ballcast.training.optimizer import build_optimizer
-from ballcast.training.splits import open_splits, training_windows
+from ballcast.training.splits import Material, open_material
 from ballcast.training.step import TrainStep
 
 EPOCH_COLUMNS = ("epoch", "seconds", *STEP_COLUMNS[3:], *TOLERANCES, "avg")
@@ -68,16 +67,26 @@ def train(
     device: torch.device,
     ranks: Ranks | None = None,
     show: Callable[[Moment], None] = _silent,
+    material: Material | None = None,
 ) -> Progress:
-    """Train by the recipe into `folder`, going on where a killed run of the same recipe stopped."""
-    return Run(recipe, folder, device, ranks or Ranks(), show).fit()
+    """Train by the recipe into `folder`, going on where a killed run of the same recipe stopped.
+
+    `material` replaces the windows of the stores that the recipe names.
+    """
+    return Run(recipe, folder, device, ranks or Ranks(), show, material).fit()
 
 
 class Run:
     """The parts of a run, built from its recipe."""
 
     def __init__(
-        self, recipe: Recipe, folder: Path, device: torch.device, ranks: Ranks, show: Callable[[Moment], None]
+        self,
+        recipe: Recipe,
+        folder: Path,
+        device: torch.device,
+        ranks: Ranks,
+        show: Callable[[Moment], None],
+        material: Material | None = None,
     ) -> None:
         self.recipe, self.folder, self.device, self.ranks, self.show = recipe, folder, device, ranks, show
         state = folder / checkpoint.FILE_NAME
@@ -86,22 +95,16 @@ class Run:
             raise InputError(f"train.batch={recipe.train.batch} does not divide among {ranks.count} processes")
         if resumed:
             _require_same_recipe(recipe, folder)
-        train_splits = open_splits(recipe.data, recipe.data.train, recipe.model)
-        valid_splits = open_splits(recipe.data, recipe.data.valid, recipe.model)
-        if valid_splits:
-            train_splits[0][0].check_same_backbone(valid_splits[0][0])
-        windows = training_windows(train_splits, recipe.data, recipe.model)
+        material = material or open_material(recipe)
+        windows = material.train
         self.samples = Samples(windows, device, recipe.data.device)
-        self.valid = None
-        if valid_splits:
-            self.valid = Samples(official_windows(valid_splits, recipe.model.windows), device, recipe.data.device)
+        self.valid = Samples(material.valid, device, recipe.data.device) if material.valid is not None else None
 
         torch.manual_seed(recipe.train.seed)  # the same weights in every process
         weights = class_weights(torch.from_numpy(windows.class_counts()))
         self.model = Anticipator(recipe.model, emit=recipe.emit).to(device)
-        header = train_splits[0][0].manifest.header
         self.model.metadata = {
-            "backbone": {"hash": header.backbone.hash, "name": header.backbone.name},
+            "backbone": {"hash": material.backbone.hash, "name": material.backbone.name},
             "class_weights": weights.tolist(),
             "pos_weight": recipe.loss.pos_weight,  # which inflates the objectness; timelines undo it
             "trained_on": list(recipe.data.train),

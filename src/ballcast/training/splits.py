@@ -1,13 +1,16 @@
-"""Feature stores and labels of the splits a recipe names, opened and checked against each other and the model."""
+"""What a run learns from: stores and labels of the splits a recipe names, checked against each other and the model."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ballcast.core.clips import Clip
 from ballcast.core.errors import InputError
-from ballcast.core.recipe import DataConfig, ModelConfig
+from ballcast.core.recipe import DataConfig, ModelConfig, Recipe
+from ballcast.data.event_windows import is_event_store, read_store
 from ballcast.data.soccernet import LABELS, read_labels
 from ballcast.data.windows import WindowSet, official_windows, stitched_windows
+from ballcast.features.manifest import BackboneIdentity
 from ballcast.features.store import FeatureStore
 
 Splits = list[tuple[FeatureStore, list[Clip]]]
@@ -18,10 +21,7 @@ def open_splits(data: DataConfig, names: Sequence[str], model: ModelConfig) -> S
     splits: Splits = []
     for name in names:
         store = FeatureStore.open(Path(data.features) / name)
-        labels = Path(data.labels) / name / LABELS if data.labels else store.labels
-        if labels is None:
-            raise InputError(f"{store.path}: no {LABELS} in the store; say where the labels are with data.labels=DIR")
-        clips = read_labels(labels)
+        clips = [] if is_event_store(store) else _labelled_clips(store, data, name)
         for key, found in (("clips", store.clips), ("width", store.width)):
             if found != getattr(model, key):
                 raise InputError(
@@ -35,7 +35,48 @@ def open_splits(data: DataConfig, names: Sequence[str], model: ModelConfig) -> S
     return splits
 
 
+def _labelled_clips(store: FeatureStore, data: DataConfig, name: str) -> list[Clip]:
+    labels = Path(data.labels) / name / LABELS if data.labels else store.labels
+    if labels is None:
+        raise InputError(f"{store.path}: no {LABELS} in the store; say where the labels are with data.labels=DIR")
+    return read_labels(labels)
+
+
 def training_windows(splits: Splits, data: DataConfig, model: ModelConfig) -> WindowSet:
+    if is_event_store(splits[0][0]):
+        return _event_windows(splits, scored=False)
     if data.stitch:
         return stitched_windows(splits, model.windows, every_ms=data.every_ms)
     return official_windows(splits, model.windows)
+
+
+def scored_windows(splits: Splits, model: ModelConfig) -> WindowSet:
+    if is_event_store(splits[0][0]):
+        return _event_windows(splits, scored=True)
+    return official_windows(splits, model.windows)
+
+
+def _event_windows(splits: Splits, *, scored: bool) -> WindowSet:
+    return WindowSet.join([read_store(store, scored=scored).windows for store, _ in splits])
+
+
+@dataclass(frozen=True)
+class Material:
+    """Windows to train on, windows to be chosen by (None: the last epoch is taken), and what made their features."""
+
+    train: WindowSet
+    valid: WindowSet | None
+    backbone: BackboneIdentity
+
+
+def open_material(recipe: Recipe) -> Material:
+    """The windows of the stores a recipe names."""
+    train = open_splits(recipe.data, recipe.data.train, recipe.model)
+    valid = open_splits(recipe.data, recipe.data.valid, recipe.model)
+    if valid:
+        train[0][0].check_same_backbone(valid[0][0])
+    return Material(
+        training_windows(train, recipe.data, recipe.model),
+        scored_windows(valid, recipe.model) if valid else None,
+        train[0][0].manifest.header.backbone,
+    )
