@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import av
 from av.codec.hwaccel import HWAccel
@@ -11,6 +12,9 @@ from av.stream import Disposition
 from av.video.stream import VideoStream
 
 from ballcast.core.errors import InputError
+
+# Titles in unknown encodings must not keep a video from opening. PyAV 19 sees to that itself and takes no such option.
+_TOLERANT: dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ def open_container(path: Path, accel: HWAccel | None = None) -> tuple[InputConta
     """The container and its video stream (cover art does not count), ready to decode, by `accel` where given."""
     _check_file(path)
     try:
-        container = av.open(str(path), mode="r", metadata_errors="replace", hwaccel=accel)
+        container = av.open(str(path), mode="r", hwaccel=accel, **_TOLERANT)
     except (av.FFmpegError, OSError, ValueError) as error:
         if accel is not None:  # it may be the device's fault, and then the CPU can open it
             raise
