@@ -1,7 +1,7 @@
 """How fast frames become features: the published order, batching, sharing, compiling, in one run.
 
     python -m benchmarks.extract                       # on a GPU 1280×720, on a CPU 398×224
-    python -m benchmarks.extract --shifted --json out.json
+    python -m benchmarks.extract --json out.json
 
 Prints the time of one 5 s window (33 clips) in each order: on a GPU the median, on a CPU the best run on one thread, as
 every worker of an extraction has. Then, where PyAV is installed, the speed from an mp4 on disk with decoding, as × real
@@ -41,9 +41,6 @@ def main() -> None:
     parser.add_argument("--clips", type=int, help="clips of 30 s end to end; default: 32 on a GPU, 1 on a CPU; 0: none")
     parser.add_argument("--video", type=Path, help="a video of 30 s or more for that; default: a drawn one")
     parser.add_argument("--decoders", type=int, help="threads that decode; default: the cores but one")
-    parser.add_argument(
-        "--shifted", action="store_true", help="also compile with depthwise convolutions as shifted sums"
-    )
     parser.add_argument("--threads", type=int, default=1, help="torch's threads on a CPU")
     parser.add_argument("--json", type=Path, help="write the figures here too")
     args = parser.parse_args()
@@ -60,7 +57,7 @@ def main() -> None:
     what = f"one window of {WINDOW_FRAMES} frames {W}×{H}, padded to {padded[1]}×{padded[0]}"
     print(f"{where}; torch {torch.__version__}; {what}", flush=True)
     result: dict[str, Any] = {"device": where, "torch": torch.__version__, "frame": [H, W], "padded": list(padded)}
-    result["window"] = windows(backbone, frames, repeats, on_gpu=on_gpu, shifted=args.shifted)
+    result["window"] = windows(backbone, frames, repeats, on_gpu=on_gpu)
     clips = args.clips if args.clips is not None else (32 if on_gpu else 1)
     if clips:
         result["end_to_end"] = end_to_end(backbone, (H, W), args.video, clips, args.device, args.decoders)
@@ -69,7 +66,7 @@ def main() -> None:
         args.json.write_text(json.dumps(result, indent=1) + "\n")
 
 
-def windows(backbone: Backbone, frames: Tensor, repeats: int, *, on_gpu: bool, shifted: bool) -> dict[str, Any]:
+def windows(backbone: Backbone, frames: Tensor, repeats: int, *, on_gpu: bool) -> dict[str, Any]:
     """Milliseconds a window in each order, with the largest difference from the published order's features."""
     eager = SharedStacks(backbone, compiled=False)
     orders: list[tuple[str, Callable[[], Callable[[], Tensor]], int]] = [
@@ -80,9 +77,7 @@ def windows(backbone: Backbone, frames: Tensor, repeats: int, *, on_gpu: bool, s
         orders.append(("the same, compiled", lambda: compiled_batched(eager, frames), 1))
     orders.append(("each distinct stack once, eager", lambda: lambda: eager.windows(frames, [0])[0], 1))
     if on_gpu:
-        orders.append((OURS, lambda: ours(backbone, frames, "library"), 1))
-    if on_gpu and shifted:
-        orders.append((f"{OURS}, depthwise as shifted sums", lambda: ours(backbone, frames, "shifted"), 1))
+        orders.append((OURS, lambda: ours(backbone, frames), 1))
 
     figures: dict[str, dict[str, Any]] = {}
     reference: Tensor | None = None
@@ -163,8 +158,8 @@ def compiled_batched(engine: SharedStacks, frames: Tensor) -> Callable[[], Tenso
     return run
 
 
-def ours(backbone: Backbone, frames: Tensor, depthwise: Any) -> Callable[[], Tensor]:
-    engine = SharedStacks(backbone, depthwise=depthwise)
+def ours(backbone: Backbone, frames: Tensor) -> Callable[[], Tensor]:
+    engine = SharedStacks(backbone)
     return lambda: engine.windows(frames, [0])[0]
 
 

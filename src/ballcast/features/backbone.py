@@ -21,6 +21,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from ballcast.core import config as configs
+from ballcast.core import hub
 from ballcast.core.actions import WINDOW_FRAMES
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_json, write_bytes, write_json
@@ -209,9 +210,7 @@ class Backbone(nn.Module):
     @classmethod
     def from_pretrained(cls, source: Path | str) -> "Backbone":
         """A backbone that `save_pretrained` wrote: its folder, or the id of a repository on the hub."""
-        folder = Path(source)
-        if not folder.is_dir():
-            folder = _from_hub(str(source))
+        folder = hub.locate(source, (CONFIG_FILE, WEIGHTS_FILE))
         about = read_json(folder / CONFIG_FILE, "backbone's config")
         if not isinstance(about, dict) or about.get("kind") != "ballcast-backbone":
             raise InputError(f"{folder / CONFIG_FILE}: is not the config of a ballcast backbone")
@@ -225,6 +224,10 @@ class Backbone(nn.Module):
         except Exception as error:  # safetensors has one error class for all damage, and it is not public
             raise InputError(f"{folder / WEIGHTS_FILE}: cannot be read ({error}); fetch it again") from None
         return backbone.fill(state, str(folder / WEIGHTS_FILE))
+
+    def push_to_hub(self, repo_id: str, *, private: bool = False) -> str:
+        """Upload what `save_pretrained` writes to the hub; returns the address."""
+        return hub.push(repo_id, self.save_pretrained, private=private)
 
     @classmethod
     def from_lromul(cls, path: Path | str, *, fold: str | None = None) -> "Backbone":
@@ -259,16 +262,3 @@ def pad_frames(frames: Tensor, multiple: int) -> Tensor:
         return frames
     sides = (columns // 2, columns - columns // 2, rows // 2, rows - rows // 2)
     return nn.functional.pad(frames, sides)
-
-
-def _from_hub(name: str) -> Path:
-    if name.count("/") != 1 or name.startswith((".", "/")) or Path(name).exists():
-        raise InputError(f"{name}: no such folder, and not a hub id like owner/name")
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(name, allow_patterns=[CONFIG_FILE, WEIGHTS_FILE]))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(f"{name}: no such folder here, and the hub does not give it ({reason})") from None

@@ -4,12 +4,10 @@ Maps are (B, J, C, h, w): B clips of J stacks of C channels. Everything that doe
 on (B·J, C, h, w), where kernels are best; only the depthwise convolution sees the stacks as a third axis.
 """
 
-from itertools import product
-
 import torch
 from timm.layers import DropPath
 from torch import Tensor, nn
-from torch.nn.functional import pad, silu
+from torch.nn.functional import silu
 
 
 class NormAct(nn.BatchNorm2d):
@@ -85,42 +83,3 @@ class GeM(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         p = self.p.float()
         return x.float().clamp(min=self.eps).pow(p).mean((2, 3)).pow(1 / p)
-
-
-class ShiftedDepthwise(nn.Module):
-    """A depthwise 3×3 or 3×3×3 convolution, stride 1, written as a sum of shifted products.
-
-    Slower than the library's kernel run by run, but a compiler turns it into one kernel together with the norm and the
-    activation after it.
-    """
-
-    def __init__(self, conv: nn.Conv2d | nn.Conv3d) -> None:
-        super().__init__()
-        self.weight, self.bias = conv.weight, conv.bias
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, C, …) in and out, over the last two or three axes."""
-        axes = x.ndim - 2
-        padded = pad(x, (1, 1) * axes)
-        taps = self.weight.float().flatten(1)  # (C, 9 or 27)
-        total = torch.zeros((), device=x.device)
-        for tap, offset in enumerate(product(range(3), repeat=axes)):
-            part = padded
-            for axis, begin in enumerate(offset):
-                part = part.narrow(2 + axis, begin, x.shape[2 + axis])
-            total = total + part.float() * taps[:, tap].view(-1, *[1] * axes)
-        if self.bias is not None:
-            total = total + self.bias.float().view(-1, *[1] * axes)
-        return total.to(x.dtype)
-
-
-def shift_depthwise(module: nn.Module) -> None:
-    """Replace every stride-1 depthwise 3×3(×3) convolution in `module` by its shifted form, in place."""
-    for name, child in module.named_children():
-        if not isinstance(child, nn.Conv2d | nn.Conv3d):
-            shift_depthwise(child)
-            continue
-        sides = {*child.stride, *child.dilation, *child.padding}  # all 1, and so not timm's dynamic padding either
-        depthwise = child.groups == child.in_channels == child.out_channels
-        if type(child) in (nn.Conv2d, nn.Conv3d) and depthwise and set(child.kernel_size) == {3} and sides == {1}:
-            setattr(module, name, ShiftedDepthwise(child))

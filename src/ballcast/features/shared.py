@@ -17,10 +17,8 @@ from torch import Tensor, nn
 from ballcast.core.actions import WINDOW_FRAMES
 from ballcast.core.errors import InputError
 from ballcast.features.backbone import Backbone, pad_frames
-from ballcast.features.blocks import shift_depthwise
 
 CPU_BATCH = 8  # stacks or clips at once on a CPU: more do not fit its caches, and take up to twice the time
-Depthwise = Literal["library", "shifted"]
 
 
 class SharedStacks:
@@ -30,7 +28,6 @@ class SharedStacks:
         backbone: the network; it is left as it is, and later changes to it are not seen here on a GPU.
         device: where to compute; by default where the backbone lies.
         compiled: compile for the GPU, which takes a minute at the first window of each frame size; ignored on the CPU.
-        depthwise: how the compiled network does its depthwise convolutions; see `ShiftedDepthwise`.
     """
 
     def __init__(
@@ -39,7 +36,6 @@ class SharedStacks:
         *,
         device: torch.device | str | None = None,
         compiled: bool = True,
-        depthwise: Depthwise = "library",
     ) -> None:
         self.config = c = backbone.config
         self.device = torch.device(device) if device is not None else next(backbone.parameters()).device
@@ -57,8 +53,6 @@ class SharedStacks:
         self._encode: Callable[[Tensor], Tensor] = self.encode
         self._mix: Callable[[Tensor], Tensor] = self.mix
         if compiled and on_gpu:
-            if depthwise == "shifted":
-                shift_depthwise(self.backbone)
             self._encode, self._mix = _graphed(self.encode), _graphed(self.mix)
 
     def clips(self, frames: np.ndarray | Tensor) -> Tensor:

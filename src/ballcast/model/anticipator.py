@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ballcast.core import hub
 from ballcast.core.errors import InputError
 from ballcast.core.recipe import EmitConfig, ModelConfig
 from ballcast.model import pretrained
@@ -74,7 +75,7 @@ class Anticipator(nn.Module):
     @classmethod
     def from_pretrained(cls, source: Path | str) -> "Anticipator":
         """The model in a folder, or of a hub id like "someone/ballcast", in eval mode on the CPU."""
-        saved = pretrained.read_config(pretrained.locate(source))
+        saved = pretrained.read_config(hub.locate(source, (pretrained.CONFIG, pretrained.WEIGHTS)))
         weights = pretrained.read_weights(saved.folder, saved.model)  # checked before any memory is taken
         model = cls(saved.model, emit=saved.emit, metadata=saved.metadata)
         model.load_state_dict(weights)
@@ -82,4 +83,4 @@ class Anticipator(nn.Module):
 
     def push_to_hub(self, repo_id: str, *, private: bool = False) -> str:
         """Upload what `save_pretrained` writes to the hub; returns the address."""
-        return pretrained.push(repo_id, self.save_pretrained, private=private)
+        return hub.push(repo_id, self.save_pretrained, private=private)

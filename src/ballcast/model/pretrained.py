@@ -1,8 +1,6 @@
 """A model as files: `config.json` and `model.safetensors` in a folder or on the hub. Data only, no pickle."""
 
-import re
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,6 @@ FORMAT = "ballcast-anticipator-1"
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
 PICKLES = ("pytorch_model.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 @dataclass(frozen=True)
@@ -44,18 +41,6 @@ def save(
     write_bytes(folder / WEIGHTS, content)
     tree = {"format": FORMAT, "model": to_dict(model), "emit": to_dict(emit), "metadata": metadata}
     write_json(folder / CONFIG, tree, indent=2)
-
-
-def locate(source: Path | str) -> Path:
-    """The folder `source` names: itself if it exists, else the hub's copy of it, downloaded."""
-    folder = Path(source)
-    if folder.is_dir():
-        return folder
-    if folder.exists():
-        raise InputError(f"{folder}: is a file; give the folder that holds {CONFIG} and {WEIGHTS}")
-    if not HUB_ID.fullmatch(str(source)):
-        raise InputError(f"{source}: no such folder; give a model's folder or a hub id like someone/model")
-    return _download(str(source))
 
 
 def read_config(folder: Path) -> Saved:
@@ -98,33 +83,3 @@ def read_weights(folder: Path, config: ModelConfig) -> dict[str, Tensor]:
     if unknown:
         raise InputError(f"{path}: unknown tensor '{min(unknown)}'; {CONFIG} beside it describes another model")
     return weights
-
-
-def push(repo_id: str, write: Callable[[Path], None], *, private: bool) -> str:
-    """Upload what `write` puts into a folder; returns the repository's address."""
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HFValidationError, HTTPError
-
-    with tempfile.TemporaryDirectory() as temporary:
-        write(Path(temporary))
-        try:
-            api = HfApi()
-            address = api.create_repo(repo_id, private=private, exist_ok=True)
-            api.upload_folder(repo_id=repo_id, folder_path=temporary, commit_message="ballcast model")
-        except (HTTPError, HFValidationError, OSError) as error:
-            raise InputError(f"{repo_id}: cannot upload to the hub: {_first_line(error)}") from None
-    return str(address)
-
-
-def _download(repo_id: str) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HFValidationError, HTTPError
-
-    try:
-        return Path(snapshot_download(repo_id, allow_patterns=[WEIGHTS, CONFIG]))
-    except (HTTPError, HFValidationError, OSError) as error:
-        raise InputError(f"{repo_id}: no such folder, and not to be had from the hub: {_first_line(error)}") from None
-
-
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
