@@ -165,7 +165,8 @@ class TrainConfig:
     patience: int = 0  # stop after so many epochs without a better score; 0: never
     save_every: int = 0  # steps between savings of the full state; 0: once an epoch
     seed: int = 0
-    compile: bool = True  # on a GPU: compiled, the whole step in a CUDA graph
+    graph: bool = True  # on one GPU: the whole step recorded as a CUDA graph
+    compile: bool = True  # on a GPU: kernels fused first, which takes most of a minute; for short runs, false is quicker
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch", "restart_epochs", "restart_factor"):

@@ -112,7 +112,7 @@ class Run:
             "ballcast": __version__,
         }
         criterion = Criterion(config=recipe.loss, model=recipe.model, class_weights=weights).to(device)
-        graphed = device.type == "cuda" and recipe.train.compile and ranks.count == 1
+        graphed = device.type == "cuda" and recipe.train.graph and ranks.count == 1
         self.optimizer = build_optimizer(self.model, recipe.train, graphed=graphed)
         self.progress = checkpoint.load_state(state, self.model, self.optimizer) if resumed else Progress()
         if not resumed:
@@ -126,7 +126,6 @@ class Run:
             graphed=graphed,
             reduce=ranks.mean if ranks.count > 1 else None,
         )
-        self.epoch_losses: list[Tensor] = []
 
     def fit(self) -> Progress:
         recipe, progress = self.recipe, self.progress

@@ -1,7 +1,7 @@
 """One training step: MixUp, forward, both matchings, backward, clipping, AdamW.
 
 On a GPU the whole of it is compiled and recorded in one CUDA graph, so that a step is one launch: at batch 32 the
-work is so small that launching it kernel by kernel takes seven times as long as doing it.
+work is so small that launching it kernel by kernel takes ten times as long as doing it.
 """
 
 from collections.abc import Callable
@@ -57,7 +57,7 @@ class TrainStep:
     Args:
         model: the network, or DDP around it.
         bins: the model's bins.
-        graphed: compile and record (GPU, one process). The optimizer must be made for it.
+        graphed: record the step (GPU, one process). The optimizer must be made for it.
     """
 
     def __init__(
