@@ -27,7 +27,7 @@ app = typer.Typer(
     name="ballcast",
     help="Anticipate football: from 30 s of broadcast video, the ball actions of the next 5 s.",
     no_args_is_help=True,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
