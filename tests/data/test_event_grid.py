@@ -178,7 +178,8 @@ def test_an_out_does_not_tell_where_the_ball_comes_back(tmp_path: Path) -> None:
 
 def test_the_order_of_simultaneous_rows_tells_nothing(tmp_path: Path) -> None:
     rows = made_up(200, seed=9)
-    swapped = sorted(rows[::-1], key=lambda r: r["eventSec"])
+    backwards = rows[::-1]
+    swapped = sorted(backwards, key=lambda r: r["eventSec"])
     assert swapped != rows
     for T in range(40_000, 200_000, 9_000):
         np.testing.assert_array_equal(views(rows, T, tmp_path), views(swapped, T, tmp_path))

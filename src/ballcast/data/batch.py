@@ -66,7 +66,9 @@ class Samples:
         self._bank: Tensor | None = None
         index = windows.index
         if self.where != "disk":
-            rows = torch.from_numpy(self._read(used))
+            block = windows.rows[0]
+            whole = len(windows.rows) == 1 and len(used) == len(block) and block.flags.writeable
+            rows = torch.from_numpy(block if whole else self._read(used))
             self._bank = rows.to(device) if self.where == "gpu" else rows
             index = np.where(index == ABSENT, ABSENT, np.searchsorted(used, index))
         # Plans stay on the host unless everything is on the GPU, where a step then never leaves it.

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,8 +47,11 @@ class Curves:
     def __init__(self, folder: Path | None, *, first_step: int = 0) -> None:
         self._writer: SummaryWriter | None = None
         if folder is not None:
-            from torch.utils import tensorboard
-
+            try:
+                from torch.utils import tensorboard
+            except ImportError:
+                warnings.warn("tensorboard is not installed: this run draws no curves, see its CSV files", stacklevel=2)
+                return
             self._writer = tensorboard.SummaryWriter(str(folder), purge_step=first_step)
 
     def add(self, values: dict[str, float], step: int) -> None:

@@ -1,0 +1,146 @@
+"""Anticipation on real football: five leagues as event feeds, windows as the data's README says, the official score.
+
+    python -m benchmarks.events --size small --config configs/events.yaml [key=value …] [--seeds 3]
+    python -m benchmarks.events --size small --config prior|markov
+
+Builds the windows, trains once a seed, takes the epoch that is best on the validation matches, and scores it there and
+on England. Data: Wyscout (Pappalardo, Massucco et al., figshare 2019; Scientific Data 6, 236 (2019); CC BY 4.0).
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ballcast.core.clips import Prediction
+from ballcast.core.config import load, to_dict
+from ballcast.core.recipe import Recipe
+from ballcast.data.batch import Samples
+from ballcast.data.event_windows import IDENTITY, EventWindows, build
+from ballcast.data.leagues import EVERY_MS, Size, divide
+from ballcast.data.wyscout import read_table
+from ballcast.inference.baselines import ClassPrior, Markov
+from ballcast.metrics.average_precision import TOLERANCES, score
+from ballcast.model.anticipator import Anticipator
+from ballcast.training.engine import predict
+from ballcast.training.run import Moment, train
+from ballcast.training.splits import Material
+
+TABLE = Path(__file__).parents[2] / "shared/data/events/wyscout_leagues.parquet"
+Splits = dict[str, EventWindows]
+Result = dict[str, Any]  # {"valid": row, "test": row, …}, a row: at1 … atInfty, avg, predictions
+
+
+def build_splits(table: Path, size: Size, matches: int | None = None) -> Splits:
+    """The windows of train, valid and test; of only so many matches each if asked."""
+    began = time.perf_counter()
+    feeds = divide(read_table(table), size)
+    splits = {
+        name: build(feeds[name][:matches], EVERY_MS[name], scored=name != "train")
+        for name in ("train", "valid", "test")
+    }
+    told = ", ".join(
+        f"{name} {len(feeds[name][:matches])} matches {len(w.windows)} windows" for name, w in splits.items()
+    )
+    print(f"{size}: {told}; read and built in {time.perf_counter() - began:.1f} s", flush=True)
+    return splits
+
+
+def scored(split: EventWindows, predictions: list[list[Prediction]]) -> dict[str, float]:
+    result = score(split.windows.clips, dict(zip(split.windows.names, predictions, strict=True)))
+    return {**result.at, "avg": result.avg, "predictions": sum(map(len, predictions)) / len(predictions)}
+
+
+def baseline(kind: str, splits: Splits) -> Result:
+    began = time.perf_counter()
+    known = splits["train"]
+    events = known.windows.classes, known.windows.position_ms
+    answer: Callable[[EventWindows], list[list[Prediction]]]
+    if kind == "prior":
+        prior = ClassPrior.of(*events)
+        answer = lambda split: prior.predict_all(len(split.windows))  # noqa: E731
+    else:
+        markov = Markov.of(*events, known.last, known.since_ms)
+        answer = lambda split: markov.predict_all(split.last, split.since_ms)  # noqa: E731
+    rows = {name: scored(splits[name], answer(splits[name])) for name in ("valid", "test")}
+    return {**rows, "seconds": time.perf_counter() - began}
+
+
+def trained(recipe: Recipe, splits: Splits, folder: Path, device: torch.device) -> Result:
+    """One training into `folder`, and its best epoch's rows."""
+    began = time.perf_counter()
+
+    def show(moment: Moment) -> None:
+        if moment.score is not None and moment.step == moment.steps:
+            took = time.perf_counter() - began
+            loss = moment.losses["total"]
+            print(
+                f"  epoch {moment.epoch + 1}: loss {loss:.4f}, valid {100 * moment.score.avg:.2f}, {took:.0f} s",
+                flush=True,
+            )
+
+    material = Material(splits["train"].windows, splits["valid"].windows, IDENTITY)
+    progress = train(recipe, folder, device=device, show=show, material=material)
+    seconds = time.perf_counter() - began
+    model = Anticipator.from_pretrained(folder / "best").to(device)
+    rows = {}
+    for name in ("valid", "test"):
+        samples = Samples(splits[name].windows, device, recipe.data.device)
+        rows[name] = scored(splits[name], list(predict(model, samples, recipe.emit).values()))
+    return {**rows, "seconds": seconds, "epoch": progress.best_epoch, "seed": recipe.train.seed}
+
+
+def table_row(name: str, results: list[Result], split: str) -> str:
+    """mAP in per cent at each tolerance, their mean over the seeds and its deviation, predictions a window."""
+    values = np.array([[100 * r[split][key] for key in (*TOLERANCES, "avg")] for r in results])
+    mean, spread = values.mean(0), values.std(0, ddof=1)[-1] if len(results) > 1 else 0.0
+    emitted = np.mean([r[split]["predictions"] for r in results])
+    cells = " | ".join(f"{v:.1f}" for v in mean[:-1])
+    return f"| {name} | {split} | {cells} | {mean[-1]:.2f} ± {spread:.2f} | {emitted:.1f} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("overrides", nargs="*", help="key=value, for example train.epochs=6")
+    parser.add_argument("--size", choices=("small", "full"), default="small")
+    parser.add_argument("--config", default="configs/events.yaml", help="a recipe, or prior, or markov")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--name", default="", help="what to call the row")
+    parser.add_argument("--data", type=Path, default=TABLE, help="wyscout_leagues.parquet")
+    parser.add_argument("--json", type=Path, help="write the numbers here")
+    parser.add_argument("--run", type=Path, help="keep the runs below this folder")
+    parser.add_argument("--matches", type=int, help="only so many matches a split, to see that it works")
+    args = parser.parse_intermixed_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    base = None if args.config in ("prior", "markov") else load(Recipe, Path(args.config), args.overrides)
+    splits = build_splits(args.data, args.size, args.matches)
+    results = []
+    with tempfile.TemporaryDirectory() if args.run is None else nullcontext(args.run) as folder:
+        for seed in range(args.seeds if base else 1):
+            if base is None:
+                results.append(baseline(args.config, splits))
+                continue
+            recipe = replace(base, train=replace(base.train, seed=base.train.seed + seed))
+            results.append(trained(recipe, splits, Path(folder) / f"seed{recipe.train.seed}", device))
+            told = {name: round(100 * results[-1][name]["avg"], 2) for name in ("valid", "test")}
+            print(f"seed {recipe.train.seed}: {told}, {results[-1]['seconds']:.0f} s", flush=True)
+    name = args.name or " ".join([Path(args.config).stem, *args.overrides])
+    print(f"\n| {args.size} | | {' | '.join(TOLERANCES)} | mean | predictions |\n|{'---|' * 10}")
+    print("\n".join(table_row(name, results, split) for split in ("valid", "test")))
+    if args.json:
+        recipe_told = to_dict(base) if base else None
+        args.json.write_text(
+            json.dumps({"name": name, "size": args.size, "recipe": recipe_told, "runs": results}, indent=1)
+        )
+
+
+if __name__ == "__main__":
+    main()
