@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from ballcast.core.recipe import EmitConfig
     from ballcast.features.backbone import Backbone
+    from ballcast.features.manifest import Failure
+    from ballcast.features.store import FeatureStore
     from ballcast.inference.rolling import RollingAnticipator
     from ballcast.inference.timeline_io import Targets
     from ballcast.model.anticipator import Anticipator
@@ -264,6 +266,10 @@ def predict(
     features: Annotated[
         Path | None, typer.Option("--features", help="A feature store (see `ballcast extract`) instead of a video.")
     ] = None,
+    events: Annotated[
+        Path | None, typer.Option("--events", help="A match's event feed instead of a video (see `ballcast events`).")
+    ] = None,
+    provider: Annotated[str, typer.Option("--provider", help="--events: who delivered it.")] = "wyscout",
     model: Annotated[str | None, typer.Option("--model", help="A model's folder, or its id on the hub.")] = None,
     backbone: Annotated[
         str | None, typer.Option("--backbone", help="VIDEO: the backbone the model was trained on, as in `extract`.")
@@ -291,18 +297,23 @@ def predict(
     ] = None,
     device: Device = "auto",
 ) -> None:
-    """Anticipate along a video of your own, or every clip of a feature store.
+    """Anticipate along a video of your own, along a match's event feed, or every clip of a feature store.
 
     Along a VIDEO, of any rate and size, an anticipation is made every second from 5 s on, out of the last 30 s or of
     as much as there is. Times are milliseconds of the video. A confidence is the honest chance that the action comes:
     training counts actions 4 times, which inflates the network's own p_obj, and that is undone. The threshold is on the
     network's own p_obj: 0.3 there is an honest 10 %.
 
+    Along --events, the feed of a match, it is the same every second from 30 s of each period on; the periods follow
+    each other on one clock, and the file says where each begins.
+
     From --features comes a submission file, with the network's own scores.
 
     Examples:
 
     ballcast predict match.mp4 --model runs/paper/best --backbone my-backbone --overlay seen.mp4
+
+    ballcast predict --events match.json --model runs/events/best --every 1
 
     ballcast predict --features features/test --model runs/paper/best threshold=0.05
     """
@@ -318,8 +329,8 @@ def predict(
     if video is not None and "=" in video and not Path(video).exists():  # without a video the first is an override
         given.insert(0, video)
         video = None
-    if (video is None) == (features is None):
-        raise InputError("give what to anticipate: either a VIDEO or --features STORE")
+    if sum(given_ is not None for given_ in (video, features, events)) != 1:
+        raise InputError("give what to anticipate: either a VIDEO, or --events FILE, or --features STORE")
     if model is None:
         raise InputError(
             "predict needs a model: give --model with the folder or hub id of one made by `ballcast train`"
@@ -334,9 +345,15 @@ def predict(
                 raise InputError(f"{option} goes with a VIDEO, not with --features")
         _predict_store(anticipator, model, features, labels, out or Path("results_anticipation.json"), emit, chosen)
         return
-    assert video is not None
     if labels is not None:
-        raise InputError("--labels goes with --features, not with a VIDEO")
+        raise InputError("--labels goes with --features, not with a VIDEO or --events")
+    if events is not None:
+        if backbone is not None or overlay is not None:
+            raise InputError("--backbone and --overlay go with a VIDEO, not with --events")
+        targets = Targets(out or Path(f"{events.stem}.anticipation.json"), osl, csv)
+        _predict_feed(anticipator, model, events, provider, round(1000 * every), emit, chosen, targets)
+        return
+    assert video is not None
     if backbone is None:
         raise InputError(
             "predict needs the backbone the model was trained on: give --backbone with its folder or hub id, or with "
@@ -374,6 +391,30 @@ def _predict_store(
     write_submission(out, predictions)
     count = sum(map(len, predictions.values()))
     typer.echo(f"{out}: {len(predictions)} clips, {count} predictions, {count / max(len(predictions), 1):.1f} a clip")
+
+
+def _predict_feed(
+    model: "Anticipator",
+    source: str,
+    events: Path,
+    provider: str,
+    every_ms: int,
+    emit: "EmitConfig",
+    device: "torch.device",
+    targets: "Targets",
+) -> None:
+    from ballcast.data.kloppy_feed import read_match
+    from ballcast.inference.feed_timeline import anticipate_feed, check_reads_events
+    from ballcast.inference.rolling import pos_weight
+
+    check_reads_events(model, source)
+    targets.check(events)
+    feed = read_match(events, provider)
+    timeline, begins = anticipate_feed(model, feed, every_ms=every_ms, config=emit, device=device)
+    about = {"every_ms": every_ms, "model": source, "periods_begin_ms": begins, "pos_weight": pos_weight(model)}
+    targets.write(timeline, events, about)
+    count = sum(len(made.predictions) for made in timeline)
+    typer.echo(f"{targets.json}: match {feed.match}, {len(timeline)} moments, {count} predictions")
 
 
 def _predict_video(path: Path, rolling: "RollingAnticipator", targets: "Targets", about: dict[str, Any]) -> None:
@@ -610,6 +651,80 @@ def _frames_progress(console: "Console", *, real_time: bool = False) -> Iterator
             bar.update(task, completed=done, total=total, speed=rate, times=rate / FPS)
 
         yield advance
+
+
+@app.command()
+def events(
+    source: Annotated[Path, typer.Argument(help="The parquet table, a match's file, or a folder of matches.")],
+    out: Annotated[Path, typer.Argument(help="The feature store to make; with --split, the folder of three.")],
+    provider: Annotated[
+        str,
+        typer.Option(help="parquet, or through kloppy: wyscout, statsbomb, opta, statsperform, sportec, datafactory."),
+    ] = "parquet",
+    split: Annotated[
+        Literal["small", "full"] | None,
+        typer.Option(help="The benchmark's train, valid and test matches of the parquet table of five leagues."),
+    ] = None,
+    every: Annotated[float, typer.Option(min=0.04, help="Seconds from one window to the next; not with --split.")] = 7,
+) -> None:
+    """Turn event feeds into feature stores, so that the model is trained on what happened instead of pixels.
+
+    A window shows the 30 s before a moment on the video model's grid, 6 × 33 steps, and nothing of what came after.
+    A match that cannot be read is listed at the end and in the store; the others are done, and the exit code is 1.
+
+    Second files a provider needs are found by name: events/1.json and lineups/1.json, f24.xml and f7.xml.
+
+    Examples:
+
+    ballcast events wyscout_leagues.parquet stores/small --split small
+
+    ballcast train configs/events.yaml data.features=stores/small -o runs/events
+
+    ballcast events open-data/events stores/mine --provider statsbomb --every 5
+    """
+    from ballcast.data.event_windows import write_store
+    from ballcast.data.kloppy_feed import match_files, read_folder
+    from ballcast.data.leagues import EVERY_MS, divide
+    from ballcast.data.wyscout import iterate_table, read_table
+
+    console = _console(stderr=True)
+    failed: list[Failure] = []
+    if split is not None:
+        if provider != "parquet":
+            raise InputError("--split goes with the parquet table")
+        for name, feeds in divide(read_table(source), split).items():
+            with _match_progress(console, name, len(feeds)) as tick:
+                store = write_store(out / name, feeds, EVERY_MS[name], tick=tick)
+            failed += store.manifest.failed
+            typer.echo(_about_events(store))
+    else:
+        found = iterate_table(source) if provider == "parquet" else read_folder(source, provider)
+        total = None if provider == "parquet" else len(match_files(source, provider))
+        with _match_progress(console, "", total) as tick:
+            store = write_store(out, found, round(1000 * every), tick=tick)
+        failed += store.manifest.failed
+        typer.echo(_about_events(store))
+    for failure in failed:
+        console.print(f"failed: {failure.reason}", style="red", markup=False, soft_wrap=True)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _about_events(store: "FeatureStore") -> str:
+    from ballcast.data.event_grid import WINDOWS
+
+    samples = sum(shard.entries * shard.windows for shard in store.manifest.shards) // WINDOWS
+    return f"{store.path}: {len(store)} matches, {samples} windows of {WINDOWS} × {store.clips} × {store.width}"
+
+
+@contextmanager
+def _match_progress(console: "Console", name: str, total: int | None) -> Iterator[Callable[[], None]]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TextColumn("matches,"), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda: bar.advance(task)
 
 
 @data_app.command("import")

@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -179,7 +180,7 @@ def read_store(store: FeatureStore, *, scored: bool = True) -> EventWindows:
             told["since_ms"].astype(np.int64),
         )
         entry, period, at_ms = told["entry"], told["period"], told["at_ms"]
-    except (OSError, ValueError, KeyError, EOFError) as error:
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise InputError(f"{path}: cannot be read ({error}); make the store again with `ballcast events`") from None
     begin = np.searchsorted(entry, np.arange(len(store) + 1))
     names: list[str] = []

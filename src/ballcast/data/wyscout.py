@@ -76,11 +76,8 @@ def _row(event: Any) -> Row:
     period = _period(get(event, "matchPeriod", str, "the name of a period"))
     tags = {str(get(tag, "id", int, "a number")) for tag in get(event, "tags", list, "a list of tags")}
     record = {"event": str(event.get("eventName", "")), "sub_event": str(event.get("subEventName", "")), "tag": tags}
-    places = [
-        (finite(get(p, "x", (int, float), "a number"), "x"), finite(get(p, "y", (int, float), "a number"), "y"))
-        for p in get(event, "positions", list, "a list of positions")
-    ]
-    seconds = finite(get(event, "eventSec", (int, float), "a time in s"), "eventSec")
+    places = [(_number(p, "x"), _number(p, "y")) for p in get(event, "positions", list, "a list of positions")]
+    seconds = _number(event, "eventSec")
     return Row(
         period,
         round(seconds * 1000),
@@ -89,6 +86,15 @@ def _row(event: Any) -> Row:
         places[0] if places else None,
         places[1] if len(places) > 1 else None,
     )
+
+
+def _number(record: Any, key: str) -> float:
+    """A number, which some deliveries write as text."""
+    value = get(record, key, (int, float, str), "a number")
+    try:
+        return finite(float(value), key)
+    except ValueError:
+        raise InputError(f"'{key}' is {value!r} instead of a number") from None
 
 
 def read_table(path: Path) -> list[Feed]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from ballcast import __version__
 
 NEEDED = ("torch", "timm", "av", "numpy", "safetensors", "huggingface_hub", "pyzipper", "PyYAML", "rich", "typer")
-EXTRAS = {"ray": ("ray", "extraction on a cluster")}
+EXTRAS = {"events": ("kloppy", "event feeds"), "ray": ("ray", "extraction on a cluster")}
 
 
 @dataclass(frozen=True)
