@@ -284,9 +284,9 @@ def test_another_backbone_is_refused(
     [
         ("VIDEO --backbone backbone", "predict needs a model"),
         ("VIDEO --model model", "predict needs the backbone"),
-        ("--model model", "either a VIDEO or --features"),
-        ("VIDEO --features store --model model", "either a VIDEO or --features"),
-        ("threshold=0.1 --model model", "either a VIDEO or --features"),
+        ("--model model", "give what to anticipate: either a VIDEO"),
+        ("VIDEO --features store --model model", "give what to anticipate: either a VIDEO"),
+        ("threshold=0.1 --model model", "give what to anticipate: either a VIDEO"),
         ("VIDEO --labels a --model model --backbone backbone", "--labels goes with --features"),
         ("--features store --overlay a.mp4 --model model", "--overlay goes with a VIDEO"),
         ("VIDEO treshold=0.1 --model model --backbone backbone", "did you mean 'threshold'"),
