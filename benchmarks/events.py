@@ -2,6 +2,7 @@
 
     python -m benchmarks.events --size small --config configs/events.yaml [key=value …] [--seeds 3]
     python -m benchmarks.events --size small --config prior|markov
+    python -m benchmarks.events --size small --variants FILE --seeds 3      # YAML: name → list of overrides
 
 Builds the windows, trains once a seed, takes the epoch that is best on the validation matches, and scores it there and
 on England. Data: Wyscout (Pappalardo, Massucco et al., figshare 2019; Scientific Data 6, 236 (2019); CC BY 4.0).
@@ -30,6 +31,7 @@ from ballcast.data.wyscout import read_table
 from ballcast.inference.baselines import ClassPrior, Markov
 from ballcast.metrics.average_precision import TOLERANCES, score
 from ballcast.model.anticipator import Anticipator
+from ballcast.training.ablate import read_variants, training_name
 from ballcast.training.engine import predict
 from ballcast.training.run import Moment, train
 from ballcast.training.splits import Material
@@ -88,7 +90,7 @@ def trained(recipe: Recipe, splits: Splits, folder: Path, device: torch.device) 
             )
 
     material = Material(splits["train"].windows, splits["valid"].windows, IDENTITY)
-    progress = train(recipe, folder, device=device, show=show, material=material)
+    progress = train(replace(recipe, emit=Recipe().emit), folder, device=device, show=show, material=material)
     seconds = time.perf_counter() - began
     model = Anticipator.from_pretrained(folder / "best").to(device)
     rows = {}
@@ -112,6 +114,7 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", help="key=value, for example train.epochs=6")
     parser.add_argument("--size", choices=("small", "full"), default="small")
     parser.add_argument("--config", default="configs/events.yaml", help="a recipe, or prior, or markov")
+    parser.add_argument("--variants", type=Path, help="YAML of several rows: name → list of overrides")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--name", default="", help="what to call the row")
     parser.add_argument("--data", type=Path, default=TABLE, help="wyscout_leagues.parquet")
@@ -120,26 +123,30 @@ def main() -> None:
     parser.add_argument("--matches", type=int, help="only so many matches a split, to see that it works")
     args = parser.parse_intermixed_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    base = None if args.config in ("prior", "markov") else load(Recipe, Path(args.config), args.overrides)
-    splits = build_splits(args.data, args.size, args.matches)
-    results = []
-    with tempfile.TemporaryDirectory() if args.run is None else nullcontext(args.run) as folder:
-        for seed in range(args.seeds if base else 1):
-            if base is None:
-                results.append(baseline(args.config, splits))
-                continue
-            recipe = replace(base, train=replace(base.train, seed=base.train.seed + seed))
-            results.append(trained(recipe, splits, Path(folder) / f"seed{recipe.train.seed}", device))
-            told = {name: round(100 * results[-1][name]["avg"], 2) for name in ("valid", "test")}
-            print(f"seed {recipe.train.seed}: {told}, {results[-1]['seconds']:.0f} s", flush=True)
     name = args.name or " ".join([Path(args.config).stem, *args.overrides])
+    recipes: dict[str, Recipe | None] = {name: None}
+    if args.config not in ("prior", "markov"):
+        variants = read_variants(args.variants) if args.variants else {name: []}
+        recipes = {n: load(Recipe, Path(args.config), [*args.overrides, *extra]) for n, extra in variants.items()}
+    splits = build_splits(args.data, args.size, args.matches)
+    told = []
+    with tempfile.TemporaryDirectory() if args.run is None else nullcontext(args.run) as folder:
+        for name, base in recipes.items():
+            runs = [baseline(args.config, splits)] if base is None else []
+            for seed in range(args.seeds if base else 0):
+                assert base is not None
+                recipe = replace(base, train=replace(base.train, seed=base.train.seed + seed))
+                # Variants that differ only in emission share a folder, and so a training.
+                runs.append(trained(recipe, splits, Path(folder) / training_name(recipe), device))
+                scores = {split: round(100 * runs[-1][split]["avg"], 2) for split in ("valid", "test")}
+                print(f"{name}, seed {recipe.train.seed}: {scores}, {runs[-1]['seconds']:.0f} s", flush=True)
+            told.append({"name": name, "size": args.size, "recipe": to_dict(base) if base else None, "runs": runs})
+            if args.json:
+                args.json.write_text(json.dumps(told, indent=1))
     print(f"\n| {args.size} | | {' | '.join(TOLERANCES)} | mean | predictions |\n|{'---|' * 10}")
-    print("\n".join(table_row(name, results, split) for split in ("valid", "test")))
-    if args.json:
-        recipe_told = to_dict(base) if base else None
-        args.json.write_text(
-            json.dumps({"name": name, "size": args.size, "recipe": recipe_told, "runs": results}, indent=1)
-        )
+    for split in ("valid", "test"):
+        for row in told:
+            print(table_row(row["name"], row["runs"], split))
 
 
 if __name__ == "__main__":

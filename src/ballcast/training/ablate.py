@@ -89,7 +89,7 @@ def ablate(
         samples = Samples(valid, device, base.data.device)
         for seed in range(seeds):
             recipe = replace(base, train=replace(base.train, seed=base.train.seed + seed))
-            run = folder / _training_name(recipe)
+            run = folder / training_name(recipe)
             train(replace(recipe, emit=Recipe().emit), run, device=device)
             model = Anticipator.from_pretrained(run / "best").to(device)
             result = evaluate(model, samples, recipe.emit)
@@ -113,7 +113,7 @@ def table(rows: list[Row], seeds: int) -> Table:
     return result
 
 
-def _training_name(recipe: Recipe) -> str:
+def training_name(recipe: Recipe) -> str:
     """A name for everything the weights depend on."""
     text = to_yaml(replace(recipe, emit=Recipe().emit))
     return f"{sha256(text.encode()).hexdigest()[:12]}-seed{recipe.train.seed}"
