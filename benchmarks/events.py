@@ -23,6 +23,7 @@ import torch
 
 from ballcast.core.clips import Prediction
 from ballcast.core.config import load, to_dict
+from ballcast.core.grid import merge_bins
 from ballcast.core.recipe import Recipe
 from ballcast.data.batch import Samples
 from ballcast.data.event_windows import IDENTITY, EventWindows, build
@@ -57,7 +58,8 @@ def build_splits(table: Path, size: Size, matches: int | None = None) -> Splits:
 
 
 def scored(split: EventWindows, predictions: list[list[Prediction]]) -> dict[str, float]:
-    result = score(split.windows.clips, dict(zip(split.windows.names, predictions, strict=True)))
+    merged = map(merge_bins, predictions)
+    result = score(split.windows.clips, dict(zip(split.windows.names, merged, strict=True)))
     return {**result.at, "avg": result.avg, "predictions": sum(map(len, predictions)) / len(predictions)}
 
 

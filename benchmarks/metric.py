@@ -31,7 +31,7 @@ def make(clips: int, seed: int = 0) -> tuple[list[Clip], dict[str, list[Predicti
         events = tuple(Event(ACTIONS[rng.choice(10, p=share)], int(t)) for t in times)
         labelled.append(Clip(f"clip_{i + 1}", (), events))
         predicted[f"clip_{i + 1}"] = [
-            Prediction.from_scores(int(t), rng.dirichlet(share * 10) * rng.random())
+            Prediction.from_scores(int(t), (rng.dirichlet(share * 10) * rng.random()).tolist())
             for t in rng.integers(30_000, 35_000, rng.poisson(2.9))
         ]
     return labelled, predicted

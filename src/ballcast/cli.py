@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ import typer
 
 from ballcast import __version__
 from ballcast.core.actions import FPS
-from ballcast.core.errors import BallcastError, InputError
+from ballcast.core.errors import BallcastError, BallcastWarning, InputError
 
 if TYPE_CHECKING:
     import torch
@@ -83,16 +84,17 @@ def download(
     """
     from ballcast.data.download import download as fetch_and_unpack
 
-    fetch_and_unpack(
-        splits or [],
-        to,
-        password=_soccernet_password,
-        resolution=resolution,
-        repo_id=repo,
-        keep_zips=keep_zips,
-        retries=retries,
-        say=typer.echo,
-    )
+    with _resumable():
+        fetch_and_unpack(
+            splits or [],
+            to,
+            password=_soccernet_password,
+            resolution=resolution,
+            repo_id=repo,
+            keep_zips=keep_zips,
+            retries=retries,
+            say=typer.echo,
+        )
 
 
 def _soccernet_password() -> str:
@@ -134,16 +136,19 @@ def data_check(
     from ballcast.data.soccernet import check
 
     console, splits = _console(), check(folder)
-    table = Table(title="Actions to anticipate (observed, in brackets)", title_justify="left", title_style="bold")
-    table.add_column("")
-    for split in splits:
-        table.add_column(f"{split.folder.parent.name}/{split.name}", justify="right")
-    table.add_row("clips", *(str(len(split.clips)) for split in splits))
-    table.add_row("videos", *(str(split.videos) for split in splits), end_section=True)
-    counts = [(split.counts("anticipation"), split.counts("observation"), split.labelled) for split in splits]
-    for c, name in enumerate(SHORT_NAMES):
-        table.add_row(name, *(f"{a[c]} ({o[c]})" if labelled else "no labels" for a, o, labelled in counts))
-    console.print(table)
+    for place in dict.fromkeys(split.folder.parent for split in splits):  # a table for each resolution
+        title = f"{place.name}: actions to anticipate (observed)"
+        table = Table(title=title, title_justify="left", title_style="bold")
+        table.add_column("")
+        here = [split for split in splits if split.folder.parent == place]
+        for split in here:
+            table.add_column(split.name, justify="right")
+        table.add_row("clips", *(str(len(split.clips)) for split in here))
+        table.add_row("videos", *(str(split.videos) for split in here), end_section=True)
+        counts = [(split.counts("anticipation"), split.counts("observation"), split.labelled) for split in here]
+        for c, name in enumerate(SHORT_NAMES):
+            table.add_row(name, *(f"{a[c]} ({o[c]})" if labelled else "no labels" for a, o, labelled in counts))
+        console.print(table)
     defects = [defect for split in splits for defect in split.defects]
     for defect in defects:
         console.print(str(defect), style="red", markup=False, soft_wrap=True)
@@ -243,7 +248,8 @@ def train(
     recipe = load(Recipe, config, overrides or ())
     ranks, chosen = distributed.start(device)
     try:
-        with Display(_console(), recipe.train.epochs, quiet=not ranks.writes) as display:
+        display = Display(_console(), recipe.train.epochs, quiet=not ranks.writes)
+        with _resumable(), display:
             progress = train_run(recipe, run, device=chosen, ranks=ranks, show=display.show)
     finally:
         distributed.stop(ranks)
@@ -464,16 +470,19 @@ def ablate(
     from ballcast.training.ablate import read_variants, table
     from ballcast.training.distributed import start
 
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        raise InputError("ablate is one process; start it without torchrun, or several with a list of variants each")
     console = _console()
-    rows = run_ablation(
-        config,
-        overrides or [],
-        read_variants(variants),
-        seeds,
-        run,
-        start(device)[1],
-        lambda text: console.print(text, soft_wrap=True),
-    )
+    with _resumable():
+        rows = run_ablation(
+            config,
+            overrides or [],
+            read_variants(variants),
+            seeds,
+            run,
+            start(device)[1],
+            lambda text: console.print(text, soft_wrap=True),
+        )
     console.print(table(rows, seeds))
     if json_:
         write_json(json_, {row.name: row.as_dict() for row in rows}, indent=1)
@@ -558,6 +567,8 @@ def doctor(
 
     findings = examine(folder)
     table = Table(show_header=False, box=None)
+    for _ in range(4):
+        table.add_column(overflow="fold")
     signs = {True: "[green]✓[/]", False: "[red]✗[/]", None: "[yellow]–[/]"}
     for finding in findings:
         table.add_row(signs[finding.ok], finding.what, escape(finding.detail), escape(finding.mend))
@@ -603,7 +614,7 @@ def extract_features(
     from ballcast.features.extract import extract
 
     network, console = _load_backbone(backbone), _console(stderr=True)
-    with _frames_progress(console) as progress:
+    with _resumable(), _frames_progress(console) as progress:
         report = extract(
             source, out, network, every=every, engine=engine, device=device, workers=workers, progress=progress
         )
@@ -621,17 +632,9 @@ def extract_features(
 
 
 def _load_backbone(source: str) -> "Backbone":
-    """The backbone, its warnings as plain sentences."""
-    import warnings
-
     from ballcast.features.backbone import Backbone
 
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always", UserWarning)
-        network = Backbone.load(source)
-    for warning in told:
-        typer.secho(f"ballcast: warning: {warning.message}", fg=typer.colors.YELLOW, err=True)
-    return network
+    return Backbone.load(source)
 
 
 @contextmanager
@@ -752,13 +755,32 @@ def data_import(
     typer.echo(f"{out}: {len(store)} clips, {len(store.window_starts)} windows of {store.clips} × {store.width}")
 
 
+@contextmanager
+def _resumable() -> Iterator[None]:
+    """Ctrl-C says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.secho("ballcast: stopped; run the same command again to go on", fg=typer.colors.YELLOW, err=True)
+        raise typer.Exit(130) from None
+
+
 def _fail(message: str) -> NoReturn:
     typer.secho(f"ballcast: {message}", fg=typer.colors.RED, err=True)
     sys.exit(2)
 
 
 def main(*args: Any) -> None:
-    """Entry point: errors a user can mend are one sentence on stderr and exit code 2."""
+    """Entry point: errors a user can mend are one sentence on stderr and exit code 2; warnings are one sentence too."""
+    shown = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], filename: str, *rest: Any) -> None:
+        if issubclass(category, BallcastWarning):
+            typer.secho(f"ballcast: note: {message}", fg=typer.colors.YELLOW, err=True)
+        else:
+            shown(message, category, filename, *rest)
+
+    warnings.showwarning = show  # type: ignore[assignment]
     try:
         app(*args)
     except BallcastError as error:
@@ -767,6 +789,3 @@ def main(*args: Any) -> None:
         if error.filename is None and error.strerror is None:
             raise
         _fail(f"{error.filename or 'the system'}: {error.strerror}")
-    except KeyboardInterrupt:
-        typer.secho("ballcast: stopped; what was done is kept", fg=typer.colors.YELLOW, err=True)
-        sys.exit(130)

@@ -164,3 +164,23 @@ def test_memory_and_disk_give_the_same_batches(tmp_path: Path) -> None:
         for x, y in zip(a.tensors(), b.tensors(), strict=True):
             assert torch.equal(x, y)
     assert count == len(order)
+
+
+def test_two_splits_keep_their_clips_apart(tmp_path: Path) -> None:
+    stores = [opened(make_split(tmp_path / name, 3, seed))[0] for seed, name in enumerate(("valid", "test"))]
+    windows = official_windows(stores, WINDOWS)
+    assert windows.names == [f"{split}/clip_{n}" for split in ("valid", "test") for n in (1, 2, 3)]
+    assert [clip.name for clip in windows.clips] == windows.names
+
+
+def test_what_cannot_be_cut_is_counted(tmp_path: Path) -> None:
+    assert stitched_windows(opened(make_game(tmp_path / "a", 100, seed=3)), WINDOWS).left_out == 0
+    assert stitched_windows(opened(make_game(tmp_path / "b", 100, seed=3, every=125)), WINDOWS).left_out == 66 - 14
+
+
+def test_an_observed_event_on_the_edge_is_no_target(tmp_path: Path) -> None:
+    store = make_split(tmp_path / "train", 1, seed=0)
+    clip = Clip("clip_1", (Event("SHOT", 30_000),), (Event("PASS", 30_000), Event("OUT", 35_000)))
+    windows = official_windows([(store, [clip])], WINDOWS)
+    assert windows.classes[0, :3].tolist() == [ACTIONS.index("PASS"), ACTIONS.index("OUT"), -1]
+    assert windows.presence[0, :, ACTIONS.index("SHOT")].any()

@@ -26,7 +26,8 @@ def test_the_whole_table(tmp_path: Path, ballcast: Callable[..., Any]) -> None:
     for name, row in told.items():
         assert row["seeds"] == 2
         assert f"{100 * row['mean']['avg']:.2f} ± {100 * row['deviation']['avg']:.2f}" in done.stdout, name
-    assert told["τ 0.05, class"]["predictions_per_clip"] >= told["τ 0.3, class"]["predictions_per_clip"]
+    # A slot may emit several classes at a low threshold: more predictions than the 4 slots.
+    assert told["τ 0.05, class"]["predictions_per_clip"] > 4 >= told["τ 0.05, slot"]["predictions_per_clip"]
     # Variants of emission alone share the paper's two trainings; the others have two each.
     emission = [name for name, extra in VARIANTS.items() if extra and all(o.startswith("emit.") for o in extra)]
     assert len(list((tmp_path / "runs" / "ablation").iterdir())) == 2 * (len(VARIANTS) - len(emission))

@@ -81,9 +81,17 @@ def test_a_run_of_two_processes_is_the_run_of_one(splits: Path, tmp_path: Path) 
             np.testing.assert_allclose(two[column], one[column], rtol=2e-3, atol=2e-4, err_msg=column)
 
 
-def test_rows_of_all_ranks_come_back_in_order() -> None:
+def test_rows_of_all_ranks_come_back_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven rows among three ranks: 0 3 6, 1 4, 2 5."""
     rows = torch.arange(7.0)
-    assert torch.equal(Ranks().interleave(rows, 7), rows)
+
+    def gather(parts: list[torch.Tensor], own: torch.Tensor) -> None:
+        for rank, part in enumerate(parts):
+            part.zero_()[: len(rows[rank::3])] = rows[rank::3]
+        assert torch.equal(parts[1], own)
+
+    monkeypatch.setattr(torch.distributed, "all_gather", gather)
+    assert torch.equal(Ranks(1, 3).interleave(rows[1::3], 7), rows)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from ballcast.inference.baselines import ClassPrior
 from ballcast.metrics.average_precision import score
 from ballcast.model.anticipator import Anticipator
 from ballcast.training.distributed import Ranks
-from ballcast.training.engine import NotFinite, evaluate, mode
+from ballcast.training.engine import NotFinite, evaluate, mode, predict
 from ballcast.training.run import Moment, Run, train
 
 CPU = torch.device("cpu")
@@ -128,6 +128,28 @@ def test_training_without_validation_for_the_challenge(splits: Path, tmp_path: P
     train(made, tmp_path / "run", device=CPU)
     model = Anticipator.from_pretrained(tmp_path / "run" / "best")
     assert model.metadata["trained_on"] == ["train", "valid"]
+
+
+def test_a_split_is_trained_on_or_validated_on(splits: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"valid is trained on and validated on.*data\.valid=\[\]"):
+        train(recipe(splits, "data.train=[train, valid]"), tmp_path / "run", device=CPU)
+
+
+def test_several_splits_are_validated_on_together(splits: Path, tmp_path: Path) -> None:
+    make_split(splits / "test", 9, seed=4)
+    run = Run(recipe(splits, "data.valid=[valid, test]"), tmp_path / "run", CPU, Ranks(), lambda moment: None)
+    assert run.valid is not None
+    assert len(predict(run.model, run.valid, run.recipe.emit)) == 12 + 9
+
+
+def test_windows_that_cannot_be_cut_are_told(tmp_path: Path, ballcast: Any) -> None:
+    make_game(tmp_path / "train", 100, seed=1, every=125)
+    make_split(tmp_path / "valid", 4, seed=2)
+    overrides = [*SMALL, "train.epochs=1", "train.batch=8", f"data.features={tmp_path}"]
+    done = ballcast("train", ROOT / "configs" / "paper.yaml", *overrides)
+    assert done.returncode == 0
+    assert "ballcast: note: 52 of 66 training windows are left out" in done.stderr
+    assert "--every 25" in done.stderr
 
 
 def test_early_stopping(splits: Path, tmp_path: Path) -> None:
@@ -262,16 +284,20 @@ def test_a_run_goes_on_only_with_its_own_recipe_and_state(splits: Path, tmp_path
     train(recipe(splits), tmp_path / "run", device=CPU)
     with pytest.raises(InputError, match=r"was started with train\.lr=0\.00015, now it is 0\.001"):
         train(recipe(splits, "train.lr=1e-3"), tmp_path / "run", device=CPU)
-    progress = train(recipe(splits, "train.epochs=3"), tmp_path / "run", device=CPU)
-    assert progress.finished  # finished runs are not continued by more epochs without being asked to begin anew
+    with pytest.raises(InputError, match=r"was started with data\.boost\.PLAYER SUCCESSFUL TACKLE=40\.0, now it is None"):
+        train(recipe(splits, "data.boost={}"), tmp_path / "run", device=CPU)
+    before = len(column(tmp_path / "run", "step"))
+    train(recipe(splits, "train.epochs=3"), tmp_path / "run", device=CPU)  # more epochs are welcome
+    assert len(column(tmp_path / "run", "step")) == before * 3 // 2
+    assert load(Recipe, tmp_path / "run" / "config.yaml").train.epochs == 3
     state = tmp_path / "run" / "state.safetensors"
     whole = state.read_bytes()
     state.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(InputError, match="cannot be read as a saved state"):
-        train(recipe(splits), tmp_path / "run", device=CPU)
+        train(recipe(splits, "train.epochs=3"), tmp_path / "run", device=CPU)
     save_file({"x": torch.zeros(1)}, state)
     with pytest.raises(InputError, match="is no saved state"):
-        train(recipe(splits), tmp_path / "run", device=CPU)
+        train(recipe(splits, "train.epochs=3"), tmp_path / "run", device=CPU)
 
 
 def test_the_command_line_trains_predicts_and_scores(splits: Path, tmp_path: Path, ballcast: Any) -> None:

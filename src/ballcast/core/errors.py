@@ -5,6 +5,10 @@ class BallcastError(Exception):
     """Root of all errors ballcast raises on purpose; the command line prints it and exits with 2."""
 
 
+class BallcastWarning(UserWarning):
+    """Something a user should know, though the work goes on; the command line prints it as one sentence."""
+
+
 class InputError(BallcastError):
     """A file, a folder or a value the user gave is not what it must be."""
 

@@ -5,18 +5,17 @@ share rows, so a whole training split at one sample a second needs each row only
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ballcast.core.actions import ACTIONS, END_MS, FPS, HORIZON_MS, OBSERVED_MS, WINDOW_FRAMES
+from ballcast.core.actions import ACTIONS, END_MS, FPS, HORIZON_MS, MAX_EVENTS, OBSERVED_MS, WINDOW_FRAMES
 from ballcast.core.clips import Clip, Event
 from ballcast.core.errors import InputError
 from ballcast.data.stitch import STEP_MS, Stretch, shift, stitch
 from ballcast.features.store import FeatureStore
 
-MAX_EVENTS = 8  # the first 8; the exact assignment takes no more
 WINDOW_MS = 1000 * WINDOW_FRAMES // FPS
 ABSENT = -1
 
@@ -33,6 +32,9 @@ class WindowSet:
     - `presence` (S, N, C) uint8: the actions of the last window, at the clips nearest to them.
     - `names`: "clip_7", or "clip_7+3000" for a sample that starts 3 s after clip_7 does.
     - `clips`: the official clips, when the samples are just these and can be scored.
+    - `left_out`: how many samples could not be made, since the stores have no window at their times.
+
+    With several splits, names and clips begin with the split's: "valid/clip_7".
     """
 
     rows: list[NDArray[np.float16]]
@@ -42,6 +44,7 @@ class WindowSet:
     presence: NDArray[np.uint8]
     names: list[str]
     clips: list[Clip]
+    left_out: int = 0
 
     def __len__(self) -> int:
         return len(self.index)
@@ -91,24 +94,29 @@ def _collect(
     names: list[str] = []
     clips: list[Clip] = []
     blocks: list[NDArray[np.float16]] = []
-    base = 0
+    base = left_out = 0
     for store, store_clips in stores:
         if blocks and blocks[0].shape[1:] != (store.clips, store.width):
             raise InputError(f"{store.path}: its windows are {store.clips} × {store.width}, unlike those before it")
         numbers, store_blocks, count = _number_rows(store, base)
         blocks += store_blocks
         base += count
+        of_split = f"{store.path.name}/" if len(stores) > 1 else ""  # every split has a clip_1
         for stretch in join(store_clips):
             happened = stretch.events()
-            for start, rows in _samples(store, stretch, numbers, windows, every_ms):
+            samples = _samples(store, stretch, numbers, windows, every_ms)
+            left_out += (len(stretch.clips) - 1) * STEP_MS // every_ms + 1 - len(samples)
+            for start, rows in samples:
+                clip, since = stretch.clips[start // STEP_MS], start % STEP_MS
                 index.append(rows)
-                names.append(_name(stretch, start))
-                observed.append(_between(happened, start, OBSERVED_MS - WINDOW_MS, OBSERVED_MS))
-                events.append(_between(happened, start, OBSERVED_MS, END_MS + (len(stretch.clips) == 1)))
-        clips += store_clips
+                names.append(f"{of_split}{clip.name}+{since}" if since else f"{of_split}{clip.name}")
+                # At a clip's own start its labels say what was observed and what not, on the edge too.
+                observed.append(_between(happened, start, 0, OBSERVED_MS) if since else clip.observation)
+                events.append(_between(happened, start, OBSERVED_MS, END_MS) if since else clip.anticipation)
+        clips += [replace(clip, name=f"{of_split}{clip.name}") for clip in store_clips]
     if not index:
         raise InputError("no sample could be made: the feature stores hold none of the labelled clips")
-    return _arrays(blocks, index, events, observed, names, clips)
+    return replace(_arrays(blocks, index, events, observed, names, clips), left_out=left_out)
 
 
 def _number_rows(store: FeatureStore, base: int) -> tuple[dict[str, int], list[NDArray[np.float16]], int]:
@@ -154,11 +162,6 @@ def _between(events: Sequence[Event], start_ms: int, begin: int, end: int) -> tu
     return tuple(shift(e, -start_ms) for e in events if begin <= e.position_ms - start_ms < end)
 
 
-def _name(stretch: Stretch, start_ms: int) -> str:
-    clip, rest = stretch.clips[start_ms // STEP_MS].name, start_ms % STEP_MS
-    return f"{clip}+{rest}" if rest else clip
-
-
 def _arrays(
     blocks: list[NDArray[np.float16]],
     index: list[list[int]],
@@ -175,7 +178,7 @@ def _arrays(
     for s, (coming, past) in enumerate(zip(events, observed, strict=True)):
         for m, event in enumerate(sorted(coming, key=lambda e: e.position_ms)[:MAX_EVENTS]):
             classes[s, m], position_ms[s, m] = event.action, event.position_ms
-        for event in past:
+        for event in (e for e in past if e.position_ms >= OBSERVED_MS - WINDOW_MS):
             nearest = int(np.abs(centres - (event.position_ms - OBSERVED_MS + WINDOW_MS)).argmin())
             presence[s, max(nearest - 1, 0) : nearest + 2, event.action] = 1
     return WindowSet(blocks, np.array(index, np.int64), classes, position_ms, presence, names, clips)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ballcast.core.errors import InputError
+from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.features.backbone import BackboneConfig
 
 LEAK = (
@@ -52,7 +52,7 @@ def read_checkpoint(path: Path, *, fold: str | None = None) -> Checkpoint:
     config = _config(state, params if isinstance(params, dict) else {}, path)
     if fold is None and (found := re.search(r"fold[_-]?(\w+?)(?=[_./-]|$)", str(path))):
         fold = found.group(1)
-    warnings.warn(f"{path}: {LEAK}", stacklevel=3)
+    warnings.warn(f"{path}: {LEAK}", BallcastWarning, stacklevel=3)
     return Checkpoint(config, state, f"lromul-{path.stem}", fold or "unknown", LEAK)
 
 

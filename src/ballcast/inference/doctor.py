@@ -11,7 +11,10 @@ from pathlib import Path
 
 from ballcast import __version__
 
-NEEDED = ("torch", "timm", "av", "numpy", "safetensors", "huggingface_hub", "pyzipper", "PyYAML", "rich", "typer")
+NEEDED = (
+    *("torch", "timm", "av", "numpy", "safetensors", "huggingface_hub", "pyzipper", "PyYAML", "rich", "typer"),
+    *("matplotlib", "pillow", "tensorboard"),
+)
 EXTRAS = {"events": ("kloppy", "event feeds"), "ray": ("ray", "extraction on a cluster")}
 
 

@@ -7,7 +7,6 @@ import torch
 
 from ballcast.core.clips import Clip, Prediction
 from ballcast.core.errors import InputError
-from ballcast.core.grid import merge_bins
 from ballcast.core.recipe import EmitConfig
 from ballcast.data.batch import Samples
 from ballcast.data.windows import official_windows
@@ -51,9 +50,9 @@ def _check(
 def predict_store(
     model: Anticipator, store: FeatureStore, clips: Sequence[Clip], config: EmitConfig, device: torch.device
 ) -> dict[str, list[Prediction]]:
-    """Predictions for each of `clips`, by name, in their order; entries of one bin merged."""
+    """All that is emitted for each of `clips`, by name, in their order, entries of one bin not merged yet."""
     store.check_finite()
     samples = Samples(official_windows([(store, clips)], model.config.windows), device, "auto")
     model = model.to(device).eval()
     emitted = [sample for slots in samples.run(model) for sample in emit(slots, config)]
-    return {clip.name: merge_bins(predictions) for clip, predictions in zip(clips, emitted, strict=True)}
+    return {clip.name: predictions for clip, predictions in zip(clips, emitted, strict=True)}

@@ -17,7 +17,7 @@ from ballcast.data.batch import Samples
 from ballcast.metrics.average_precision import TOLERANCES
 from ballcast.metrics.report import HEADINGS
 from ballcast.model.anticipator import Anticipator
-from ballcast.training.engine import evaluate, predict
+from ballcast.training.engine import predict, score_of
 from ballcast.training.run import train
 from ballcast.training.splits import open_splits, scored_windows
 
@@ -40,7 +40,7 @@ VARIANTS: dict[str, list[str]] = {
 
 @dataclass(frozen=True)
 class Row:
-    """A variant's scores, a row a seed: mAP at each tolerance and their mean; and predictions a clip."""
+    """A variant's scores, a row a seed: mAP at each tolerance and their mean; and predictions emitted a clip."""
 
     name: str
     scores: np.ndarray  # (seeds, 7) fractions
@@ -81,9 +81,13 @@ def ablate(
 
     Trainings are named by what they depend on: variants that differ only in emission share one.
     """
+    if not variants:
+        raise InputError("there are no variants to run")
     recipes = {name: load(Recipe, config, [*overrides, *extra]) for name, extra in variants.items()}
     rows = []
     for name, base in recipes.items():
+        if not base.data.valid:
+            raise InputError("variants are compared on validation splits; name one with data.valid=[valid]")
         scores, emitted = [], 0.0
         valid = scored_windows(open_splits(base.data, base.data.valid, base.model), base.model)
         samples = Samples(valid, device, base.data.device)
@@ -92,9 +96,10 @@ def ablate(
             run = folder / training_name(recipe)
             train(replace(recipe, emit=Recipe().emit), run, device=device)
             model = Anticipator.from_pretrained(run / "best").to(device)
-            result = evaluate(model, samples, recipe.emit)
+            predictions = predict(model, samples, recipe.emit)
+            result = score_of(samples, predictions)
             scores.append([*result.at.values(), result.avg])
-            emitted += sum(map(len, predict(model, samples, recipe.emit).values())) / max(len(samples), 1)
+            emitted += sum(map(len, predictions.values())) / len(samples)
             say(f"{name}, seed {recipe.train.seed}: mAP {100 * result.avg:.2f}")
         rows.append(Row(name, np.array(scores), emitted / seeds))
     return rows
@@ -103,7 +108,7 @@ def ablate(
 def table(rows: list[Row], seeds: int) -> Table:
     result = Table(title=f"mAP (%) on validation, {seeds} seed(s)", title_justify="left", title_style="bold")
     result.add_column("")
-    for heading in (*HEADINGS, "Avg", "predictions a clip"):
+    for heading in (*HEADINGS, "Avg", "per clip"):
         result.add_column(heading, justify="right")
     for row in rows:
         told = row.as_dict()

@@ -90,18 +90,25 @@ def _require_finite(losses: Tensor, samples: Samples, plan: Plan, epoch: int, fi
 def predict(
     model: nn.Module, samples: Samples, config: EmitConfig, *, ranks: Ranks | None = None
 ) -> dict[str, list[Prediction]]:
-    """Predictions for every sample by its name, in order. Several ranks share the work and all get the result."""
+    """All that is emitted for every sample, by its name, in order, entries of one bin not merged yet.
+
+    Several ranks share the work and all get the result.
+    """
     ranks = ranks or Ranks()
     with mode(model, training=False):
         parts = samples.run(model, rank=ranks.rank, ranks=ranks.count)
     slots = _cat(parts).map(lambda t: ranks.interleave(t.float(), len(samples)))
-    merged = map(merge_bins, emit(slots, config))  # the scorer would keep only the last of several in a bin
-    return dict(zip(samples.windows.names, merged, strict=True))
+    return dict(zip(samples.windows.names, emit(slots, config), strict=True))
 
 
 def evaluate(model: nn.Module, samples: Samples, config: EmitConfig, *, ranks: Ranks | None = None) -> Score:
     """The official score on the samples, which must be official clips."""
-    return score(samples.windows.clips, predict(model, samples, config, ranks=ranks))
+    return score_of(samples, predict(model, samples, config, ranks=ranks))
+
+
+def score_of(samples: Samples, predictions: dict[str, list[Prediction]]) -> Score:
+    """The official score of what was emitted, merged as a submission is."""
+    return score(samples.windows.clips, {name: merge_bins(emitted) for name, emitted in predictions.items()})
 
 
 def _cat(parts: list[Slots]) -> Slots:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ballcast.core.errors import InputError
+from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.core.files import read_bytes, write_bytes
 
 if TYPE_CHECKING:
@@ -50,7 +50,11 @@ class Curves:
             try:
                 from torch.utils import tensorboard
             except ImportError:
-                warnings.warn("tensorboard is not installed: this run draws no curves, see its CSV files", stacklevel=2)
+                warnings.warn(
+                    "tensorboard is not installed: this run draws no curves, see its CSV files",
+                    BallcastWarning,
+                    stacklevel=2,
+                )
                 return
             self._writer = tensorboard.SummaryWriter(str(folder), purge_step=first_step)
 

@@ -41,7 +41,7 @@ class Display:
             return
         name, losses = f"{moment.epoch + 1}/{self.epochs}", moment.losses
         terms = " ".join(f"{key[:3]} {value:.3f}" for key, value in losses.items())
-        if moment.score is None or moment.step < moment.steps:
+        if not moment.ended:
             done = moment.epoch * moment.steps + moment.step
             self._bar.update(
                 self._task,
@@ -51,9 +51,7 @@ class Display:
                 numbers=f"{terms} lr {moment.rate:.1e} {moment.samples_per_s:.0f} samples/s",
             )
             return
-        star = " best" if moment.score.avg >= moment.best else ""
+        valid = f" valid mAP {100 * moment.score.avg:.2f}{' best' if moment.better else ''}" if moment.score else ""
         self.console.print(
-            f"epoch {name}: {terms} lr {moment.rate:.1e} {moment.samples_per_s:.0f} samples/s "
-            f"valid mAP {100 * moment.score.avg:.2f}{star}",
-            soft_wrap=True,
+            f"epoch {name}: {terms} lr {moment.rate:.1e} {moment.samples_per_s:.0f} samples/s{valid}", soft_wrap=True
         )

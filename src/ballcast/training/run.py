@@ -25,7 +25,7 @@ from ballcast.core.errors import InputError
 from ballcast.core.files import write_bytes, write_json
 from ballcast.core.recipe import Recipe
 from ballcast.data.batch import Samples
-from ballcast.data.sampler import plan_epoch
+from ballcast.data.sampler import Plan, plan_epoch
 from ballcast.loss.criterion import Criterion
 from ballcast.loss.targets import class_weights
 from ballcast.metrics.average_precision import TOLERANCES, Score
@@ -53,7 +53,8 @@ class Moment:
     losses: dict[str, float]
     samples_per_s: float
     score: Score | None = None  # after an epoch with validation
-    best: float = -1.0
+    better: bool = False  # than all epochs before
+    ended: bool = False  # the epoch is over
 
 
 def _silent(moment: Moment) -> None:
@@ -93,8 +94,7 @@ class Run:
         resumed = state.exists()
         if recipe.train.batch % ranks.count:
             raise InputError(f"train.batch={recipe.train.batch} does not divide among {ranks.count} processes")
-        if resumed:
-            _require_same_recipe(recipe, folder)
+        longer = resumed and _asks_for_more(recipe, folder)
         material = material or open_material(recipe)
         windows = material.train
         self.samples = Samples(windows, device, recipe.data.device)
@@ -115,8 +115,11 @@ class Run:
         graphed = device.type == "cuda" and recipe.train.graph and ranks.count == 1
         self.optimizer = build_optimizer(self.model, recipe.train, graphed=graphed)
         self.progress = checkpoint.load_state(state, self.model, self.optimizer) if resumed else Progress()
-        if not resumed:
-            torch.manual_seed(recipe.train.seed + ranks.rank)  # dropout differs between processes
+        if longer:
+            self.progress.finished = False
+        if ranks.rank:  # dropout differs between processes; the state holds only what the first of them draws
+            torch.manual_seed(recipe.train.seed + 1_000_003 * self.progress.step + ranks.rank)
+        self.told = longer or not resumed  # whether the folder's config is to be written
         self.step = TrainStep(
             model=ranks.wrap(self.model),
             criterion=criterion,
@@ -132,7 +135,7 @@ class Run:
         per_epoch = len(self._plan(0))
         if progress.finished:
             return progress
-        if self.ranks.writes and progress.step == 0:
+        if self.ranks.writes and self.told:
             write_bytes(self.folder / "config.yaml", to_yaml(recipe).encode())
             write_json(self.folder / "environment.json", _environment(recipe, self.device, self.ranks), indent=1)
         self.steps = Table(self.folder / "steps.csv", STEP_COLUMNS, keep_through=progress.step - 1)
@@ -150,7 +153,7 @@ class Run:
             self.curves.close()
         return progress
 
-    def _plan(self, epoch: int) -> Any:
+    def _plan(self, epoch: int) -> Plan:
         recipe = self.recipe
         plan = plan_epoch(
             self.samples.windows.classes,
@@ -178,7 +181,7 @@ class Run:
             last, done = now, step
             named = dict(zip(STEP_COLUMNS[3:], losses[-1].tolist(), strict=True))
             self.curves.add({f"train/{k}": v for k, v in named.items()} | {"train/lr": rates[-1]}, progress.step)
-            self.show(Moment(epoch, step, len(plan), rates[-1], named, speed, best=progress.best))
+            self.show(Moment(epoch, step, len(plan), rates[-1], named, speed))
             if config.save_every and progress.step % config.save_every < len(rates) and step < len(plan):
                 self._save()
 
@@ -187,7 +190,7 @@ class Run:
         result = evaluate(self.model, self.valid, self.recipe.emit, ranks=self.ranks) if self.valid else None
         self._finish_epoch(epoch, plan, seconds, result)
 
-    def _finish_epoch(self, epoch: int, plan: Any, seconds: float, result: Score | None) -> None:
+    def _finish_epoch(self, epoch: int, plan: Plan, seconds: float, result: Score | None) -> None:
         progress = self.progress
         rows = [[float(v) for v in row[3:]] for row in self.steps.rows if int(row[1]) == epoch + 1]
         mean = np.mean(rows, axis=0).tolist()
@@ -210,7 +213,7 @@ class Run:
         named = dict(zip(STEP_COLUMNS[3:], mean, strict=True))
         speed = len(plan) * self.recipe.train.batch / max(seconds, 1e-9)
         rate = float(self.steps.rows[-1][2])
-        self.show(Moment(epoch, len(plan), len(plan), rate, named, speed, result, progress.best))
+        self.show(Moment(epoch, len(plan), len(plan), rate, named, speed, result, better, ended=True))
 
     def _save(self) -> None:
         """Logs first, state last: a kill in between leaves logs that are longer than the state, and these are cut."""
@@ -220,17 +223,24 @@ class Run:
             checkpoint.save_state(self.folder / checkpoint.FILE_NAME, self.model, self.optimizer, self.progress)
 
 
-def _require_same_recipe(recipe: Recipe, folder: Path) -> None:
-    """A run goes on only with the recipe it began with; more epochs are welcome."""
-    before, now = to_dict(load(Recipe, folder / "config.yaml")), to_dict(recipe)
-    before["train"]["epochs"] = now["train"]["epochs"]
-    for section, values in now.items():
-        for key, value in values.items():
-            if before[section].get(key) != value:
-                raise InputError(
-                    f"{folder}: was started with {section}.{key}={before[section].get(key)}, now it is {value}; "
-                    "use the old value to go on, or another --out to start anew"
-                )
+def _asks_for_more(recipe: Recipe, folder: Path) -> bool:
+    """Whether the recipe has more epochs than the run in `folder` began with; in all else they must be the same."""
+    before, now = (_leaves(to_dict(r)) for r in (load(Recipe, folder / "config.yaml"), recipe))
+    for key in {**before, **now}:
+        if before.get(key) != now.get(key) and key != "train.epochs":
+            raise InputError(
+                f"{folder}: was started with {key}={before.get(key)}, now it is {now.get(key)}; "
+                "use the old value to go on, or another --out to start anew"
+            )
+    return now["train.epochs"] > before["train.epochs"]
+
+
+def _leaves(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Every value of a config by its dotted key; a mapping that is itself a value, such as boosts, by its own."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        found |= _leaves(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return found
 
 
 def _environment(recipe: Recipe, device: torch.device, ranks: Ranks) -> dict[str, Any]:

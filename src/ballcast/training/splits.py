@@ -1,11 +1,13 @@
 """What a run learns from: stores and labels of the splits a recipe names, checked against each other and the model."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ballcast.core.actions import FPS
 from ballcast.core.clips import Clip
-from ballcast.core.errors import InputError
+from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.core.recipe import DataConfig, ModelConfig, Recipe
 from ballcast.data.event_windows import is_event_store, read_store
 from ballcast.data.soccernet import LABELS, read_labels
@@ -71,12 +73,25 @@ class Material:
 
 def open_material(recipe: Recipe) -> Material:
     """The windows of the stores a recipe names."""
+    if both := set(recipe.data.train) & set(recipe.data.valid):
+        raise InputError(
+            f"{min(both)} is trained on and validated on, which would choose the most overfitted model; "
+            "take it out of one, for example data.valid=[]"
+        )
     train = open_splits(recipe.data, recipe.data.train, recipe.model)
     valid = open_splits(recipe.data, recipe.data.valid, recipe.model)
     if valid:
         train[0][0].check_same_backbone(valid[0][0])
+    windows = training_windows(train, recipe.data, recipe.model)
+    if windows.left_out:
+        warnings.warn(
+            f"{windows.left_out} of {windows.left_out + len(windows)} training windows are left out, since the stores "
+            f"have windows 5 s apart; `ballcast extract --every {recipe.data.every_ms * FPS // 1000}` makes them all",
+            BallcastWarning,
+            stacklevel=2,
+        )
     return Material(
-        training_windows(train, recipe.data, recipe.model),
+        windows,
         scored_windows(valid, recipe.model) if valid else None,
         train[0][0].manifest.header.backbone,
     )
