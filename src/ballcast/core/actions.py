@@ -27,6 +27,7 @@ OBSERVED_MS = 30_000  # what the model sees
 HORIZON_MS = 5_000  # what it anticipates
 END_MS = OBSERVED_MS + HORIZON_MS
 WINDOW_FRAMES = 125  # the observation is read in windows of 5 s
+MAX_EVENTS = 8  # a sample keeps the first 8 of its events to come; the exact assignment takes no more
 
 
 def action_index(label: str) -> int:

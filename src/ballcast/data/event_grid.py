@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ballcast.core.actions import ACTIONS, HORIZON_MS, OBSERVED_MS
+from ballcast.core.actions import ACTIONS, HORIZON_MS, MAX_EVENTS, OBSERVED_MS
 from ballcast.core.grid import grid_bin
 from ballcast.data.feed import Feed
 from ballcast.data.rules import OTHER
-from ballcast.data.windows import MAX_EVENTS, WINDOW_MS
+from ballcast.data.windows import WINDOW_MS
 
 WINDOWS = OBSERVED_MS // WINDOW_MS
 STEPS = 33  # a window

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ballcast.core.actions import MAX_EVENTS
 from ballcast.loss.targets import Targets
 from ballcast.model.slots import Slots
-
-MAX_EVENTS = 8
 
 
 def matching_cost(slots: Slots, targets: Targets, class_weights: Tensor | None, mu: float) -> Tensor:
