@@ -53,6 +53,16 @@ def test_overrides_reach_every_depth_and_type() -> None:
         ("emit.threshold=1.5", "emit: threshold must be in [0, 1)"),
         ("data.boost={SHOOT: 2}", "did you mean 'SHOT'?"),
         ("model.slots=9", "slots must be between 1 and 8"),
+        ("model=!!timestamp x", "the value is not valid YAML"),
+        (".=!!int x", "the value is not valid YAML"),
+        ("train.graph=!!bool x", "the value is not valid YAML"),
+        ("train.lr=" + "9" * 400, "'train.lr' must be a finite number"),
+        ("train.lr=.nan", "'train.lr' must be a finite number"),
+        ("train.lr=1e400", "'train.lr' must be a finite number"),
+        ("data.boost={SHOT: .inf}", "'data.boost.SHOT' must be a finite number"),
+        ("train.seed=0x" + "f" * 5000, "seed must be between"),
+        ("train.lr=0x" + "f" * 5000, "'train.lr' must be a finite number"),
+        ("train.graph=0x" + "f" * 5000, "'train.graph' must be true or false"),
     ],
 )
 def test_bad_values_are_named(override: str, words: str) -> None:
@@ -68,6 +78,9 @@ def test_files_are_named_with_the_place(tmp_path: Path) -> None:
         load(Recipe, path)
     path.write_text("train:\n  batchsize: 4\n")
     with pytest.raises(InputError, match=r"mine\.yaml: unknown key 'train.batchsize'; did you mean 'train.batch'\?"):
+        load(Recipe, path)
+    path.write_text("train: !!timestamp x\n")
+    with pytest.raises(InputError, match=r"mine\.yaml: not valid YAML"):
         load(Recipe, path)
     path.write_text("- a\n- b\n")
     with pytest.raises(InputError, match="a config is a mapping"):

@@ -49,3 +49,40 @@ def test_a_target_below_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="part of its path is a file"):
         write_json(tmp_path / "file" / "x.json", {})
+
+
+@pytest.mark.parametrize("target", [".", "/", ""])
+def test_a_target_without_a_name_is_refused(target: str) -> None:
+    with pytest.raises(InputError, match="names no file to write"):
+        write_json(Path(target), {})
+
+
+def test_what_cannot_be_written_is_named_by_its_own_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InputError, match=r"folder: cannot be written: Is a directory$") as caught:
+        write_json(tmp_path / "folder", {})
+    assert ".tmp" not in str(caught.value)
+    assert [p.name for p in tmp_path.iterdir()] == ["folder"]
+
+    def read_only(path: Path, *_: object, **__: object) -> None:  # as a disk mounted read-only answers, to removing too
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Path, "write_bytes", read_only)
+    monkeypatch.setattr(Path, "unlink", read_only)
+    with pytest.raises(InputError, match=r"x\.json: cannot be written: Read-only file system$") as caught:
+        write_json(tmp_path / "x.json", {})
+    assert ".tmp" not in str(caught.value)
+    monkeypatch.setattr(Path, "mkdir", read_only)
+    with pytest.raises(InputError, match=r"x\.json: cannot be written: Read-only file system$"):
+        write_json(tmp_path / "new" / "x.json", {})
+
+
+def test_errors_of_other_files_within_the_block_stay_theirs(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), replacing(tmp_path / "copy"):
+        (tmp_path / "source").read_bytes()
+
+
+def test_a_number_of_thousands_of_digits_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "l.json").write_text("9" * 5000)
+    with pytest.raises(InputError, match="a number is too long"):
+        read_json(tmp_path / "l.json", "labels")

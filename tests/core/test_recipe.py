@@ -1,7 +1,10 @@
 from pathlib import Path
 
+import pytest
+
 from ballcast.core.config import keys, load, read_yaml
-from ballcast.core.recipe import Recipe
+from ballcast.core.errors import InputError
+from ballcast.core.recipe import Recipe, TrainConfig
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -29,3 +32,44 @@ def test_faantra_is_the_baseline_on_the_same_features() -> None:
     assert (recipe.model.kind, recipe.model.offset, recipe.model.slots) == ("faantra", "scalar", 8)
     assert (recipe.loss.matching, recipe.loss.offset) == ("ordered", 10.0)
     assert recipe.train == Recipe().train
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("data.train=[]", "data: train must name at least one split"),
+        ("data.train=[train, train]", "data: train names a split twice"),
+        ("data.valid=[valid, valid]", "data: valid names a split twice"),
+        ("data.every_ms=1010", "every_ms must be a multiple of a frame, 40 ms"),
+        ("data.every_ms=0", "every_ms must be a multiple of a frame, 40 ms"),
+        ("data.mixup=1e308", "mixup must be between 0 and 1000"),
+        ("data.boost={SHOT: 1e300}", "boost of SHOT must be above 0"),
+        ("train.seed=-1", "seed must be between 0 and 4294967295"),
+        (f"train.seed={10**20}", "seed must be between 0 and 4294967295"),
+        (f"train.batch={10**11}", "batch must be between 1 and 65536"),
+        ("train.warmup_epochs=-3", "warmup_epochs must be between 0 and"),
+        ("train.weight_decay=-0.1", "weight_decay must be between 0 and 1000"),
+        ("train.patience=-1", "patience must be between 0 and"),
+        ("train.save_every=-1", "save_every must be between 0 and"),
+        (f"model.width={2**63}", "width must be between 1 and 65536"),
+        (f"model.windows={2**31}", "windows must be between 1 and 1024"),
+        (f"model.hierarchy.dim={2**63}", "dim must be between 1 and 65536"),
+        (f"model.hierarchy.steps={2**31}", "steps must be between 1 and 1024"),
+        (f"model.hierarchy.gru_layers={2**31}", "gru_layers must be between 1 and 64"),
+        (f"model.faantra.encoder_layers={2**31}", "encoder_layers must be between 0 and 64"),
+        (f"model.faantra.decoder_reach={2**63}", "decoder_reach must be between 0 and 65536"),
+        ("loss.sigma=1e-300", "sigma must be 0 or between"),
+        ("loss.pos_weight=1e300", "pos_weight must be above 0"),
+        ("loss.focal_alpha=2", "focal_alpha must be between 0 and 1"),
+        (f"emit.run={2**63}", "run must be between 1 and 1024"),
+    ],
+)
+def test_values_nobody_can_mean_are_refused(override: str, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load(Recipe, overrides=[override])
+    assert words in str(caught.value)
+
+
+def test_nan_is_within_no_bounds() -> None:
+    with pytest.raises(InputError, match="weight_decay must be"):
+        TrainConfig(weight_decay=float("nan"))

@@ -4,6 +4,7 @@ Unknown keys and values of the wrong type are errors that name the nearest valid
 """
 
 import dataclasses
+import math
 import types
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -14,8 +15,12 @@ import yaml
 
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_bytes
+from ballcast.core.records import show
 
 T = TypeVar("T")
+
+# What PyYAML lets through when a tag does not fit its value (`!!int x`, `!!timestamp x`, `!!bool x`) or nests too deep.
+_UNFIT = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 def load(cls: type[T], path: Path | None = None, overrides: Iterable[str] = ()) -> T:
@@ -40,8 +45,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         place = f"line {mark.line + 1} column {mark.column + 1}: " if mark else ""
         problem = getattr(error, "problem", None) or "cannot be parsed"
         raise InputError(f"{path}: {place}not valid YAML ({problem})") from None
-    except (RecursionError, ValueError) as error:
-        raise InputError(f"{path}: not valid YAML ({error})") from None
+    except _UNFIT:
+        raise InputError(f"{path}: not valid YAML (a value does not fit its type)") from None
     if tree is None:
         return {}
     if not isinstance(tree, dict):
@@ -56,7 +61,8 @@ def from_dict(cls: type[T], tree: Mapping[str, Any], where: str = "", prefix: st
     values = {}
     for key, value in tree.items():
         if key not in hints:
-            raise InputError(_at(where, f"unknown key '{prefix}{key}'{_nearest(cls, f'{prefix}{key}', prefix)}"))
+            name = prefix + (key if isinstance(key, str) else show(key))
+            raise InputError(_at(where, f"unknown key '{name}'{_nearest(cls, name, prefix)}"))
         values[key] = _convert(hints[key], value, where, f"{prefix}{key}")
     try:
         return cls(**values)
@@ -103,7 +109,7 @@ def _apply(tree: dict[str, Any], override: str) -> None:
         raise InputError(f"override {override!r} is not of the form key=value")
     try:
         value = yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, *_UNFIT):
         raise InputError(f"override {override!r}: the value is not valid YAML") from None
     *parents, last = dotted.strip().split(".")
     for parent in parents:
@@ -123,16 +129,16 @@ def _convert(hint: Any, value: Any, where: str, key: str) -> Any:
         return _convert(next(a for a in args if a is not type(None)), value, where, key)
     if dataclasses.is_dataclass(hint):
         if not isinstance(value, Mapping):
-            raise InputError(_at(where, f"'{key}' is a section with keys of its own, not {value!r}"))
+            raise InputError(_at(where, f"'{key}' is a section with keys of its own, not {show(value)}"))
         return from_dict(hint, value, where, f"{key}.")  # type: ignore[arg-type]
     if origin is Literal:
         if value not in args:
             choices = ", ".join(map(str, args))
-            raise InputError(_at(where, f"'{key}' must be one of {choices}, not {value!r}"))
+            raise InputError(_at(where, f"'{key}' must be one of {choices}, not {show(value)}"))
         return value
     if origin is tuple:
         if not isinstance(value, list | tuple):
-            raise InputError(_at(where, f"'{key}' must be a list like [a, b], not {value!r}"))
+            raise InputError(_at(where, f"'{key}' must be a list like [a, b], not {show(value)}"))
         if args[-1] is not Ellipsis and len(value) != len(args):
             raise InputError(_at(where, f"'{key}' must have {len(args)} entries, not {len(value)}"))
         kinds = (args[0],) * len(value) if args[-1] is Ellipsis else args
@@ -140,20 +146,26 @@ def _convert(hint: Any, value: Any, where: str, key: str) -> Any:
         return tuple(_convert(kind, v, where, f"{key}[{i}]") for i, (kind, v) in pairs)
     if origin is dict:
         if not isinstance(value, Mapping):
-            raise InputError(_at(where, f"'{key}' must be a mapping like {{name: value}}, not {value!r}"))
+            raise InputError(_at(where, f"'{key}' must be a mapping like {{name: value}}, not {show(value)}"))
         return {_convert(args[0], k, where, key): _convert(args[1], v, where, f"{key}.{k}") for k, v in value.items()}
     if hint is float:
         if isinstance(value, str):  # YAML 1.1 reads 1e-4 (no dot) as text
             try:
                 value = float(value)
             except ValueError:
-                raise InputError(_at(where, f"'{key}' must be a number, not {value!r}")) from None
+                raise InputError(_at(where, f"'{key}' must be a number, not {show(value)}")) from None
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise InputError(_at(where, f"'{key}' must be a number, not {value!r}"))
-        return float(value)
+            raise InputError(_at(where, f"'{key}' must be a number, not {show(value)}"))
+        try:
+            number = float(value)
+        except OverflowError:  # a whole number of hundreds of digits
+            number = math.inf
+        if not math.isfinite(number):
+            raise InputError(_at(where, f"'{key}' must be a finite number"))
+        return number
     if type(value) is not hint:
         words = {int: "a whole number", bool: "true or false", str: "text"}
-        raise InputError(_at(where, f"'{key}' must be {words.get(hint, hint)}, not {value!r}"))
+        raise InputError(_at(where, f"'{key}' must be {words.get(hint, hint)}, not {show(value)}"))
     return value
 
 

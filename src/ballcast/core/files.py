@@ -6,7 +6,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,8 @@ def parse_json(raw: bytes, path: Path | str, what: str) -> Any:
         raise InputError(f"{path}: {place}: the file {whole}; fetch or write it again") from None
     except RecursionError:
         raise InputError(f"{path}: the JSON is nested too deeply to be {what}; is this the right file?") from None
+    except ValueError:  # Python reads no whole number of more than 4300 digits
+        raise InputError(f"{path}: a number is too long to belong in {what}; is this the right file?") from None
 
 
 def read_json(path: Path, what: str) -> Any:
@@ -60,12 +62,17 @@ def watching_space(path: Path) -> Iterator[None]:
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path beside `path`, renamed onto it if the block succeeds and removed if it does not.
 
-    Works for a file or a folder (a folder target must not exist yet). A full disk becomes `NoSpace`.
+    Works for a file or a folder (a folder target must not exist yet). A full disk becomes `NoSpace`; what else keeps
+    `path` from being written, an InputError that names it and not the temporary path.
     """
+    if not path.name:  # ".", "/" or nothing at all
+        raise InputError(f"'{path}': names no file to write; give a path that ends in a name")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise InputError(f"{path}: cannot be written, since a part of its path is a file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         with watching_space(path):
@@ -74,12 +81,20 @@ def replacing(path: Path) -> Iterator[Path]:
                 with temporary.open("rb") as file:
                     os.fsync(file.fileno())
             os.replace(temporary, path)
-    except BaseException:
-        if temporary.is_dir():
-            shutil.rmtree(temporary, ignore_errors=True)
-        else:
-            temporary.unlink(missing_ok=True)
+    except BaseException as error:
+        with suppress(OSError):  # a read-only disk refuses this too; the first error is the one to tell
+            if temporary.is_dir():
+                shutil.rmtree(temporary, ignore_errors=True)
+            else:
+                temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and _is_within(error.filename, temporary):
+            raise InputError(f"{path}: cannot be written: {error.strerror}") from None
         raise
+
+
+def _is_within(name: object, folder: Path) -> bool:
+    """Whether an OSError's file name is `folder` or below it."""
+    return isinstance(name, str | Path) and Path(name).is_relative_to(folder)
 
 
 def write_bytes(path: Path, content: bytes) -> None:

@@ -4,15 +4,21 @@
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
-from ballcast.core.actions import ACTIONS, action_index
+from ballcast.core.actions import ACTIONS, FPS, MAX_EVENTS, action_index
 from ballcast.core.errors import InputError
 
 
 def _require(ok: bool, message: str) -> None:
     if not ok:
         raise InputError(message)
+
+
+def _within(config: Any, low: int, high: int, *names: str) -> None:
+    """Each named value is between `low` and `high`; far beyond what is sensible, short of what stops the machine."""
+    for name in names:
+        _require(low <= getattr(config, name) <= high, f"{name} must be between {low} and {high}")
 
 
 @dataclass(frozen=True)
@@ -39,12 +45,20 @@ class DataConfig:
     device: Literal["auto", "gpu", "memory", "disk"] = "auto"  # where the features live while training
 
     def __post_init__(self) -> None:
-        _require(self.every_ms > 0, "every_ms must be positive")
+        _require(bool(self.train), "train must name at least one split")
+        for name in ("train", "valid"):
+            splits = getattr(self, name)
+            _require(len(set(splits)) == len(splits), f"{name} names a split twice")
+        frame_ms = 1000 // FPS
+        _require(
+            self.every_ms > 0 and self.every_ms % frame_ms == 0,
+            f"every_ms must be a multiple of a frame, {frame_ms} ms",
+        )
         _require(0 <= self.drop_windows <= 1, "drop_windows is a chance, between 0 and 1")
-        _require(self.mixup >= 0, "mixup must not be negative")
+        _within(self, 0, 1000, "mixup")
         for label, factor in self.boost.items():
             action_index(label)
-            _require(factor > 0, f"boost of {label} must be positive")
+            _require(0 < factor <= 1e6, f"boost of {label} must be above 0 and at most a million")
 
 
 @dataclass(frozen=True)
@@ -68,10 +82,11 @@ class HierarchyConfig:
     heads: Literal["decoupled", "joint"] = "decoupled"  # objectness beside the classes, or a C + 1 softmax
 
     def __post_init__(self) -> None:
-        for name in ("dim", "encoder_heads", "encoder_ffn", "steps", "gru_layers", "decoder_heads", "decoder_ffn"):
-            _require(getattr(self, name) > 0, f"{name} must be positive")
-        for name in ("encoder_layers", "decoder_layers"):
-            _require(getattr(self, name) >= 0, f"{name} must not be negative")
+        _within(self, 1, 2**16, "dim", "encoder_heads", "encoder_ffn", "decoder_heads", "decoder_ffn")
+        _within(self, 1, 1024, "steps")
+        _within(self, 1, 64, "gru_layers")
+        _within(self, 0, 64, "encoder_layers", "decoder_layers")
+        _within(self, -1000, 1000, "window_gamma")
         for name in ("drop_path", "dropout"):
             _require(0 <= getattr(self, name) < 1, f"{name} is a chance, in [0, 1)")
         _require(self.dim % self.encoder_heads == 0, "dim must be a multiple of encoder_heads")
@@ -93,10 +108,9 @@ class FaantraConfig:
     decoder_reach: int = 9  # decoder self-attention sees this many queries to either side
 
     def __post_init__(self) -> None:
-        for name in ("dim", "heads", "ffn", "clip_ms"):
-            _require(getattr(self, name) > 0, f"{name} must be positive")
-        for name in ("encoder_layers", "decoder_layers", "encoder_reach_ms", "decoder_reach"):
-            _require(getattr(self, name) >= 0, f"{name} must not be negative")
+        _within(self, 1, 2**16, "dim", "heads", "ffn", "clip_ms")
+        _within(self, 0, 64, "encoder_layers", "decoder_layers")
+        _within(self, 0, 2**16, "encoder_reach_ms", "decoder_reach")
         _require(0 <= self.dropout < 1, "dropout is a chance, in [0, 1)")
         _require(self.dim % self.heads == 0, "dim must be a multiple of heads")
 
@@ -117,9 +131,9 @@ class ModelConfig:
     faantra: FaantraConfig = field(default_factory=FaantraConfig)
 
     def __post_init__(self) -> None:
-        for name in ("windows", "clips", "width", "bins"):
-            _require(getattr(self, name) > 0, f"{name} must be positive")
-        _require(1 <= self.slots <= 8, "slots must be between 1 and 8: the exact assignment goes no further")
+        _within(self, 1, 1024, "windows", "clips", "bins")
+        _within(self, 1, 2**16, "width")
+        _within(self, 1, MAX_EVENTS, "slots")  # the exact assignment goes no further
 
     @property
     def classes(self) -> int:
@@ -144,9 +158,11 @@ class LossConfig:
     focal_alpha: float = 0.25
 
     def __post_init__(self) -> None:
-        _require(self.pos_weight > 0, "pos_weight must be positive")
+        _within(self, 0, 10**6, "offset_cost", "objectness", "classes", "offset", "auxiliary", "focal_gamma")
+        _within(self, 0, 1, "focal_alpha")
+        _require(0 < self.pos_weight <= 1e6, "pos_weight must be above 0 and at most a million")
         _require(0 <= self.label_smoothing < 1, "label_smoothing must be in [0, 1)")
-        _require(self.sigma >= 0, "sigma must not be negative")
+        _require(self.sigma == 0 or 0.01 <= self.sigma <= 1000, "sigma must be 0 or between 0.01 and 1000")
 
 
 @dataclass(frozen=True)
@@ -166,12 +182,16 @@ class TrainConfig:
     save_every: int = 0  # steps between savings of the full state; 0: once an epoch
     seed: int = 0
     graph: bool = True  # on one GPU: the whole step recorded as a CUDA graph
-    compile: bool = True  # on a GPU: kernels fused first, which takes most of a minute; for short runs, false is quicker
+    compile: bool = True  # on a GPU: kernels fused first, which takes most of a minute; false is quicker for short runs
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch", "restart_epochs", "restart_factor"):
-            _require(getattr(self, name) > 0, f"{name} must be positive")
-        _require(self.lr > 0, "lr must be positive")
+        _within(self, 1, 10**6, "epochs", "restart_epochs", "restart_factor")
+        _within(self, 1, 2**16, "batch")
+        _within(self, 0, 10**6, "warmup_epochs", "patience")
+        _within(self, 0, 10**9, "save_every")
+        _within(self, 0, 2**32 - 1, "seed")
+        _within(self, 0, 1000, "weight_decay")
+        _require(0 < self.lr <= 1000, "lr must be above 0 and at most 1000")
         _require(self.clip > 0, "clip must be positive")
 
 
@@ -185,7 +205,7 @@ class EmitConfig:
     run: int = 1  # the time is the middle of the likeliest run of so many bins; 1: of the likeliest bin
 
     def __post_init__(self) -> None:
-        _require(self.run > 0, "run must be positive")
+        _within(self, 1, 1024, "run")
         _require(0 <= self.threshold < 1, "threshold must be in [0, 1)")
 
 

@@ -59,12 +59,12 @@ class Defects:
 def get(record: Any, key: str, kind: type | tuple[type, ...], what: str) -> Any:
     """`record[key]`, which must be there and of the type `kind`; `what` names the type for the reader."""
     if not isinstance(record, dict):
-        raise InputError(f"is {_show(record)} instead of a record with the key '{key}'")
+        raise InputError(f"is {show(record)} instead of a record with the key '{key}'")
     if key not in record:
         raise InputError(f"has no '{key}'")
     value = record[key]
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise InputError(f"'{key}' is {_show(value)} instead of {what}")
+        raise InputError(f"'{key}' is {show(value)} instead of {what}")
     return value
 
 
@@ -77,23 +77,27 @@ def whole_number(record: Any, key: str) -> int:
         return int(value)
     if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
         return int(value)
-    raise InputError(f"'{key}' is {_show(value)} instead of a whole number of milliseconds")
+    raise InputError(f"'{key}' is {show(value)} instead of a whole number of milliseconds")
 
 
 def finite(value: Any, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(f"'{name}' is {_show(value)} instead of a number")
+        raise InputError(f"'{name}' is {show(value)} instead of a number")
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise InputError(f"'{name}' is {value} instead of a finite number")
+        raise InputError(f"'{name}' is {show(value)} instead of a finite number")
     return number
 
 
-def _show(value: Any) -> str:
+def show(value: Any) -> str:
+    """`value` for the reader of an error: short, whatever it is."""
     if isinstance(value, dict | list):
         return "a list" if isinstance(value, list) else "a record"
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no whole number of more than 4300 digits
+        return "a number of thousands of digits"
     return text if len(text) <= 40 else text[:37] + "…"
