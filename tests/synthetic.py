@@ -6,9 +6,9 @@ import numpy as np
 
 from ballcast.core.actions import ACTIONS
 from ballcast.core.clips import Clip, Event
-from ballcast.data.soccernet import LABELS, write_labels
+from ballcast.data.soccernet import write_labels
 from ballcast.features.manifest import BackboneIdentity, Header
-from ballcast.features.store import FeatureStore, StoreWriter
+from ballcast.features.store import LABELS, FeatureStore, StoreWriter
 
 WINDOWS, CLIPS, WIDTH = 6, 5, 24
 SMALL = [  # overrides that make a recipe fit: a model that trains in seconds

@@ -67,6 +67,7 @@ def test_spotting_labels_are_passed_over(tmp_path: Path) -> None:
         ({"position": ...}, "has no 'position'"),
         ({"position": "29000"}, "position 29000 is outside 30000–35000"),
         ({"visibility": "hidden"}, "visibility 'hidden' is neither"),
+        ({"visibility": []}, "'visibility' is a list instead of text"),
     ],
 )
 def test_a_bad_event_is_named_with_its_place(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
@@ -151,3 +152,11 @@ def test_a_folder_without_a_split_is_named(
     tmp_path: Path, ballcast: Callable[..., Any], clean_failure: Callable[..., None], place: str
 ) -> None:
     clean_failure(ballcast("data", "check", tmp_path / place), str(tmp_path / place))
+
+
+def test_defects_come_in_the_order_of_the_clips(snbaa: Path) -> None:
+    for number in (21, 11, 100, 12, 3):
+        (snbaa / "224p" / "test" / f"clip_{number}").mkdir()
+    test = next(s for s in check(snbaa) if s.name == "test")
+    unlabelled = [d.place for d in test.defects if "has a folder but no labels" in d.message]
+    assert unlabelled == ["clip_3", "clip_11", "clip_12", "clip_21", "clip_100"]

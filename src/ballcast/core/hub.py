@@ -7,11 +7,14 @@ from pathlib import Path
 
 from ballcast.core.errors import InputError
 
+SNBAA = "SoccerNet/ActionAnticipation"  # the challenge's data set
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 def locate(source: Path | str, files: Sequence[str]) -> Path:
     """The folder `source` names: itself if it exists, else the `files` of the hub's copy of it, downloaded."""
+    if not str(source).strip():
+        raise InputError("an empty name names no folder; give a folder that is there or a hub id like someone/name")
     folder = Path(source)
     if folder.is_dir():
         return folder

@@ -24,11 +24,11 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from ballcast.core.errors import InputError, NoSpace
 from ballcast.core.files import read_json, write_json
+from ballcast.core.hub import SNBAA
 from ballcast.data.archive import Archive, Member
 from ballcast.data.hub import HubFile, fetch, look_up, part_of, sha256_of
 from ballcast.data.soccernet import RESOLUTIONS, SPLITS
 
-REPOSITORY = "SoccerNet/ActionAnticipation"
 MARK = ".ballcast-download.json"
 
 
@@ -38,7 +38,7 @@ def download(
     *,
     password: Callable[[], str],
     resolution: str = "224p",
-    repo_id: str = REPOSITORY,
+    repo_id: str = SNBAA,
     keep_zips: bool = False,
     retries: int = 5,
     say: Callable[[str], object] = lambda line: None,

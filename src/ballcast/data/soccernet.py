@@ -16,8 +16,8 @@ from ballcast.core.errors import InputError
 from ballcast.core.files import read_json, write_json
 from ballcast.core.order import natural
 from ballcast.core.records import Defect, Defects, get, whole_number
+from ballcast.features.store import LABELS
 
-LABELS = "Labels-ball.json"
 SPLITS = ("train", "valid", "test", "challenge")
 RESOLUTIONS = ("224p", "720p")
 _VISIBLE = {"visible": True, "not shown": False}
@@ -116,7 +116,7 @@ def _events(annotations: dict[str, Any], part: str, defects: Defects, place: str
         with defects.at(f"{place}.annotations.{part}[{i}]"):
             label = get(record, "label", str, "text")
             position = whole_number(record, "position")
-            visibility = record.get("visibility", "visible")
+            visibility = get(record, "visibility", str, "text") if "visibility" in record else "visible"
             if label in IGNORED_LABELS:
                 continue
             action_index(label)
@@ -176,7 +176,7 @@ def _check_split(folder: Path) -> Split:
     for clip in clips:
         if clip.name not in folders and folders:
             defects.add(clip.name, "is in the labels but has no folder")
-    for name in folders.keys() - labelled if clips else ():
+    for name in sorted(folders.keys() - labelled, key=natural) if clips else ():
         defects.add(name, "has a folder but no labels")
     if not folders:
         defects.add("", "no clip folders; unpack the videos here if you want to extract features")

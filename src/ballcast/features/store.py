@@ -8,6 +8,7 @@ different lengths share no shard. The manifest is written last, so a folder with
 """
 
 import json
+import math
 from functools import cached_property
 from pathlib import Path
 
@@ -202,6 +203,7 @@ def _place(path: Path, shape: tuple[int, ...]) -> tuple[Path, int, tuple[int, ..
         raise InputError(f"{path}: is cut off or is not a shard of features; {again}") from None
     if dtype != "F16" or found != shape:
         raise InputError(f"{path}: holds {dtype} of shape {found}, but the manifest says F16 of {shape}; {again}")
-    if begin != 0 or end != 2 * int(np.prod(shape)) or total != 8 + length + end:
-        raise InputError(f"{path}: has {total} bytes instead of {8 + length + 2 * int(np.prod(shape))}; {again}")
+    size = 2 * math.prod(shape)
+    if begin != 0 or end != size or total != 8 + length + size:
+        raise InputError(f"{path}: has {total} bytes instead of {8 + length + size}; {again}")
     return path, 8 + length, shape

@@ -10,10 +10,10 @@ from ballcast.core.clips import Clip
 from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.core.recipe import DataConfig, ModelConfig, Recipe
 from ballcast.data.event_windows import is_event_store, read_store
-from ballcast.data.soccernet import LABELS, read_labels
+from ballcast.data.soccernet import read_labels
 from ballcast.data.windows import WindowSet, official_windows, stitched_windows
 from ballcast.features.manifest import BackboneIdentity
-from ballcast.features.store import FeatureStore
+from ballcast.features.store import LABELS, FeatureStore
 
 Splits = list[tuple[FeatureStore, list[Clip]]]
 
