@@ -111,6 +111,8 @@ def test_missing_shard(tmp_path: Path) -> None:
         (("entries", 1, "size"), "7", "entry 1: 'size' must be a whole number"),
         (("shards", 0, "file"), "../../secret", "is not a shard's name"),
         (("window_starts",), [0], "window_starts must be"),
+        (("shards", 0, "windows"), 2**62, "window_starts must be"),
+        (("shards", 0, "entries"), 2**62, "the entries do not fit the shards"),
     ],
 )
 def test_manifest_that_does_not_fit(tmp_path: Path, path: tuple, value: object, message: str) -> None:

@@ -58,6 +58,11 @@ def test_round_trip_bit_for_bit(tiny: ModelConfig, tmp_path: Path, kind: Any) ->
         ({"width": 60_000}, "model", "instead of"),
         ({"kind": "faantra"}, "model", "tensor 'network.project.weight' is missing"),
         ({"auxiliary": False}, "model", "unknown tensor 'network.presence"),
+        ({"backbone": "mine"}, "metadata", "'metadata.backbone' is 'mine' instead of a record"),
+        ({"backbone": {"hash": 3, "name": "x"}}, "metadata", "'metadata.backbone.hash' is 3 instead of text"),
+        ({"backbone": {"hash": "a", "name": []}}, "metadata", "'metadata.backbone.name' is a list instead of text"),
+        ({"pos_weight": "4"}, "metadata", "'metadata.pos_weight' is '4' instead of a positive number"),
+        ({"pos_weight": float("nan")}, "metadata", "'metadata.pos_weight' is nan instead of a positive number"),
         ({"hierarchy": {"encoder_heads": 0}}, "model", "encoder_heads must be between"),
     ],
 )
@@ -103,9 +108,18 @@ def test_missing_things_are_named(folder: Path, tmp_path: Path) -> None:
         Anticipator.from_pretrained(tmp_path / "nowhere")
     with pytest.raises(InputError, match="is a file"):
         Anticipator.from_pretrained(folder / "config.json")
-    (folder / "config.json").unlink()
+    (folder / "config.json").rename(tmp_path / "config.json")
     with pytest.raises(InputError, match=r"config.json: no such file"):
         Anticipator.from_pretrained(folder)
+    for empty in ("", " "):
+        with pytest.raises(InputError, match="an empty name names no folder"):
+            Anticipator.from_pretrained(empty)
+
+
+def test_a_runs_folder_leads_to_its_model(folder: Path, tmp_path: Path) -> None:
+    folder.rename(tmp_path / "best")
+    with pytest.raises(InputError, match=f"is a run's folder; give the model in it, {tmp_path / 'best'}$"):
+        Anticipator.from_pretrained(tmp_path)
 
 
 def test_a_hub_id_is_downloaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,12 +125,16 @@ class Manifest:
     def check(self, where: str) -> "Manifest":
         """Itself, if its parts fit each other."""
         longest = max((shard.windows for shard in self.shards), default=0)
-        if self.window_starts != tuple(self.header.every * m for m in range(longest)):
+        # Counts first: a damaged manifest may name more windows or entries than a list can hold.
+        starts = self.window_starts
+        if len(starts) != longest or any(start != self.header.every * m for m, start in enumerate(starts)):
             raise InputError(f"{where}: window_starts must be 0, {self.header.every}, … for {longest} windows")
         if len({entry.name for entry in self.entries}) != len(self.entries):
             raise InputError(f"{where}: two entries have the same name")
         places = sorted((entry.shard, entry.index) for entry in self.entries)
-        if places != [(s, i) for s, shard in enumerate(self.shards) for i in range(shard.entries)]:
+        count = sum(shard.entries for shard in self.shards)
+        rows = ((s, i) for s, shard in enumerate(self.shards) for i in range(shard.entries))
+        if count != len(places) or places != list(rows):
             raise InputError(f"{where}: the entries do not fit the shards; extract the features again")
         return self
 

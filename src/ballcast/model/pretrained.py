@@ -15,6 +15,7 @@ from ballcast.core.config import from_dict, to_dict
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_bytes, read_json, write_bytes, write_json
 from ballcast.core.recipe import EmitConfig, ModelConfig
+from ballcast.core.records import show
 from ballcast.model.build import build
 
 FORMAT = "ballcast-anticipator-1"
@@ -45,6 +46,8 @@ def save(
 
 def read_config(folder: Path) -> Saved:
     path = folder / CONFIG
+    if not path.exists() and (folder / "best" / CONFIG).exists():
+        raise InputError(f"{folder}: is a run's folder; give the model in it, {folder / 'best'}")
     tree = read_json(path, "model's config")
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:
         raise InputError(f"{path}: not a ballcast model (its format is not {FORMAT!r})")
@@ -56,7 +59,21 @@ def read_config(folder: Path) -> Saved:
             raise InputError(f"{path}: '{key}' is missing or is not a section with keys of its own")
     model = from_dict(ModelConfig, tree["model"], where=str(path), prefix="model.")
     emit = from_dict(EmitConfig, tree["emit"], where=str(path), prefix="emit.")
+    _check_metadata(tree["metadata"], path)
     return Saved(folder, model, emit, tree["metadata"])
+
+
+def _check_metadata(metadata: dict[str, Any], path: Path) -> None:
+    """What others rely on is as they expect it, if it is there at all."""
+    backbone = metadata.get("backbone", {})
+    if not isinstance(backbone, dict):
+        raise InputError(f"{path}: 'metadata.backbone' is {show(backbone)} instead of a record")
+    for key in ("hash", "name"):
+        if not isinstance(backbone.get(key, ""), str):
+            raise InputError(f"{path}: 'metadata.backbone.{key}' is {show(backbone[key])} instead of text")
+    weight = metadata.get("pos_weight", 1.0)
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight <= 1e6:
+        raise InputError(f"{path}: 'metadata.pos_weight' is {show(weight)} instead of a positive number")
 
 
 def read_weights(folder: Path, config: ModelConfig) -> dict[str, Tensor]:

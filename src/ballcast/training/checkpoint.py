@@ -1,19 +1,22 @@
 """The full state of a run, as one safetensors file: it is whole or it is not there, and it is data, not code."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as serialise
 from torch import Tensor, nn
 
+from ballcast.core.config import from_dict
 from ballcast.core.errors import InputError
-from ballcast.core.files import replacing
+from ballcast.core.files import write_bytes
 
 FILE_NAME = "state.safetensors"
 FORMAT = "ballcast-state-1"
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what AdamW keeps of a parameter
 
 
 @dataclass
@@ -24,6 +27,10 @@ class Progress:
     best: float = -1.0
     best_epoch: int = 0
     finished: bool = False
+
+    def __post_init__(self) -> None:
+        if self.step < 0 or self.best_epoch < 0 or not -1 <= self.best <= 1:
+            raise InputError("a run's progress is never negative, and its score at most 1")
 
 
 def save_state(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
@@ -37,24 +44,19 @@ def save_state(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, p
         tensors["random.cuda"] = torch.cuda.get_rng_state()
     # One key: safetensors writes several in any order, and the same state should be the same bytes.
     metadata = {FORMAT: json.dumps(asdict(progress))}
-    with replacing(path) as temporary:
-        save_file({k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}, temporary, metadata)
+    write_bytes(path, serialise({k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}, metadata))
 
 
 def load_state(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
     """Put a run back where it was saved; the optimizer's state is made as its first step would make it."""
     tensors, progress = _read(path)
-    weights = {k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")}
-    expected = model.state_dict()
-    if weights.keys() != expected.keys() or any(weights[k].shape != expected[k].shape for k in expected):
-        raise InputError(f"{path}: the state is of another model; resume with the recipe the run was started with")
-    model.load_state_dict(weights)
+    _check(path, tensors, model)
+    model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")})
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             optimizer.state.pop(parameter, None)
     for name, parameter in model.named_parameters():
-        keys = [k for k in ("step", "exp_avg", "exp_avg_sq") if f"optimizer.{k}.{name}" in tensors]
-        for key in keys:
+        for key in MOMENTS if f"optimizer.step.{name}" in tensors else ():
             value = tensors[f"optimizer.{key}.{name}"]
             # The step counter of a plain AdamW stays on the CPU; a fused one counts on the device.
             on_device = key != "step" or any(g.get("fused") or g.get("capturable") for g in optimizer.param_groups)
@@ -65,8 +67,27 @@ def load_state(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -
     return progress
 
 
-def read_progress(path: Path) -> Progress:
-    return _read(path)[1]
+def _check(path: Path, tensors: dict[str, Tensor], model: nn.Module) -> None:
+    """An InputError unless the tensors are this model's weights, all or no moments of each, and the random states."""
+    expected = {f"model.{k}": _kind(v) for k, v in model.state_dict().items()}
+    expected["random.cpu"] = _kind(torch.get_rng_state())
+    if "random.cuda" in tensors:  # a run may go on where there is no GPU
+        cuda = torch.cuda.get_rng_state() if torch.cuda.is_available() else tensors["random.cuda"]
+        expected["random.cuda"] = _kind(cuda)
+    for name, parameter in model.named_parameters():
+        if any(f"optimizer.{key}.{name}" in tensors for key in MOMENTS):  # none before the first step
+            kinds = (((), torch.float32), _kind(parameter), _kind(parameter))
+            expected |= {f"optimizer.{key}.{name}": kind for key, kind in zip(MOMENTS, kinds, strict=True)}
+    wrong = [k for k in sorted(tensors.keys() | expected) if k not in tensors or expected.get(k) != _kind(tensors[k])]
+    if wrong:
+        raise InputError(
+            f"{path}: the state is damaged or of another model (see {wrong[0]}); resume with the recipe the run was "
+            "started with, or start anew in another folder"
+        )
+
+
+def _kind(tensor: Tensor) -> tuple[tuple[int, ...], torch.dtype]:
+    return tuple(tensor.shape), tensor.dtype
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], Progress]:
@@ -76,6 +97,12 @@ def _read(path: Path) -> tuple[dict[str, Tensor], Progress]:
             if FORMAT not in metadata:
                 raise InputError(f"{path}: is no saved state of a run; start anew in another folder")
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  (not a dict)
-        return tensors, Progress(**json.loads(metadata[FORMAT]))
-    except (SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
+        return tensors, _progress(json.loads(metadata[FORMAT]), path)
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError, RecursionError) as error:
         raise InputError(f"{path}: cannot be read as a saved state ({error}); start anew in another folder") from None
+
+
+def _progress(tree: Any, path: Path) -> Progress:
+    if not isinstance(tree, dict) or tree.keys() != {field.name for field in fields(Progress)}:
+        raise InputError(f"{path}: does not say how far the run is; start anew in another folder")
+    return from_dict(Progress, tree, where=str(path))

@@ -24,10 +24,24 @@ class Table:
         self.columns = tuple(columns)
         self.rows: list[list[str]] = []
         if path.exists() and keep_through >= 0:
-            found = list(csv.reader(io.StringIO(read_bytes(path, "log of the run").decode())))
-            if not found or tuple(found[0]) != self.columns:
-                raise InputError(f"{path}: is not the log this run wrote; move it away and run again")
-            self.rows = [row for row in found[1:] if int(row[0]) <= keep_through]
+            self.rows = [row for row in self._read() if int(row[0]) <= keep_through]
+
+    def _read(self) -> list[list[str]]:
+        """The file's rows, a number for every column and none left out, or an InputError."""
+        counts = [column in ("step", "epoch") for column in self.columns]
+        try:
+            # Strictly: a stray quote would otherwise swallow the lines after it.
+            head, *rows = csv.reader(io.StringIO(read_bytes(self.path, "log of the run").decode()), strict=True)
+            for row in rows:
+                for count, text in zip(counts, row, strict=True):
+                    int(text) if count else float(text)
+            if [int(row[0]) for row in rows] != [int(rows[0][0]) + i for i in range(len(rows))]:
+                head = []
+        except (ValueError, csv.Error):  # also bytes that are no text, and a file without a line
+            head = []
+        if tuple(head) != self.columns:
+            raise InputError(f"{self.path}: is not the log this run wrote; move it away and run again")
+        return rows
 
     def add(self, *values: float | int) -> None:
         # repr of a float reads back to the same float: a resumed run's curve can be compared bit for bit.
