@@ -32,13 +32,3 @@ def test_class_weights() -> None:
     weights = class_weights(torch.tensor([4, 16, 1]))  # 1/2, 1/4, 1, mean 7/12
     assert weights.tolist() == pytest.approx([6 / 7, 3 / 7, 12 / 7])
     assert class_weights(torch.tensor([0, 1])).tolist() == [1, 1]  # a class never seen counts as seen once
-
-
-def test_batches_join() -> None:
-    part = Targets.from_ms(torch.tensor([[1, -1]]), torch.tensor([[31_000, 0]]), 32, torch.zeros(1, 3, 10))
-    both = Targets.cat([part, part])
-    assert both.classes.tolist() == [[1, -1], [1, -1]]
-    assert both.presence is not None
-    assert both.presence.shape == (2, 3, 10)
-    part.presence = None
-    assert Targets.cat([part, part]).presence is None

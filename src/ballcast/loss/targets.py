@@ -34,17 +34,6 @@ class Targets:
         """(B, M) bool: where there is an event."""
         return self.classes >= 0
 
-    @staticmethod
-    def cat(parts: "list[Targets]") -> "Targets":
-        """Several batches as one; MixUp scores the mixed samples against both of their sources."""
-        presences = [part.presence for part in parts if part.presence is not None]
-        return Targets(
-            torch.cat([part.classes for part in parts]),
-            torch.cat([part.bins for part in parts]),
-            torch.cat([part.times for part in parts]),
-            torch.cat(presences) if presences else None,
-        )
-
 
 def gaussian_targets(bins: Tensor, count: int, sigma: float) -> Tensor:
     """(...) int64 bins b* → (..., count) float32: exp(-(b - b*)² / 2σ²) over all bins, normalised; σ 0: one-hot."""
