@@ -13,6 +13,7 @@ import typer
 from ballcast import __version__
 from ballcast.core.actions import FPS
 from ballcast.core.errors import BallcastError, BallcastWarning, InputError
+from ballcast.core.hub import SNBAA
 
 if TYPE_CHECKING:
     import torch
@@ -69,7 +70,7 @@ def download(
     to: Annotated[Path, typer.Option(help="The folder to unpack to.")] = Path("snbaa"),
     resolution: Annotated[str, typer.Option(help="224p (398×224) or 720p (1280×720, much larger).")] = "224p",
     keep_zips: Annotated[bool, typer.Option("--keep-zips", help="Keep the zips beside what they held.")] = False,
-    repo: Annotated[str, typer.Option(help="The data set on the hub.")] = "SoccerNet/ActionAnticipation",
+    repo: Annotated[str, typer.Option(help="The data set on the hub.")] = SNBAA,
     retries: Annotated[int, typer.Option(min=0, help="Times in a row a cut connection is taken up again.")] = 5,
 ) -> None:
     """Fetch SN-BAA from the Hugging Face hub, check it and unpack it.
@@ -540,7 +541,9 @@ def submit(
         raise InputError("give the predictions to hand in, for example: ballcast submit results_anticipation.json")
     if len(predictions) > 1 and not merge:
         raise InputError(f"{len(predictions)} files of predictions; average them with --merge, or give one")
-    systems = [read_submission(path) for path in predictions]
+    if out.suffix != ".zip":
+        raise InputError(f"{out}: the server takes a zip; give --out a name that ends in .zip")
+    systems = [read_submission(path, hand_in=True) for path in predictions]
     order = [clip.name for clip in clips] if clips is not None else list(systems[0])
     for path, system in zip(predictions, systems, strict=True):
         require_same_clips(system, order, path, labels or predictions[0])
@@ -608,8 +611,8 @@ def extract_features(
     """
     if backbone is None:
         raise InputError(
-            "extract needs a backbone: give --backbone with the folder or hub id of one made by `ballcast pretrain`, "
-            "or with a published lRomul checkpoint (.pth)"
+            "extract needs a backbone: give --backbone with the folder or hub id of a ballcast backbone, or with a "
+            "published lRomul checkpoint (.pth)"
         )
     from ballcast.features.extract import extract
 
@@ -736,7 +739,7 @@ def data_import(
         Path, typer.Argument(help="Folder of clip_1.npy, …: (windows, clips, width), or windows in a row.")
     ],
     out: Annotated[Path, typer.Argument(help="The feature store to make.")],
-    name: Annotated[str, typer.Option("--name-of-backbone", help="What made them; stores of one name may be mixed.")],
+    name: Annotated[str, typer.Option("--name", help="The backbone that made them; stores of one name may be mixed.")],
     clips: Annotated[int, typer.Option(min=1, help="Clips a window, for files of (windows · clips, width).")] = 33,
     every: Annotated[int, typer.Option(min=1, help="Frames from one window to the next.")] = 125,
 ) -> None:
@@ -744,10 +747,11 @@ def data_import(
 
     A Labels-ball.json among the files is copied into the store, and every clip it names must be there.
 
-    Example: ballcast data import my-features/train features/train --name-of-backbone videomae-b
+    Example: ballcast data import my-features/train features/train --name videomae-b
     """
-    from ballcast.data.soccernet import LABELS, read_labels
+    from ballcast.data.soccernet import read_labels
     from ballcast.features.importer import import_npy
+    from ballcast.features.store import LABELS
 
     labelled = (source / LABELS).is_file()
     expected = [clip.name for clip in read_labels(source / LABELS)] if labelled else []

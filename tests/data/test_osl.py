@@ -28,7 +28,7 @@ predictions = st.builds(Prediction, st.sampled_from(ACTIONS), times, st.floats(0
 def test_round_trip(tmp_path_factory: pytest.TempPathFactory, items: dict[str, tuple[Event | Prediction, ...]]) -> None:
     path = tmp_path_factory.mktemp("osl") / "osl.json"
     write_osl(path, items)
-    assert read_osl(path) == items
+    assert read_osl(path).items == items
 
 
 def test_the_command_turns_labels_and_predictions_there_and_back(
@@ -51,3 +51,18 @@ def test_a_defect_has_its_place(tmp_path: Path) -> None:
     path.write_text(json.dumps({"data": [{"id": "a", "events": [{"label": "PASS", "position_ms": 1.5}]}]}))
     with pytest.raises(InputError, match=r"osl.json: data\[0\].events\[0\]: 'position_ms' is 1.5"):
         read_osl(path)
+    event = {"label": "PASS", "position_ms": 31000, "confidence": 0.5, "scores": 3}
+    path.write_text(json.dumps({"data": [{"id": "a", "events": [event]}]}))
+    with pytest.raises(InputError, match=r"data\[0\].events\[0\]: 'scores' is 3 instead of a list"):
+        read_osl(path)
+    path.write_text(json.dumps({"data": [], "metadata": 3}))
+    with pytest.raises(InputError, match=r"osl.json: 'metadata' is not a record"):
+        read_osl(path)
+
+
+def test_what_others_write_in_the_metadata_says_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "osl.json"
+    event = {"label": "PASS", "position_ms": 31000, "metadata": {"part": ["first half"]}}
+    path.write_text(json.dumps({"metadata": {"kind": "u19"}, "data": [{"id": "a", "events": [event]}]}))
+    osl = read_osl(path)
+    assert (osl.kind, osl.parts) == (None, {"a": (None,)})

@@ -243,7 +243,7 @@ def test_sources(tmp_path: Path, backbone: Backbone) -> None:
 
 
 def test_the_command_needs_a_backbone(ballcast: Callable, clean_failure: Callable, tmp_path: Path) -> None:
-    clean_failure(ballcast("extract", tmp_path, "store"), "--backbone", "ballcast pretrain")
+    clean_failure(ballcast("extract", tmp_path, "store"), "--backbone", "a ballcast backbone")
     clean_failure(ballcast("extract", tmp_path, "store", "--backbone", "nowhere"), "nowhere", "no such folder")
 
 
@@ -254,7 +254,7 @@ def test_import_from_the_command_line(ballcast: Callable, clean_failure: Callabl
     nothing = {"observation": [], "anticipation": []}
     videos = [{"annotations": nothing, "path": f"clip_{i}/224p.mp4", "input_type": "video"} for i in (1, 2)]
     (folder / "Labels-ball.json").write_text(json.dumps({"version": "1.0", "date": "2025.06.06", "videos": videos}))
-    command = ("data", "import", folder, "store", "--name-of-backbone", "mine")
+    command = ("data", "import", folder, "store", "--name", "mine")
     clean_failure(ballcast(*command), "clip_2.npy missing")
     np.save(folder / "clip_2.npy", np.ones((6, 33, 4), np.float32))
     done = ballcast(*command)

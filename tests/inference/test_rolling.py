@@ -258,7 +258,7 @@ def test_the_command_line_writes_all_four(
     ]
     for a, b in zip(got, expected, strict=True):
         assert_same(a, list(b.predictions))
-    events = read_osl(made / "osl.json")[str(short)]
+    events = read_osl(made / "osl.json").items[str(short)]
     assert sorted(events, key=repr) == sorted((p for a in got for p in a.predictions), key=repr)
     header, *rows = (made / "table.csv").read_text().splitlines()
     assert header == "at_ms,label,position_ms,confidence"

@@ -60,16 +60,23 @@ def test_merged_bins_hold_one_entry_with_the_class_maxima(entries: list[Predicti
         same = [q for q in entries if grid_bin(q.position_ms) == grid_bin(p.position_ms)]
         assert p.scores == tuple(max(column) for column in zip(*(q.scores for q in same), strict=True))
         assert p.confidence == max(p.scores)
+        assert p.position_ms == max(same, key=lambda q: q.confidence).position_ms  # the surest one's time
 
 
 @given(st.lists(st.lists(predictions, max_size=6), min_size=3, max_size=3))
 def test_what_is_written_passes_the_check(tmp_path_factory: pytest.TempPathFactory, content: list[Any]) -> None:
     folder = tmp_path_factory.mktemp("submission")
     given_ = {clip.name: tuple(entries) for clip, entries in zip(CLIPS, content, strict=True)}
-    for name in ("results_anticipation.json", "results.zip"):
+    for name, found in (("results_anticipation.json", 1), ("results.zip", 0)):  # the JSON is not a zip, and fine else
         write_submission(folder / name, given_)
-        assert check_submission(folder / name, CLIPS) == []
-        assert read_submission(folder / name) == {k: tuple(merge_bins(v)) for k, v in given_.items()}
+        assert len(check_submission(folder / name, CLIPS)) == found
+        assert read_submission(folder / name, hand_in=True) == {k: tuple(merge_bins(v)) for k, v in given_.items()}
+
+
+def test_a_merged_bin_has_the_surest_ones_time() -> None:
+    unsure, sure = (Prediction.from_scores(t, scores(s0=c)) for t, c in ((31610, 0.2), (31700, 0.9)))
+    for entries in ((unsure, sure), (sure, unsure)):
+        assert [p.position_ms for p in merge_bins(entries)] == [31700]
 
 
 def test_systems_are_averaged_bin_by_bin() -> None:
@@ -100,6 +107,12 @@ def test_systems_are_averaged_bin_by_bin() -> None:
         (tree(entry(label="PASS")), "label PASS is not the vector's best-scored action"),
         (tree(entry(label="PASSS")), "unknown label 'PASSS'"),
         (tree(entry(confidence=1.5, confidence_vect=[0, *scores(s1=1.5)])), "must be between 0 and 1"),
+        (tree(), "is not a zip, which the server wants; zip it with `ballcast submit`"),
+        (tree(entry(confidence=...)), "has no 'confidence'"),
+        (tree(names=("clip_1/224p.mp4", "clip_2", "clip_3")), "path 'clip_1/224p.mp4' must be the clip's name alone"),
+        ({"videos": [{"path": "clip_1", "annotations": {"anticipation": []}}]}, "videos[0]: has no 'observation'"),
+        ({"videos": []}, "holds no clip"),
+        (tree(3), "anticipation[0]: is 3 instead of a record"),
     ],
 )
 def test_check_names_the_defect(tmp_path: Path, content: dict[str, Any], words: str) -> None:
@@ -112,7 +125,30 @@ def test_check_names_all_defects_at_once(tmp_path: Path, ballcast: Callable[...,
     write_labels(tmp_path / "Labels-ball.json", CLIPS)
     done = ballcast("submit", "--check", save(tmp_path / RESULTS, bad), "--labels", tmp_path / "Labels-ball.json")
     assert done.returncode == 1
-    assert "4 defect(s)" in done.stdout
+    assert "5 defect(s)" in done.stdout  # no zip, two entries, a clip missing, the order
+
+
+def test_check_names_all_faults_of_an_entry_and_clips_in_order(tmp_path: Path) -> None:
+    bad = entry(label="PASSS", position="29000", confidence=3, confidence_vect=[0.0] * 10)
+    extra = ("clip_100", "clip_20", "clip_3", "clip_9", "clip_10")
+    names = ("clip_1", "clip_2", *extra)
+    found = check_submission(save(tmp_path / RESULTS, tree(bad, names=names)), CLIPS)
+    of_entry = [d.message for d in found if "anticipation[0]" in d.place]
+    assert len(of_entry) == 4
+    for words, message in zip(
+        ("unknown label", "position 29000", "10 entries", "between 0 and 1"), of_entry, strict=True
+    ):
+        assert words in message
+    in_order = entry(label="PASS", position=31600.0, confidence=3, confidence_vect=[0.0, *scores(s1=2.5)])
+    found = check_submission(save(tmp_path / RESULTS, tree(in_order, names=names)), CLIPS)
+    assert len([d for d in found if "anticipation[0]" in d.place]) == 4  # decimal, no chance, no maximum, wrong label
+    others = [d.place for d in found if "not in the split" in d.message]
+    assert others == ["clip_9", "clip_10", "clip_20", "clip_100"]
+
+
+def test_a_split_without_clips_is_never_ready(tmp_path: Path) -> None:
+    write_submission(tmp_path / "results.zip", {})
+    assert len(check_submission(tmp_path / "results.zip", [])) == 2
 
 
 def test_a_zip_holds_the_file_at_its_root_and_nothing_else(tmp_path: Path) -> None:
@@ -142,6 +178,29 @@ def test_submit_writes_what_eval_reads(tmp_path: Path, labels: Path, ballcast: C
     assert {p.name for p in (tmp_path / "plots").iterdir()} == {"precision_recall.png", "per_class.png"}
     done = ballcast("submit", "--merge", raw, "handed.zip", "--labels", labels, "-o", "both.zip")
     assert done.returncode == 0, done.stderr
+
+
+def test_submit_refuses_what_the_server_would(
+    tmp_path: Path, labels: Path, ballcast: Callable[..., Any], clean_failure: Callable[..., None]
+) -> None:
+    good = save(tmp_path / RESULTS, tree(entry()))
+    clean_failure(ballcast("submit", good, "-o", "noext"), "noext", "ends in .zip")
+    huge = save(tmp_path / "huge.json", tree(entry(confidence=1.7e308, confidence_vect=[0, *scores(s1=1.7e308)])))
+    clean_failure(ballcast("submit", huge), str(huge), "anticipation[0]", "between 0 and 1")
+    clean_failure(ballcast("submit", "--merge", good, huge, huge), str(huge), "between 0 and 1")
+    assert read_submission(huge)["clip_1"][0].confidence == 1.7e308  # to be scored, it may hold any numbers
+    bare = save(tmp_path / "bare.json", tree(entry(confidence_vect=...)))
+    done = ballcast("submit", bare)
+    clean_failure(done, str(bare), "has no 'confidence_vect'; the server needs them")
+    assert "--read" not in done.stderr
+    assert not list(tmp_path.glob("*.zip"))
+
+
+def test_labels_given_as_predictions_are_recognised(
+    labels: Path, ballcast: Callable[..., Any], clean_failure: Callable[..., None]
+) -> None:
+    done = ballcast("eval", "--labels", labels, "--predictions", labels)
+    clean_failure(done, "has no 'confidence'; are these labels instead of predictions?")
 
 
 def test_eval_equals_the_reference_on_the_command_line(
@@ -187,7 +246,7 @@ def test_bad_predictions_are_one_sentence(
     clean_failure(
         ballcast("eval", "--labels", labels, "--predictions", path, "--json", "score.json"), str(path), *words
     )
-    clean_failure(ballcast("submit", path, "--labels", labels), str(path)) if "--read label" not in words else None
+    clean_failure(ballcast("submit", path, "--labels", labels), str(path))
     assert sorted(p.name for p in tmp_path.iterdir()) == before
 
 

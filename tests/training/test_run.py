@@ -284,7 +284,9 @@ def test_a_run_goes_on_only_with_its_own_recipe_and_state(splits: Path, tmp_path
     train(recipe(splits), tmp_path / "run", device=CPU)
     with pytest.raises(InputError, match=r"was started with train\.lr=0\.00015, now it is 0\.001"):
         train(recipe(splits, "train.lr=1e-3"), tmp_path / "run", device=CPU)
-    with pytest.raises(InputError, match=r"was started with data\.boost\.PLAYER SUCCESSFUL TACKLE=40\.0, now it is None"):
+    with pytest.raises(
+        InputError, match=r"was started with data\.boost\.PLAYER SUCCESSFUL TACKLE=40\.0, now it is None"
+    ):
         train(recipe(splits, "data.boost={}"), tmp_path / "run", device=CPU)
     before = len(column(tmp_path / "run", "step"))
     train(recipe(splits, "train.epochs=3"), tmp_path / "run", device=CPU)  # more epochs are welcome
@@ -305,13 +307,13 @@ def test_the_command_line_trains_predicts_and_scores(splits: Path, tmp_path: Pat
     done = ballcast("train", ROOT / "configs" / "paper.yaml", *overrides, "--out", "run")
     assert done.returncode == 0, done.stderr
     assert "best validation mAP" in done.stdout
-    done = ballcast("predict", "--features", splits / "valid", "--model", "run/best", "threshold=0.0", "-o", "p.json")
+    done = ballcast("predict", "--features", splits / "valid", "--model", "run/best", "threshold=0.0", "-o", "p.zip")
     assert done.returncode == 0, done.stderr
     assert "12 clips" in done.stdout
     labels = splits / "valid" / "Labels-ball.json"
-    done = ballcast("eval", "--labels", labels, "--predictions", "p.json")
+    done = ballcast("eval", "--labels", labels, "--predictions", "p.zip")
     assert done.returncode == 0, done.stderr
-    assert ballcast("submit", "--check", "p.json", "--labels", labels).returncode == 0
+    assert ballcast("submit", "--check", "p.zip", "--labels", labels).returncode == 0
 
 
 def test_predict_refuses_what_does_not_fit(

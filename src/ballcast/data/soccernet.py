@@ -21,7 +21,7 @@ from ballcast.features.store import LABELS
 SPLITS = ("train", "valid", "test", "challenge")
 RESOLUTIONS = ("224p", "720p")
 _VISIBLE = {"visible": True, "not shown": False}
-_PARTS = {"observation": (0, OBSERVED_MS), "anticipation": (OBSERVED_MS, END_MS)}
+PARTS = {"observation": (0, OBSERVED_MS), "anticipation": (OBSERVED_MS, END_MS)}  # from, to; both included
 
 
 def read_labels(path: Path) -> list[Clip]:
@@ -104,13 +104,13 @@ def _parse(tree: Any, defects: Defects) -> list[Clip]:
                 if name in names:
                     defects.add(place, f"{name} appears a second time")
                 names.add(name)
-                observed, anticipated = (_events(annotations, part, defects, place) for part in _PARTS)
+                observed, anticipated = (_events(annotations, part, defects, place) for part in PARTS)
                 clips.append(Clip(name, observed, anticipated))
     return clips
 
 
 def _events(annotations: dict[str, Any], part: str, defects: Defects, place: str) -> tuple[Event, ...]:
-    begin, end = _PARTS[part]
+    begin, end = PARTS[part]
     events = []
     for i, record in enumerate(get(annotations, part, list, "a list")):
         with defects.at(f"{place}.annotations.{part}[{i}]"):

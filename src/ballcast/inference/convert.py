@@ -3,13 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-from ballcast.core.actions import OBSERVED_MS
+from ballcast.core.actions import END_MS, OBSERVED_MS
 from ballcast.core.clips import Clip, Event, Prediction
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_json
-from ballcast.data.osl import clips_to_osl, read_osl, write_osl
-from ballcast.data.soccernet import read_labels, write_labels
-from ballcast.inference.submission import read_submission, write_submission
+from ballcast.core.records import Defects
+from ballcast.data.osl import Osl, read_osl, write_osl, write_osl_labels
+from ballcast.data.soccernet import PARTS, clip_name, read_labels, write_labels
+from ballcast.inference.submission import check_confidences, read_submission, write_submission
 
 
 def convert(source: Path, target: Path) -> str:
@@ -17,39 +18,71 @@ def convert(source: Path, target: Path) -> str:
     tree = {} if source.suffix == ".zip" or source.is_dir() else read_json(source, "labels or predictions")
     if isinstance(tree, dict) and "data" in tree:
         return _from_osl(source, target)
-    if source.suffix == ".zip" or _has_confidence(tree):
+    if source.suffix == ".zip" or _are_predictions(tree):
         predictions = read_submission(source, read="label")
-        write_osl(target, predictions, description=f"predictions of {source.name}")
+        write_osl(target, predictions, "predictions", description=f"predictions of {source.name}")
         return f"OSL JSON of the predictions for {len(predictions)} clips"
     clips = read_labels(source)
-    write_osl(target, clips_to_osl(clips), description=f"labels of {source.name}")
+    write_osl_labels(target, clips, description=f"labels of {source.name}")
     return f"OSL JSON of the labels of {len(clips)} clips"
 
 
 def _from_osl(source: Path, target: Path) -> str:
-    items = read_osl(source)
-    predicted = [name for name, events in items.items() if any(isinstance(e, Prediction) for e in events)]
-    if predicted:
-        for name, events in items.items():
-            if not all(isinstance(e, Prediction) for e in events):
-                raise InputError(f"{source}: {name} has events with and without a confidence; they must be of one kind")
-        write_submission(target, {n: [e for e in v if isinstance(e, Prediction)] for n, v in items.items()})
-        return f"a submission of {len(items)} clips"
-    clips = []
-    for name, events in items.items():
-        known = [e for e in events if isinstance(e, Event)]
-        observed = tuple(e for e in known if e.position_ms < OBSERVED_MS)
-        clips.append(Clip(name, observed, tuple(e for e in known if e.position_ms >= OBSERVED_MS)))
+    """The challenge's file of what an OSL JSON holds, refused if it could not be read back."""
+    osl = read_osl(source)
+    if osl.kind == "timeline":
+        raise InputError(f"{source}: is what was anticipated along a video; the challenge's files hold clips of 30 s")
+    defects = Defects(str(source), strict=True)
+    for i, name in enumerate(osl.items):
+        with defects.at(f"data[{i}]"):
+            if not name or clip_name(name) != name:
+                raise InputError(f"the id {name!r} is not the name of a clip, like clip_1")
+    if osl.kind == "predictions" or any(isinstance(e, Prediction) for events in osl.items.values() for e in events):
+        predictions = {name: _predictions(i, name, osl, defects) for i, name in enumerate(osl.items)}
+        write_submission(target, predictions)
+        return f"a submission of {len(predictions)} clips"
+    clips = [_clip(i, name, osl, defects) for i, name in enumerate(osl.items)]
     write_labels(target, clips)
     return f"labels of {len(clips)} clips"
 
 
-def _has_confidence(tree: Any) -> bool:
-    """Whether the first event that the file holds is a prediction."""
+def _predictions(i: int, name: str, osl: Osl, defects: Defects) -> list[Prediction]:
+    predictions = []
+    for j, event in enumerate(osl.items[name]):
+        with defects.at(f"data[{i}].events[{j}]"):
+            if not isinstance(event, Prediction):
+                raise InputError("has no 'confidence', unlike other events; they must be of one kind")
+            _check_time(event, OBSERVED_MS, END_MS)
+            check_confidences(event)
+            predictions.append(event)
+    return predictions
+
+
+def _clip(i: int, name: str, osl: Osl, defects: Defects) -> Clip:
+    """The clip's events by their part, or by their time where they do not say."""
+    events: dict[str, list[Event]] = {part: [] for part in PARTS}
+    for j, (event, part) in enumerate(zip(osl.items[name], osl.parts[name], strict=True)):
+        with defects.at(f"data[{i}].events[{j}]"):
+            assert isinstance(event, Event)
+            _check_time(event, *(PARTS[part] if part else (0, END_MS)))
+            events[part or ("observation" if event.position_ms < OBSERVED_MS else "anticipation")].append(event)
+    return Clip(name, tuple(events["observation"]), tuple(events["anticipation"]))
+
+
+def _check_time(event: Event | Prediction, begin: int, end: int) -> None:
+    if not begin <= event.position_ms <= end:
+        raise InputError(
+            f"position_ms {event.position_ms} is outside {begin}–{end}, where the challenge's files have their events"
+        )
+
+
+def _are_predictions(tree: Any) -> bool:
+    """Whether the first event that the file holds has a confidence; without any, whether paths are names alone."""
     videos = tree.get("videos") if isinstance(tree, dict) else None
-    for video in videos if isinstance(videos, list) else ():
-        annotations = video.get("annotations") if isinstance(video, dict) else None
+    videos = [video for video in videos if isinstance(video, dict)] if isinstance(videos, list) else []
+    for video in videos:
+        annotations = video.get("annotations")
         for part in annotations.values() if isinstance(annotations, dict) else ():
             if isinstance(part, list) and part:
                 return isinstance(part[0], dict) and "confidence" in part[0]
-    return False
+    return bool(videos) and not any("input_type" in video or "/" in str(video.get("path")) for video in videos)

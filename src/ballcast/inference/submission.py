@@ -4,7 +4,7 @@ import json
 import lzma
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from ballcast.core.clips import Clip, Prediction
 from ballcast.core.errors import InputError
 from ballcast.core.files import parse_json, read_bytes, write_bytes, write_json
 from ballcast.core.grid import grid_bin, merge_bins
-from ballcast.core.records import Defect, Defects, finite, get, whole_number
+from ballcast.core.order import natural
+from ballcast.core.records import Defect, Defects, finite, get, show, whole_number
 from ballcast.data.soccernet import clip_name
 
 RESULTS = "results_anticipation.json"
@@ -27,12 +28,29 @@ _UNREADABLE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, Runtime
 Predictions = dict[str, tuple[Prediction, ...]]
 
 
-def read_submission(path: Path, *, read: str = "vector") -> Predictions:
+def read_submission(path: Path, *, read: str = "vector", hand_in: bool = False) -> Predictions:
     """Predictions by clip, in file order; the first defect is an InputError that names its place.
 
-    `read="label"` does without class vectors. A zip is read without being unpacked.
+    `read="label"` does without class vectors. `hand_in`: they are meant for the server, so that confidences must be
+    chances; a file that is only scored may hold any numbers. A zip is read without being unpacked.
     """
-    return _parse(_load(path), Defects(str(path), strict=True), need_vectors=read == "vector")
+    predictions: Predictions = {}
+    defects = Defects(str(path), strict=True)
+    missing = (
+        "the server needs them: predict again" if hand_in else "score it by label and confidence with --read label"
+    )
+    for place, name, records in _videos(_load(path), defects):
+        entries = []
+        for j, record in enumerate(records):
+            with defects.at(f"{place} ({name}) anticipation[{j}]"):
+                prediction = _prediction(record)
+                if read == "vector" and not prediction.scores:
+                    raise InputError(f"has no 'confidence_vect'; {missing}")
+                if hand_in:
+                    check_confidences(prediction)
+                entries.append(prediction)
+        predictions[name] = tuple(entries)
+    return predictions
 
 
 def write_submission(path: Path, predictions: Mapping[str, Sequence[Prediction]]) -> None:
@@ -81,7 +99,7 @@ def merge_systems(systems: Sequence[Predictions]) -> Predictions:
 def require_same_clips(predictions: Mapping[str, Any], names: Sequence[str], path: Path, other: Path) -> None:
     """An InputError unless `predictions` (of `path`) has exactly the clips `names` (of `other`)."""
     missing = [name for name in names if name not in predictions]
-    extra = sorted(predictions.keys() - set(names))
+    extra = sorted(predictions.keys() - set(names), key=natural)
     for found, fault in ((missing, "has no predictions for"), (extra, "has predictions for clips not there:")):
         if found:
             more = f" and {len(found) - 1} more" if len(found) > 1 else ""
@@ -96,17 +114,25 @@ def check_submission(path: Path, clips: Sequence[Clip]) -> list[Defect]:
     defects = Defects(str(path))
     if path.suffix == ".zip":
         _check_root(path, defects)
-    predictions = _parse(_load(path), defects, need_vectors=True, handed_in=True)
-    names = [clip.name for clip in clips]
-    for name in names:
-        if name not in predictions:
-            defects.add(name, "is in the split but not in the submission")
-    for name in predictions.keys() - set(names):
+    else:
+        defects.add("", "is not a zip, which the server wants; zip it with `ballcast submit`")
+    found: dict[str, None] = {}
+    for place, name, records in _videos(_load(path), defects, hand_in=True):
+        found[name] = None
+        bins: set[int] = set()
+        for j, record in enumerate(records):
+            _check_entry(record, bins, f"{place} ({name}) anticipation[{j}]", defects)
+    names = {clip.name: None for clip in clips}
+    if not names:
+        defects.add("", "nothing to compare with: the split has no clip")
+    for name in (n for n in names if n not in found):
+        defects.add(name, "is in the split but not in the submission")
+    for name in sorted(found.keys() - names.keys(), key=natural):
         defects.add(name, "is in the submission but not in the split")
-    order = [name for name in predictions if name in set(names)]
-    for place, (is_, should) in enumerate(zip(order, [n for n in names if n in predictions], strict=True)):
+    order = [name for name in found if name in names]
+    for place_, (is_, should) in enumerate(zip(order, [n for n in names if n in found], strict=True)):
         if is_ != should:
-            defects.add(f"videos[{place}]", f"is {is_} where the split's order has {should}")
+            defects.add(f"videos[{place_}]", f"is {is_} where the split's order has {should}")
             break
     return defects.found
 
@@ -142,63 +168,103 @@ def _open_zip(path: Path) -> zipfile.ZipFile:
         raise InputError(f"{path}: is no readable zip ({error}); write it again") from None
 
 
-def _parse(tree: Any, defects: Defects, *, need_vectors: bool, handed_in: bool = False) -> Predictions:
-    predictions: Predictions = {}
+def _videos(tree: Any, defects: Defects, *, hand_in: bool = False) -> Iterator[tuple[str, str, list[Any]]]:
+    """(place, clip, anticipated records) of each video; `hand_in` also asks for what only the server's reader might."""
+    seen: set[str] = set()
+    videos: list[Any] = []
     with defects.at(""):
-        for i, video in enumerate(get(tree, "videos", list, "a list")):
-            place = f"videos[{i}]"
-            with defects.at(place):
-                name = clip_name(get(video, "path", str, "text"))
-                if name in predictions:
-                    raise InputError(f"{name} appears a second time")
-                annotations = get(video, "annotations", dict, "a record")
-                entries: list[Prediction] = []
-                bins: set[int] = set()
-                predictions[name] = ()
-                for j, record in enumerate(get(annotations, "anticipation", list, "a list")):
-                    with defects.at(f"{place} ({name}) anticipation[{j}]"):
-                        prediction = _prediction(record, need_vectors)
-                        entries.append(prediction)
-                        if handed_in:
-                            _check_handed_in(record, prediction, bins)
-                predictions[name] = tuple(entries)
-    return predictions
+        videos = get(tree, "videos", list, "a list")
+        if hand_in and not videos:
+            raise InputError("holds no clip")
+    for i, video in enumerate(videos):
+        place = f"videos[{i}]"
+        name, records = "", None
+        with defects.at(place):
+            path = get(video, "path", str, "text")
+            name = clip_name(path)
+            if name in seen:
+                raise InputError(f"{name} appears a second time")
+            seen.add(name)
+            if hand_in and path != name:
+                defects.add(place, f"path {path!r} must be the clip's name alone, {name!r}")
+            annotations = get(video, "annotations", dict, "a record")
+            if hand_in:
+                with defects.at(place):
+                    get(annotations, "observation", list, "a list")
+            records = get(annotations, "anticipation", list, "a list")
+        if records is not None:
+            yield place, name, records
+        elif name:
+            yield place, name, []
 
 
-def _prediction(record: Any, need_vector: bool) -> Prediction:
-    label = get(record, "label", str, "text")
+def _prediction(record: Any) -> Prediction:
+    label, position, confidence = _label(record), _position(record), _confidence(record)
+    return Prediction(label, position, confidence, _vector(record)[1:] if "confidence_vect" in record else ())
+
+
+def _label(record: Any) -> str:
+    label: str = get(record, "label", str, "text")
     action_index(label)
+    return label
+
+
+def _position(record: Any) -> int:
     position = whole_number(record, "position")
     if not OBSERVED_MS <= position <= END_MS:
-        raise InputError(f"position {position} is outside {OBSERVED_MS}–{END_MS}")
-    confidence = finite(record.get("confidence"), "confidence")
-    if "confidence_vect" not in record:
-        if need_vector:
-            raise InputError("has no 'confidence_vect'; score it by label and confidence with --read label")
-        return Prediction(label, position, confidence)
+        raise InputError(f"position {show(position)} is outside {OBSERVED_MS}–{END_MS}")
+    return position
+
+
+def _confidence(record: dict[str, Any]) -> float:
+    if "confidence" not in record:
+        raise InputError("has no 'confidence'; are these labels instead of predictions?")
+    return finite(record["confidence"], "confidence")
+
+
+def _vector(record: dict[str, Any]) -> tuple[float, ...]:
+    """BACKGROUND's entry and the ten."""
     vector = get(record, "confidence_vect", list, "a list")
     if len(vector) != VECTOR:
         raise InputError(f"'confidence_vect' has {len(vector)} entries instead of {VECTOR} (BACKGROUND, then the ten)")
-    return Prediction(label, position, confidence, tuple(finite(v, "confidence_vect") for v in vector[1:]))
+    return tuple(finite(v, "confidence_vect") for v in vector)
 
 
-def _check_handed_in(record: dict[str, Any], prediction: Prediction, bins: set[int]) -> None:
-    """What the scorer would read differently from what the author meant."""
-    if not isinstance(record["position"], int):
-        raise InputError(f"position {record['position']!r} must be a whole number, not text or a decimal")
-    bin_ = grid_bin(prediction.position_ms)
-    if bin_ in bins:
-        raise InputError(
-            f"position {prediction.position_ms} falls in a 160 ms bin that has an entry already; merge them"
-        )
-    bins.add(bin_)
+def check_confidences(prediction: Prediction) -> None:
+    """An InputError unless all of them are chances."""
     if not all(0 <= v <= 1 for v in (*prediction.scores, prediction.confidence)):
         raise InputError("confidences must be between 0 and 1, since the scorer's thresholds are")
-    best = max(finite(v, "confidence_vect") for v in record["confidence_vect"])
-    if abs(best - prediction.confidence) > 1e-6:
-        raise InputError(f"confidence {prediction.confidence} is not the maximum of its vector, {best}")
-    if prediction.scores[action_index(prediction.label)] < max(prediction.scores):
-        raise InputError(f"label {prediction.label} is not the vector's best-scored action")
+
+
+def _check_entry(record: Any, bins: set[int], place: str, defects: Defects) -> None:
+    """Every fault of an entry, also what the scorer would read differently from what the author meant.
+
+    `bins` are those that the clip's entries before it lie in.
+    """
+    if not isinstance(record, dict):
+        defects.add(place, f"is {show(record)} instead of a record")
+        return
+    label = confidence = vector = None
+    with defects.at(place):
+        label = _label(record)
+    with defects.at(place):
+        position = _position(record)
+        if not isinstance(record["position"], int):
+            defects.add(place, f"position {record['position']!r} must be a whole number, not text or a decimal")
+        bin_ = grid_bin(position)
+        if bin_ in bins:
+            raise InputError(f"position {position} falls in a 160 ms bin that has an entry already; merge them")
+        bins.add(bin_)
+    with defects.at(place):
+        confidence = _confidence(record)
+    with defects.at(place):
+        vector = _vector(record)
+    if any(not 0 <= v <= 1 for v in (*(vector or ()), 0 if confidence is None else confidence)):
+        defects.add(place, "confidences must be between 0 and 1, since the scorer's thresholds are")
+    if vector and confidence is not None and abs(max(vector) - confidence) > 1e-6:
+        defects.add(place, f"confidence {confidence} is not the maximum of its vector, {max(vector)}")
+    if vector and label and vector[1 + action_index(label)] < max(vector[1:]):
+        defects.add(place, f"label {label} is not the vector's best-scored action")
 
 
 def _record(prediction: Prediction) -> dict[str, Any]:

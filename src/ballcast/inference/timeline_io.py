@@ -80,7 +80,7 @@ def write_timeline_osl(path: Path, timeline: Sequence[Anticipation], video: str)
     OSL JSON has no place for when a prediction was made: an action that is seen coming at five moments is five events.
     """
     events = sorted((p for made in timeline for p in made.predictions), key=lambda p: p.position_ms)
-    write_osl(path, {video: events}, description=f"anticipations along {video}")
+    write_osl(path, {video: events}, "timeline", description=f"anticipations along {video}")
 
 
 def write_timeline_csv(path: Path, timeline: Sequence[Anticipation]) -> None:
