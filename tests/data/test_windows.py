@@ -154,6 +154,23 @@ def test_without_boosts_every_sample_comes_once_and_windows_drop_at_the_rate_ask
     assert (plain.absent == 0).all()
 
 
+def test_mixup_shares_are_drawn_from_a_symmetric_beta() -> None:
+    """Beta(a, a): mean 1/2, variance 1/(8a + 4), and at 0.4 a U: more at the ends than anywhere between."""
+    classes = np.full((40_000, 8), -1)
+    for a in (0.4, 1.0, 3.0):
+        config = DataConfig(boost={}, mixup=a)
+        share = plan_epoch(classes, config, batch=8, windows=6, seed=0, epoch=0).share.astype(np.float64)
+        assert share.min() >= 0
+        assert share.max() <= 1
+        assert abs(share.mean() - 0.5) < 0.01
+        assert abs(share.var() - 1 / (8 * a + 4)) < 0.005
+        assert abs(np.quantile(share, 0.2) - (1 - np.quantile(share, 0.8))) < 0.02
+    share = plan_epoch(classes, DataConfig(boost={}), batch=8, windows=6, seed=0, epoch=0).share  # the paper's 0.4
+    shares, _ = np.histogram(share, bins=5, range=(0, 1))
+    assert min(shares[0], shares[4]) > 2 * shares[1:4].max()
+    assert len(np.unique(share)) > 30_000  # a share a pair, not one a batch
+
+
 def test_memory_and_disk_give_the_same_batches(tmp_path: Path) -> None:
     windows = stitched_windows(opened(make_game(tmp_path / "train", 80, seed=3)), WINDOWS)
     memory, disk = Samples(windows, CPU, "memory"), Samples(windows, CPU, "disk")

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 
@@ -69,6 +71,17 @@ def test_class_mode_at_a_low_threshold_can_flood_a_clip() -> None:
     slots = Slots(torch.full((1, 4), 9.0), torch.zeros(1, 4, 10), torch.zeros(1, 4, 32), 32)
     assert len(emit(slots, EmitConfig(mode="class", threshold=0.05))[0]) == 40
     assert len(emit(slots, EmitConfig(mode="slot", threshold=0.05))[0]) == 4
+
+
+@pytest.mark.parametrize("mode", ["slot", "class"])
+def test_exactly_tau_is_not_above_it(mode: Any) -> None:
+    """p_obj is 0.5 and its class is sure, exactly: both modes' value is τ itself."""
+    classes = torch.full((1, 1, 10), -1e9)
+    classes[0, 0, SHOT] = 0.0
+    slots = Slots(torch.zeros(1, 1), classes, torch.zeros(1, 1, 32), 32)
+    assert slots.scores().max() == 0.5
+    assert emit(slots, EmitConfig(mode=mode, threshold=0.5)) == [[]]
+    assert len(emit(slots, EmitConfig(mode=mode, threshold=0.4999))[0]) == 1
 
 
 def test_nothing_above_tau_emits_nothing(slots: Slots) -> None:

@@ -75,6 +75,35 @@ def test_dropped_windows_are_not_seen() -> None:
     assert compute_losses(model, criterion, changed, torch.ones(2), absent, bins=32).total != a
 
 
+def test_a_window_absent_in_either_source_is_absent_in_the_mix() -> None:
+    model, criterion = parts()
+    seen: list[torch.Tensor] = []
+    model.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[1]))
+    both = batch(4)  # samples 0 and 1, mixed with 2 and 3
+    both.present[0, :2] = False
+    both.present[3, :1] = False
+    losses(model, criterion, both, torch.tensor([0.5, 0.5]))
+    expected = torch.ones(2, WINDOWS, dtype=torch.bool)
+    expected[0, :2] = False  # the first source's
+    expected[1, :1] = False  # the second source's
+    assert torch.equal(seen[0], expected)
+
+
+@pytest.mark.parametrize("clip", [1e-3, 1e3])
+def test_the_gradients_norm_is_clipped(clip: float) -> None:
+    """The optimizer sees a gradient no longer than train.clip, and a shorter one as it is."""
+    norms = {}
+    for bound in (clip, 1e9):
+        step = make_step(False, "cpu")
+        step.config = replace(step.config, clip=bound)
+        step(batch(4), torch.ones(4), torch.zeros(4, dtype=torch.long))
+        grads = torch.stack([p.grad.norm() for p in step.parameters if p.grad is not None])
+        norms[bound] = float(grads.norm())
+    free = norms[1e9]
+    assert 1e-3 < free < 1e3
+    assert norms[clip] == pytest.approx(min(clip, free), rel=1e-3)
+
+
 def make_step(graphed: bool, device: str) -> TrainStep:
     model, criterion = parts(device)
     # In order of time: rounding can swap a Hungarian pair, and then the losses may rightly differ.
