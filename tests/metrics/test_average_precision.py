@@ -133,3 +133,10 @@ def test_time_off_the_grid_is_an_error_with_its_clip() -> None:
 def test_no_clips_and_no_predictions_score_zero() -> None:
     assert score([], {}).avg == 0
     assert score([Clip("a", (), (Event("PASS", 31000),))], {}).avg == 0
+
+
+@pytest.mark.filterwarnings("error")
+def test_scores_beyond_float32_are_just_the_surest() -> None:
+    clips = [Clip("a", (), (Event("PASS", 31000),))]
+    huge, sure = ({"a": (one_hot("PASS", 31000, confidence),)} for confidence in (1e308, 1.5))
+    assert score(clips, huge).avg == score(clips, sure).avg == pytest.approx(0.1)

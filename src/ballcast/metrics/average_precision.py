@@ -109,7 +109,8 @@ def _lay_out(clips: Sequence[Clip], predictions: Mapping[str, Sequence[Predictio
     clip = np.array([i for i, _ in predicted], np.int64)
     ms = np.array([p.position_ms for _, p in predicted], np.int64)
     vectors = [p.vector if read == "vector" else _label_only(p) for _, p in predicted]
-    scores = np.array(vectors, np.float32).reshape(-1, len(ACTIONS)) - np.float32(1e-6)
+    with np.errstate(over="ignore"):  # a score beyond float32 is infinite, to the reference too
+        scores = np.array(vectors, np.float32).reshape(-1, len(ACTIONS)) - np.float32(1e-6)
     if exact:
         event_time, time, unit = event_ms, ms, 1000.0
         event_kept, kept = np.arange(len(events)), np.arange(len(predicted))
