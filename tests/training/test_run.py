@@ -284,9 +284,7 @@ def test_a_run_goes_on_only_with_its_own_recipe_and_state(splits: Path, tmp_path
     train(recipe(splits), tmp_path / "run", device=CPU)
     with pytest.raises(InputError, match=r"was started with train\.lr=0\.00015, now it is 0\.001"):
         train(recipe(splits, "train.lr=1e-3"), tmp_path / "run", device=CPU)
-    with pytest.raises(
-        InputError, match=r"was started with data\.boost\.PLAYER SUCCESSFUL TACKLE=40\.0, now it is None"
-    ):
+    with pytest.raises(InputError, match=r"data\.boost\.PLAYER SUCCESSFUL TACKLE=40\.0, now it is None"):
         train(recipe(splits, "data.boost={}"), tmp_path / "run", device=CPU)
     before = len(column(tmp_path / "run", "step"))
     train(recipe(splits, "train.epochs=3"), tmp_path / "run", device=CPU)  # more epochs are welcome
