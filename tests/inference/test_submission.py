@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ballcast.core.clips import Clip, Event, Prediction
+from ballcast.core.errors import InputError
 from ballcast.core.grid import grid_bin, merge_bins
 from ballcast.data.soccernet import write_labels
 from ballcast.inference.submission import (
@@ -86,6 +87,9 @@ def test_systems_are_averaged_bin_by_bin() -> None:
     assert first.scores == pytest.approx(scores(s0=0.6, s1=0.3))
     assert first.position_ms == round((0.8 * 31600 + 0.6 * 31700) / 1.4)  # 31 600 and 31 700 share bin 10
     assert second.scores == pytest.approx(scores(s2=0.25))  # silence of a system counts as 0
+    huge = {"c": (Prediction.from_scores(31600, scores(s0=1e308)),)}
+    with pytest.raises(InputError, match="between 0 and 1"):
+        merge_systems([huge, huge])
 
 
 @pytest.mark.parametrize(

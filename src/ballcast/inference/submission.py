@@ -77,7 +77,7 @@ def write_submission(path: Path, predictions: Mapping[str, Sequence[Prediction]]
 def merge_systems(systems: Sequence[Predictions]) -> Predictions:
     """The mean of several systems' predictions: bin by bin and class by class, a system that says nothing counting 0.
 
-    All systems must have the same clips. A bin's time is the mean of its entries', weighted by their confidence.
+    All systems must have the same clips, and confidences that are chances. A bin's time is the mean of its entries', weighted by their confidence.
     """
     clips = list(systems[0])
     result: Predictions = {}
@@ -85,6 +85,7 @@ def merge_systems(systems: Sequence[Predictions]) -> Predictions:
         bins: dict[int, list[Prediction]] = {}
         for system in systems:
             for prediction in merge_bins(system[name]):
+                check_confidences(prediction)  # the mean of numbers that are no chances may not even be finite
                 bins.setdefault(grid_bin(prediction.position_ms), []).append(prediction)
         merged = []
         for _, entries in sorted(bins.items()):
