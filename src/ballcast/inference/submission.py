@@ -77,7 +77,8 @@ def write_submission(path: Path, predictions: Mapping[str, Sequence[Prediction]]
 def merge_systems(systems: Sequence[Predictions]) -> Predictions:
     """The mean of several systems' predictions: bin by bin and class by class, a system that says nothing counting 0.
 
-    All systems must have the same clips, and confidences that are chances. A bin's time is the mean of its entries', weighted by their confidence.
+    All systems must have the same clips, and confidences that are chances. A bin's time is the mean of its entries',
+    weighted by their confidence.
     """
     clips = list(systems[0])
     result: Predictions = {}
