@@ -1,0 +1,42 @@
+"""The command line: a command is a function. Heavy imports live inside them, so that `--help` answers at once.
+
+A module for each kind of work; what they share is in `shell`. Their order here is the order of `ballcast --help`.
+"""
+
+import sys
+import warnings
+from typing import Any, NoReturn
+
+import typer
+
+from ballcast.cli import house, data, features, training, prediction, scoring  # isort: skip  # noqa: F401
+from ballcast.cli.shell import app
+from ballcast.core.errors import BallcastError, BallcastWarning
+
+__all__ = ["app", "main"]
+
+
+def _fail(message: str) -> NoReturn:
+    typer.secho(f"ballcast: {message}", fg=typer.colors.RED, err=True)
+    sys.exit(2)
+
+
+def main(*args: Any) -> None:
+    """Entry point: errors a user can mend are one sentence on stderr and exit code 2; warnings are one sentence too."""
+    shown = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], filename: str, *rest: Any) -> None:
+        if issubclass(category, BallcastWarning):
+            typer.secho(f"ballcast: note: {message}", fg=typer.colors.YELLOW, err=True)
+        else:
+            shown(message, category, filename, *rest)
+
+    warnings.showwarning = show  # type: ignore[assignment]
+    try:
+        app(*args)
+    except BallcastError as error:
+        _fail(str(error))
+    except OSError as error:
+        if error.filename is None and error.strerror is None:
+            raise
+        _fail(f"{error.filename or 'the system'}: {error.strerror}")

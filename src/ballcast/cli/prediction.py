@@ -1,0 +1,200 @@
+"""`ballcast predict`: along a video, along a feed, or every clip of a store."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ballcast.cli.shell import Device, app, frames_progress, load_backbone, new_console
+from ballcast.core.actions import FPS
+from ballcast.core.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+    from ballcast.core.recipe import EmitConfig
+    from ballcast.inference.rolling import RollingAnticipator
+    from ballcast.inference.timeline_io import Targets
+    from ballcast.model.anticipator import Anticipator
+
+
+@app.command()
+def predict(
+    video: Annotated[str | None, typer.Argument(help="A video file of your own; or give --features.")] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(help="key=value: mode=slot|class, vector=full|emitted, threshold=0.3, run=1."),
+    ] = None,
+    features: Annotated[
+        Path | None, typer.Option("--features", help="A feature store (see `ballcast extract`) instead of a video.")
+    ] = None,
+    events: Annotated[
+        Path | None, typer.Option("--events", help="A match's event feed instead of a video (see `ballcast events`).")
+    ] = None,
+    provider: Annotated[str, typer.Option("--provider", help="--events: who delivered it.")] = "wyscout",
+    model: Annotated[str | None, typer.Option("--model", help="A model's folder, or its id on the hub.")] = None,
+    backbone: Annotated[
+        str | None, typer.Option("--backbone", help="VIDEO: the backbone the model was trained on, as in `extract`.")
+    ] = None,
+    every: Annotated[float, typer.Option(min=0.04, help="VIDEO: seconds from one anticipation to the next.")] = 1.0,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="The file to write. VIDEO: .json, by default the video's name with .anticipation.json. "
+            "--features: .json or .zip, by default results_anticipation.json.",
+        ),
+    ] = None,
+    osl: Annotated[Path | None, typer.Option("--osl", help="VIDEO: write OSL JSON too, an event a prediction.")] = None,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", help="VIDEO: write a table too: at_ms, label, position_ms, confidence.")
+    ] = None,
+    overlay: Annotated[
+        Path | None, typer.Option("--overlay", help="VIDEO: write the video with the anticipations below it (.mp4).")
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option("--labels", help="--features: Labels-ball.json or the split's folder: its clips, in order."),
+    ] = None,
+    device: Device = "auto",
+) -> None:
+    """Anticipate along a video of your own, along a match's event feed, or every clip of a feature store.
+
+    Along a VIDEO, of any rate and size, an anticipation is made every second from 5 s on, out of the last 30 s or of
+    as much as there is. Times are milliseconds of the video. A confidence is the honest chance that the action comes:
+    training counts actions 4 times, which inflates the network's own p_obj, and that is undone. The threshold is on the
+    network's own p_obj: 0.3 there is an honest 10 %.
+
+    Along --events, the feed of a match, it is the same every second from 30 s of each period on; the periods follow
+    each other on one clock, and the file says where each begins.
+
+    From --features comes a submission file, with the network's own scores.
+
+    Examples:
+
+    ballcast predict match.mp4 --model runs/paper/best --backbone my-backbone --overlay seen.mp4
+
+    ballcast predict --events match.json --model runs/events/best --every 1
+
+    ballcast predict --features features/test --model runs/paper/best threshold=0.05
+    """
+    from ballcast.core.config import from_dict, parse_overrides, to_dict
+    from ballcast.core.recipe import EmitConfig
+    from ballcast.inference.predictor import check_backbone
+    from ballcast.inference.rolling import RollingAnticipator
+    from ballcast.inference.timeline_io import Targets
+    from ballcast.model.anticipator import Anticipator
+    from ballcast.training.distributed import start
+
+    given = list(overrides or ())
+    if video is not None and "=" in video and not Path(video).exists():  # without a video the first is an override
+        given.insert(0, video)
+        video = None
+    if sum(given_ is not None for given_ in (video, features, events)) != 1:
+        raise InputError("give what to anticipate: either a VIDEO, or --events FILE, or --features STORE")
+    if model is None:
+        raise InputError(
+            "predict needs a model: give --model with the folder or hub id of one made by `ballcast train`"
+        )
+    anticipator = Anticipator.from_pretrained(model)
+    tree = parse_overrides([text.removeprefix("emit.") for text in given])
+    emit = from_dict(EmitConfig, {**to_dict(anticipator.emit), **tree})
+    chosen = start(device)[1]
+    if features is not None:
+        for option, value in {"--backbone": backbone, "--osl": osl, "--csv": csv, "--overlay": overlay}.items():
+            if value is not None:
+                raise InputError(f"{option} goes with a VIDEO, not with --features")
+        _predict_store(anticipator, model, features, labels, out or Path("results_anticipation.json"), emit, chosen)
+        return
+    if labels is not None:
+        raise InputError("--labels goes with --features, not with a VIDEO or --events")
+    if events is not None:
+        if backbone is not None or overlay is not None:
+            raise InputError("--backbone and --overlay go with a VIDEO, not with --events")
+        targets = Targets(out or Path(f"{events.stem}.anticipation.json"), osl, csv)
+        _predict_feed(anticipator, model, events, provider, round(1000 * every), emit, chosen, targets)
+        return
+    assert video is not None
+    if backbone is None:
+        raise InputError(
+            "predict needs the backbone the model was trained on: give --backbone with its folder or hub id, or with "
+            "the published lRomul checkpoint (.pth)"
+        )
+    path = Path(video)
+    targets = Targets(out or Path(f"{path.stem}.anticipation.json"), osl, csv, overlay)
+    targets.check(path)
+    network = load_backbone(backbone)
+    check_backbone(anticipator, network, model, backbone)
+    rolling = RollingAnticipator(anticipator, network, every_ms=round(1000 * every), emit=emit, device=chosen)
+    about = {"model": model, "backbone": {"name": network.name, "hash": network.hash}}
+    _predict_video(path, rolling, targets, about)
+
+
+def _predict_store(
+    model: "Anticipator",
+    source: str,
+    features: Path,
+    labels: Path | None,
+    out: Path,
+    emit: "EmitConfig",
+    device: "torch.device",
+) -> None:
+    from ballcast.core.clips import Clip
+    from ballcast.data.soccernet import read_labels
+    from ballcast.features.store import FeatureStore
+    from ballcast.inference.predictor import check_fits, predict_store
+    from ballcast.inference.submission import write_submission
+
+    store = FeatureStore.open(features)
+    check_fits(model, store, source)
+    clips = read_labels(labels) if labels else [Clip(name, labelled=False) for name in store.names]
+    predictions = predict_store(model, store, clips, emit, device)
+    write_submission(out, predictions)
+    count = sum(map(len, predictions.values()))
+    typer.echo(f"{out}: {len(predictions)} clips, {count} predictions, {count / max(len(predictions), 1):.1f} a clip")
+
+
+def _predict_feed(
+    model: "Anticipator",
+    source: str,
+    events: Path,
+    provider: str,
+    every_ms: int,
+    emit: "EmitConfig",
+    device: "torch.device",
+    targets: "Targets",
+) -> None:
+    from ballcast.data.kloppy_feed import read_match
+    from ballcast.inference.feed_timeline import anticipate_feed, check_reads_events
+    from ballcast.inference.rolling import pos_weight
+
+    check_reads_events(model, source)
+    targets.check(events)
+    feed = read_match(events, provider)
+    timeline, begins = anticipate_feed(model, feed, every_ms=every_ms, config=emit, device=device)
+    about = {"every_ms": every_ms, "model": source, "periods_begin_ms": begins, "pos_weight": pos_weight(model)}
+    targets.write(timeline, events, about)
+    count = sum(len(made.predictions) for made in timeline)
+    typer.echo(f"{targets.json}: match {feed.match}, {len(timeline)} moments, {count} predictions")
+
+
+def _predict_video(path: Path, rolling: "RollingAnticipator", targets: "Targets", about: dict[str, Any]) -> None:
+    import time
+
+    from ballcast.inference.rolling import anticipate_video
+    from ballcast.video.decode import VideoFile
+
+    began = time.perf_counter()
+    try:
+        with VideoFile(path) as video, frames_progress(new_console(stderr=True), real_time=True) as progress:
+            timeline = anticipate_video(video, rolling, progress)
+    except KeyboardInterrupt:
+        said = f"ballcast: stopped at {rolling.frames / FPS:.0f} s of {path}; nothing was written"
+        typer.secho(said, fg=typer.colors.YELLOW, err=True)
+        raise typer.Exit(130) from None
+    seconds, length = time.perf_counter() - began, rolling.frames / FPS
+    targets.write(timeline, path, {"every_ms": rolling.every_ms, **about, "pos_weight": rolling.pos_weight})
+    count = sum(len(made.predictions) for made in timeline)
+    typer.echo(f"{targets.json}: {len(timeline)} moments, {count} predictions")
+    typer.echo(f"{length:.1f} s of video in {seconds:.1f} s: {length / seconds:.1f} × real time")

@@ -1,0 +1,100 @@
+"""What all commands share: the application, options, consoles, progress bars."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from ballcast import __version__
+from ballcast.core.actions import FPS
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ballcast.features.backbone import Backbone
+
+
+app = typer.Typer(
+    name="ballcast",
+    help="Anticipate football: from 30 s of broadcast video, the ball actions of the next 5 s.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"ballcast {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    pass
+
+
+data_app = typer.Typer(help="Look at, convert and import data.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+
+Labels = Annotated[Path, typer.Option("--labels", help="Labels-ball.json of the split, or the split's folder.")]
+
+
+Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to compute.")]
+
+
+def new_console(stderr: bool = False) -> "Console":
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False)
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Ctrl-C says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.secho("ballcast: stopped; run the same command again to go on", fg=typer.colors.YELLOW, err=True)
+        raise typer.Exit(130) from None
+
+
+@contextmanager
+def frames_progress(console: "Console", *, real_time: bool = False) -> Iterator[Callable[[int, int | None], None]]:
+    """A bar with frames a second (or × real time) and the time left; silent where nobody watches."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    speed = "{task.fields[times]:.1f} × real time," if real_time else "{task.fields[speed]:.0f} a second,"
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn(f"frames, {speed}"))
+    with Progress(
+        *columns, TimeRemainingColumn(), TextColumn("left"), console=console, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("", total=None, speed=0.0, times=0.0)
+
+        def advance(done: int, total: int | None) -> None:
+            rate = bar.tasks[task].speed or 0.0
+            bar.update(task, completed=done, total=total, speed=rate, times=rate / FPS)
+
+        yield advance
+
+
+@contextmanager
+def match_progress(console: "Console", name: str, total: int | None) -> Iterator[Callable[[], None]]:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TextColumn("matches,"), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda: bar.advance(task)
+
+
+def load_backbone(source: str) -> "Backbone":
+    from ballcast.features.backbone import Backbone
+
+    return Backbone.load(source)

@@ -1,0 +1,93 @@
+"""Commands that train."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ballcast.cli.shell import Device, app, new_console, resumable
+from ballcast.core.errors import InputError
+
+
+@app.command()
+def train(
+    config: Annotated[Path, typer.Argument(help="A recipe, for example configs/paper.yaml.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value, for example train.lr=1e-4.")] = None,
+    run: Annotated[Path, typer.Option("--out", "-o", help="The run's folder; an unfinished run there goes on.")] = Path(
+        "runs/train"
+    ),
+    device: Device = "auto",
+) -> None:
+    """Train an anticipator by a recipe; kill it at any time and run the same command to go on.
+
+    Needs a feature store per split (see `ballcast extract`) below data.features. On several GPUs:
+    torchrun --nproc-per-node 4 -m ballcast train …
+
+    Example: ballcast train configs/paper.yaml data.features=features --out runs/paper
+    """
+    from ballcast.core.config import load
+    from ballcast.core.recipe import Recipe
+    from ballcast.training import distributed
+    from ballcast.training.progress import Display
+    from ballcast.training.run import train as train_run
+
+    recipe = load(Recipe, config, overrides or ())
+    ranks, chosen = distributed.start(device)
+    try:
+        display = Display(new_console(), recipe.train.epochs, quiet=not ranks.writes)
+        with resumable(), display:
+            progress = train_run(recipe, run, device=chosen, ranks=ranks, show=display.show)
+    finally:
+        distributed.stop(ranks)
+    if ranks.writes:
+        best = (
+            f"best validation mAP {100 * progress.best:.2f} in epoch {progress.best_epoch}"
+            if progress.best >= 0
+            else "no validation"
+        )
+        typer.echo(f"{run}: {progress.step} steps, {best}; the model is {run / 'best'}")
+
+
+@app.command()
+def ablate(
+    config: Annotated[Path, typer.Argument(help="The recipe the variants start from.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value for all variants.")] = None,
+    variants: Annotated[
+        Path | None,
+        typer.Option("--variants", help="YAML: name → list of overrides (default: the paper's ablations and more)."),
+    ] = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs a variant.")] = 3,
+    run: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder for all runs; finished ones are not repeated.")
+    ] = Path("runs/ablation"),
+    json_: Annotated[Path | None, typer.Option("--json", help="Write the numbers here.")] = None,
+    device: Device = "auto",
+) -> None:
+    """Train and score variants of a recipe, several seeds each, and print one table: mean ± deviation.
+
+    Variants that differ only in emission share one training.
+
+    Example: ballcast ablate configs/paper.yaml data.features=features --seeds 3
+    """
+    from ballcast.core.files import write_json
+    from ballcast.training.ablate import ablate as run_ablation
+    from ballcast.training.ablate import read_variants, table
+    from ballcast.training.distributed import start
+
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        raise InputError("ablate is one process; start it without torchrun, or several with a list of variants each")
+    console = new_console()
+    with resumable():
+        rows = run_ablation(
+            config,
+            overrides or [],
+            read_variants(variants),
+            seeds,
+            run,
+            start(device)[1],
+            lambda text: console.print(text, soft_wrap=True),
+        )
+    console.print(table(rows, seeds))
+    if json_:
+        write_json(json_, {row.name: row.as_dict() for row in rows}, indent=1)
