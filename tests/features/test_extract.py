@@ -95,6 +95,12 @@ def test_two_workers_give_the_same_bytes(split: Path, expected: Path, backbone: 
     assert contents(tmp_path / "store") == contents(expected)
 
 
+def test_another_decoder_gives_the_same_bytes(split: Path, expected: Path, backbone: Backbone, tmp_path: Path) -> None:
+    """NVDEC where there is one; here it falls back to the CPU."""
+    extract(split, tmp_path / "store", backbone, device="cpu", workers=1, decoder="cuda")
+    assert contents(tmp_path / "store") == contents(expected)
+
+
 @pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed (pip install 'ballcast[ray]')")
 def test_ray_gives_the_same_bytes(split: Path, expected: Path, backbone: Backbone, tmp_path: Path) -> None:
     extract(split, tmp_path / "store", backbone, device="cpu", workers=2, engine="ray")

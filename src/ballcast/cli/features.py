@@ -31,6 +31,10 @@ def extract_features(
         int | None, typer.Option(min=1, help="Processes on CPUs, decoding threads beside GPUs; default: the cores.")
     ] = None,
     device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where the network runs.")] = "auto",
+    decoder: Annotated[
+        Literal["cpu", "cuda"],
+        typer.Option(help="What decodes: the CPU, or the GPU's NVDEC (which does not tell damaged frames)."),
+    ] = "cpu",
 ) -> None:
     """Turn videos into features, once, so that training reads numbers instead of pixels.
 
@@ -52,7 +56,15 @@ def extract_features(
     network, console = load_backbone(backbone), new_console(stderr=True)
     with resumable(), frames_progress(console) as progress:
         report = extract(
-            source, out, network, every=every, engine=engine, device=device, workers=workers, progress=progress
+            source,
+            out,
+            network,
+            every=every,
+            engine=engine,
+            device=device,
+            workers=workers,
+            decoder=decoder,
+            progress=progress,
         )
     store = report.store
     windows = sum(shard.entries * shard.windows for shard in store.manifest.shards)

@@ -9,7 +9,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -50,6 +50,7 @@ def extract(
     engine: Engine = "local",
     device: str = "auto",
     workers: int | None = None,
+    decoder: Literal["cpu", "cuda"] = "cpu",
     progress: Progress = lambda done, total: None,
 ) -> Report:
     """Make the store at `out`, or finish it.
@@ -63,6 +64,7 @@ def extract(
         device: "cpu", "cuda" or "auto".
         workers: processes on CPUs, decoding threads beside GPUs, actors of Ray; by default as many as there are cores
             (with Ray on GPUs: one for each GPU of this machine).
+        decoder: "cpu", or "cuda" for NVDEC, which falls back to the CPU where it cannot; it does not tell damage.
         progress: told the frames done and in all.
     """
     if every <= 0:
@@ -85,7 +87,7 @@ def extract(
     parts.begin(header)
     if finished:
         parts.unpack(finished, pieces)
-    todo = [piece for piece in pieces if not parts.has(piece)]
+    todo = [replace(piece, decoder=decoder) for piece in pieces if not parts.has(piece)]
     frames, seconds, waited, computed = 0, 0.0, 0.0, 0.0
     if todo:
         began = time.perf_counter()

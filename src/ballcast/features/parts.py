@@ -31,6 +31,7 @@ class Piece:
     first: int
     windows: int
     every: int
+    decoder: str = "cpu"  # what decodes it: "cpu", or "cuda" for NVDEC
 
     @property
     def start(self) -> int:

@@ -34,9 +34,9 @@ def decode(piece: Piece, *, pinned: bool = False) -> Tensor:
 
     `pinned` puts them into page-locked memory, from which a GPU fetches them several times faster.
     """
-    from ballcast.video.decode import VideoFile
+    from ballcast.video.gpu import open_video
 
-    with VideoFile(piece.source.path, threads=1) as video:
+    with open_video(piece.source.path, device=piece.decoder, threads=1) as video:
         frames = torch.empty((piece.stop - piece.start, *video.size), dtype=torch.uint8, pin_memory=pinned)
         pixels, count = frames.numpy(), 0
         for frame in video.frames(piece.start, piece.stop):
