@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint setup clean
+.PHONY: demo test lint setup setup-dev clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -13,12 +13,17 @@ help:
 	@echo "make clean  remove the virtual environment and caches"
 
 setup: $(VENV)/.installed
+setup-dev: $(VENV)/.installed-dev
 
-# SoccerNet's scorer is what ours is compared with; its own dependencies would bring far more than that needs.
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ballcast needs Python 3.11 or newer, this is " + sys.version.split()[0])'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --editable .
+	touch $@
+
+# SoccerNet's scorer is what ours is compared with; its own dependencies would bring far more than that needs.
+$(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/pip install --quiet --editable '.[dev,ray]'
 	$(BIN)/pip install --quiet --no-deps SoccerNet==0.1.62
 	touch $@
@@ -26,10 +31,10 @@ $(VENV)/.installed: pyproject.toml
 demo: setup
 	$(BIN)/ballcast demo
 
-test: setup lint
+test: setup-dev lint
 	$(BIN)/pytest -n 2
 
-lint: setup
+lint: setup-dev
 	$(BIN)/ruff check src tests benchmarks tools
 	$(BIN)/ruff format --check src tests benchmarks tools
 	$(BIN)/mypy
