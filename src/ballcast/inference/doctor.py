@@ -78,6 +78,9 @@ def _decoder() -> Iterator[Finding]:
             yield Finding(f"decoder {codec}", True, f"PyAV {av.__version__}")
         except ValueError:
             yield Finding(f"decoder {codec}", False, "not in this PyAV", "pip install --force-reinstall av")
+    from ballcast.video.gpu import decoder_report
+
+    yield Finding("NVDEC", None, decoder_report()["nvdec"])
 
 
 def _extras() -> Iterator[Finding]:
