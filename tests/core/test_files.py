@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ballcast.core.errors import InputError, NoSpace
-from ballcast.core.files import read_json, replacing, write_json
+from ballcast.core.files import check_writable, read_json, replacing, write_json
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -49,6 +49,27 @@ def test_a_target_below_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="part of its path is a file"):
         write_json(tmp_path / "file" / "x.json", {})
+
+
+def test_a_probe_tells_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("old")
+    check_writable(tmp_path / "file")
+    check_writable(tmp_path / "new" / "deep" / "x.json")
+    with pytest.raises(InputError, match="part of its path is a file"):
+        check_writable(tmp_path / "file" / "x.json")
+    with pytest.raises(InputError, match="File name too long"):
+        check_writable(tmp_path / "new" / ("n" * 250))
+    with pytest.raises(InputError, match="File name too long"):
+        check_writable(tmp_path / "new" / ("n" * 300) / "x.json")
+
+    def denied(path: Path, *_: object) -> None:  # a read-only folder; root, who runs some tests, may write to any
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "write_bytes", denied)
+    with pytest.raises(InputError, match=r"x\.json: cannot be written: Permission denied$"):
+        check_writable(tmp_path / "new" / "x.json")
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_text() == "old"
 
 
 @pytest.mark.parametrize("target", [".", "/", ""])

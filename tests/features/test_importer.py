@@ -1,5 +1,6 @@
 """Users' own features as a store, and every way they can be wrong."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,13 @@ def break_code(folder: Path) -> None:
     np.save(folder / "clip_2.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
 
 
+def break_header(shape: str) -> Callable[[Path], None]:
+    """clip_2.npy with a header that says `shape`, and 64 bytes of numbers."""
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}".ljust(117).encode() + b"\n"
+    content = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(64)
+    return lambda folder: (folder / "clip_2.npy").write_bytes(content) and None
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -59,6 +67,13 @@ def break_code(folder: Path) -> None:
         (lambda f: np.save(f / "clip_2.npy", features(1)[None]), r"clip_2\.npy: has shape \(1, 6, 5, 7\)"),
         (lambda f: np.save(f / "clip_2.npy", np.ones((6, 5, 7), int)), r"clip_2\.npy: holds int64"),
         (lambda f: np.save(f / "clip_2.npy", features(1) * 1e6), r"clip_2\.npy: numbers beyond"),
+        (lambda f: (f / "clip_2.npy").write_bytes(b"PK\x03\x04" + bytes(100)), r"clip_2\.npy: is not"),
+        (break_header("(6, 5, "), r"clip_2\.npy: is not"),
+        (break_header("(6, 5, 7]}"), r"clip_2\.npy: is not"),
+        (break_header("(900000000000, 33, 1280)}"), r"clip_2\.npy: is not"),
+        (break_header(f"({10**30}, 5, 7)}}"), r"clip_2\.npy: is not"),
+        (break_header("(-6, 5, 7)}"), r"clip_2\.npy: is not"),
+        (lambda f: np.save(f / "clip_2.npy", np.ones((5, 0), np.float32)), r"clip_2\.npy: has shape \(1, 5, 0\)"),
         (lambda f: (f / "clip_2.npy").write_bytes(b""), r"clip_2\.npy: is not"),
         (lambda f: (f / "clip_2.npy").unlink(), r"clip_2\.npy missing"),
     ],

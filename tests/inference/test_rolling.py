@@ -293,6 +293,9 @@ def test_another_backbone_is_refused(
         ("VIDEO --overlay a.avi --model model --backbone backbone", "ends in .mp4"),
         ("VIDEO --out VIDEO --model model --backbone backbone", "is the video itself"),
         ("VIDEO --csv a --osl a --model model --backbone backbone", "is asked for twice"),
+        ("VIDEO --csv VIDEO/x.csv --model model --backbone backbone", "x.csv: cannot be written, since a part of its"),
+        ("VIDEO --out /proc/p.json --model model --backbone backbone", "/proc/p.json: cannot be written"),
+        ("VIDEO --osl new/a --csv VIDEO/x.csv --model model --backbone backbone", "x.csv: cannot be written"),
         ("missing.mp4 --model model --backbone backbone", "no such file"),
     ],
 )
@@ -300,11 +303,20 @@ def test_what_does_not_go_together(
     made: Path, short: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, words: str
 ) -> None:
     monkeypatch.chdir(made)
-    before = short.read_bytes()
+    before, there = short.read_bytes(), sorted(made.iterdir())
     result = CliRunner().invoke(cli.app, ["predict", *arguments.replace("VIDEO", str(short)).split()])
     assert isinstance(result.exception, InputError), result.output
     assert words in str(result.exception)
     assert short.read_bytes() == before
+    assert sorted(made.iterdir()) == there
+
+
+@pytest.mark.parametrize("command", ["predict a.mp4", "events in out"])
+@pytest.mark.parametrize("every", ["inf", "nan", "0", "1e9"])
+def test_every_is_a_number_of_seconds(command: str, every: str) -> None:
+    result = CliRunner().invoke(cli.app, [*command.split(), "--every", every])
+    assert result.exit_code == 2
+    assert "Invalid value for '--every'" in result.output
 
 
 def test_a_stop_leaves_nothing(

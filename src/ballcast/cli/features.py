@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ballcast.cli.shell import app, frames_progress, load_backbone, match_progress, new_console, resumable
+from ballcast.cli.shell import app, frames_progress, load_backbone, match_progress, new_console, number, resumable
 from ballcast.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -91,7 +91,12 @@ def events(
         Literal["small", "full"] | None,
         typer.Option(help="The benchmark's train, valid and test matches of the parquet table of five leagues."),
     ] = None,
-    every: Annotated[float, typer.Option(min=0.04, help="Seconds from one window to the next; not with --split.")] = 7,
+    every: Annotated[
+        float,
+        typer.Option(
+            min=0.04, max=3600, callback=number, help="Seconds from one window to the next; not with --split."
+        ),
+    ] = 7,
 ) -> None:
     """Turn event feeds into feature stores, so that the model is trained on what happened instead of pixels.
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ballcast.cli.shell import Device, app, frames_progress, load_backbone, new_console
+from ballcast.cli.shell import Device, app, frames_progress, load_backbone, new_console, number
 from ballcast.core.actions import FPS
 from ballcast.core.errors import InputError
 
@@ -36,7 +36,10 @@ def predict(
     backbone: Annotated[
         str | None, typer.Option("--backbone", help="VIDEO: the backbone the model was trained on, as in `extract`.")
     ] = None,
-    every: Annotated[float, typer.Option(min=0.04, help="VIDEO: seconds from one anticipation to the next.")] = 1.0,
+    every: Annotated[
+        float,
+        typer.Option(min=0.04, max=3600, callback=number, help="VIDEO: seconds from one anticipation to the next."),
+    ] = 1.0,
     out: Annotated[
         Path | None,
         typer.Option(

@@ -92,6 +92,25 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
 
 
+class _Probed(Exception):
+    """Ends a `replacing` that was only a probe."""
+
+
+def check_writable(path: Path) -> None:
+    """An InputError if `replacing(path)` could not write there: to be asked before long work. Leaves nothing behind."""
+    missing = [
+        folder for folder in path.parents if not os.path.exists(folder)
+    ]  # Path.exists may raise
+    try:
+        with suppress(_Probed), replacing(path) as temporary:
+            temporary.write_bytes(b"")
+            raise _Probed
+    finally:
+        for folder in missing:
+            with suppress(OSError):  # it was not made
+                folder.rmdir()
+
+
 def _is_within(name: object, folder: Path) -> bool:
     """Whether an OSError's file name is `folder` or below it."""
     return isinstance(name, str | Path) and Path(name).is_relative_to(folder)

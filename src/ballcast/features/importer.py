@@ -5,6 +5,8 @@ import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from tokenize import TokenError
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -64,18 +66,23 @@ def _numbered(files: dict[str, Path]) -> list[str]:
     return [f"clip_{i}" for i in range(1, max(numbers, default=0) + 1)]
 
 
+# What numpy raises for a file that is not .npy, is cut, or whose header is no header or claims more than memory holds.
+_DAMAGED = (ValueError, TypeError, EOFError, OSError, SyntaxError, TokenError, BadZipFile, MemoryError, OverflowError)
+
+
 def _read(path: Path, clips: int) -> np.ndarray:
     """(W, N, D) float16 of one file."""
     try:
         array = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise InputError(f"{path}: is not a .npy file of numbers ({str(error).splitlines()[0][:100]})") from None
+    except _DAMAGED as error:
+        why = (str(error) or type(error).__name__).splitlines()[0][:100]
+        raise InputError(f"{path}: is not a .npy file of numbers ({why})") from None
     if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
         raise InputError(f"{path}: holds {getattr(array, 'dtype', 'several arrays')}, not floating-point numbers")
     if array.ndim == 2:
         if len(array) % clips:
             raise InputError(f"{path}: {len(array)} rows are not a whole number of windows of {clips} clips")
-        array = array.reshape(-1, clips, array.shape[1])
+        array = array.reshape(len(array) // clips, clips, array.shape[1])
     if array.ndim != 3 or 0 in array.shape:
         raise InputError(f"{path}: has shape {array.shape}, expected (windows, clips, width)")
     if not np.isfinite(array).all():

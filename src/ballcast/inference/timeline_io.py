@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ballcast.core.errors import InputError
-from ballcast.core.files import write_bytes, write_json
+from ballcast.core.files import check_writable, write_bytes, write_json
 from ballcast.core.timeline import Anticipation
 from ballcast.data.osl import write_osl
 from ballcast.video.overlay import check_overlay, write_overlay
@@ -35,6 +35,7 @@ class Targets:
         for target in (self.json, self.osl, self.csv, self.overlay):
             if target is None:
                 continue
+            check_writable(target)
             if target.is_dir():
                 raise InputError(f"{target}: is a folder; give the file to write")
             if target.resolve() in seen:
