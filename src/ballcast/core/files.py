@@ -98,9 +98,7 @@ class _Probed(Exception):
 
 def check_writable(path: Path) -> None:
     """An InputError if `replacing(path)` could not write there: to be asked before long work. Leaves nothing behind."""
-    missing = [
-        folder for folder in path.parents if not os.path.exists(folder)
-    ]  # Path.exists may raise
+    missing = [folder for folder in path.parents if not os.path.exists(folder)]  # Path.exists may raise
     try:
         with suppress(_Probed), replacing(path) as temporary:
             temporary.write_bytes(b"")
