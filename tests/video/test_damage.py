@@ -153,6 +153,23 @@ def test_a_lost_frame_is_told(make: Make) -> None:
     assert f"corrupt at {time:.2f} s" in why
 
 
+@pytest.mark.parametrize("codec", ["libx264", "mpeg2video"])
+def test_a_lost_transport_packet_is_told(make: Make, codec: str) -> None:
+    """The decoder may conceal what is missing; the count of the transport packets tells."""
+    path = make("a.ts", range(100), size=(96, 160), codec=codec, codec_options={"bf": "2"})
+    assert until_fault(path) == (list(range(100)), "")
+    raw = path.read_bytes()
+    units = [raw[at : at + 188] for at in range(0, len(raw), 188)]
+    video = [i for i, unit in enumerate(units) if int.from_bytes(unit[1:3], "big") & 0x1FFF == 0x100]
+    for lost in video[len(video) // 2 :][:12]:
+        path.write_bytes(b"".join(units[:lost] + units[lost + 1 :]))
+        got, why = until_fault(path)
+        assert "is corrupt at " in why, lost
+        assert got == list(range(len(got)))  # what comes before is whole
+        said = float(why.split("corrupt at ")[1].split(" s")[0])
+        assert 0 <= round(said * 25) - len(got) <= 3  # the mark may be on the packet before the lost one
+
+
 def test_damage_is_met_again_from_a_key_frame_before_it_and_not_after(make: Make) -> None:
     path = make("a.mp4", range(100), size=(96, 160), codec_options={"bf": "0"})
     where, size, _ = packets(path)[40]

@@ -73,6 +73,8 @@ class VideoFile:
             self._period = 1 / Fraction(stream.average_rate or FPS)  # how long a frame stands, in seconds
             self._end = declared_end(container, stream)
             self._info = self._describe(container, stream, first)
+            # A program stream times only some packets: after a seek the times are guesses, and so is its length.
+            self._timed = container.format.name != "mpeg"
         exact = (1 / (FPS * self._unit)).denominator == 1  # the clock can express 1/25 s
         self._slack = Fraction(0) if exact else min(self._unit, Fraction(1, 1000))
 
@@ -87,8 +89,10 @@ class VideoFile:
         return self._info.duration_ms
 
     def frame_count(self) -> int | None:
-        """How many frames the file should give at 25 fps, by its stated duration; None where it does not state one."""
-        return None if self.duration_ms is None else max(1, floor(self.duration_ms * FPS / 1000 + 0.5))
+        """How many frames the file should give at 25 fps, by its stated duration; None: it states none, or a guess."""
+        if self.duration_ms is None or not self._timed:
+            return None
+        return max(1, floor(self.duration_ms * FPS / 1000 + 0.5))
 
     def probe(self) -> VideoInfo:
         return self._info
@@ -166,7 +170,7 @@ class VideoFile:
         """Timestamps and frames in order of time, from one that output frame n may show or an earlier one on."""
         target = self._latest(n)
         # A seek may land late (transport streams, broken indices): go back further, in the end decode from the start.
-        for back in (0, 2, 10) if n else ():
+        for back in (0, 2, 10) if n and self._timed else ():
             sought = target - floor(back / self._unit)
             if sought <= self._origin:
                 break

@@ -52,7 +52,7 @@ def decoded(
     begun = sought is None
     fault: InputError | None = None
     try:
-        for packet in _packets(container, stream, account):
+        for packet in _packets(container, stream, account, begins=begun):
             for frame in account.decode(packet):
                 begun = begun or frame.key_frame
                 if begun:  # what comes out before the key frame refers to pictures that were not read
@@ -72,18 +72,25 @@ def decoded(
         raise fault
 
 
-def _packets(container: InputContainer, stream: VideoStream, account: "_Account") -> Iterator[av.Packet | None]:
-    """The stream's packets up to the first incomplete one, then None: the frames still in the decoder are good."""
-    packets = container.demux(stream)
-    # A transport stream marks packets around every seam, also whole ones: there only the decoder can tell.
-    marked = container.format.name != "mpegts"
+def _packets(
+    container: InputContainer, stream: VideoStream, account: "_Account", *, begins: bool
+) -> Iterator[av.Packet | None]:
+    """The stream's packets up to the first incomplete one, then None: the frames still in the decoder are good.
+
+    begins: the first packet is the first of the whole stream.
+    """
+    packets = (packet for packet in container.demux(stream) if packet.size)
+    # A transport stream is cut anywhere, so a mark on its very first or last packet tells of no loss inside it.
+    transport = container.format.name == "mpegts"
     try:
         for packet in packets:
-            if packet.size and packet.is_corrupt and marked:
-                account.incomplete(packet, cut=not any(rest.size for rest in packets))
-                break
-            if packet.size:
-                yield packet
+            if packet.is_corrupt and not (transport and begins):
+                last = next(packets, None) is None
+                if not (transport and last):
+                    account.incomplete(packet, cut=last)
+                    break
+            begins = False
+            yield packet
     except (av.FFmpegError, OSError) as error:
         account.unreadable = f"cannot be read further ({error.strerror})"
     yield None
@@ -101,11 +108,12 @@ class _Account:
         self._pending: set[int] = set()
         self._last: int | None = None  # timestamp of the last good frame
         self._cut: bool | None = None  # a packet was incomplete: as the file ends there (True), or else
+        self._incomplete: int | None = None  # that packet's timestamp: no frame after it may pass
         self.unreadable = ""
 
     def incomplete(self, packet: av.Packet, *, cut: bool) -> None:
         self._cut = cut
-        self._pending.add(packet.pts if packet.pts is not None else self._last or 0)
+        self._incomplete = packet.pts if packet.pts is not None else self._last or 0
 
     def decode(self, packet: av.Packet | None) -> list[av.VideoFrame]:
         """The frames that come out when this packet goes in; None: all that are left."""
@@ -129,7 +137,7 @@ class _Account:
         if last is None:  # an edit list, or a recording that begins between key frames: expect nothing earlier
             self._pending = {t for t in self._pending if t >= at}
         self._counts = self._counts and not frame.interlaced_frame  # a field may be a packet of its own
-        lost = min(self._pending, default=at) if self._counts else at
+        lost = min(self._missing(), default=at)
         if frame.is_corrupt or lost < at:
             raise _Damage(min(lost, at), spreads=self._cut is None)
         if last is not None and at < last:
@@ -145,10 +153,15 @@ class _Account:
 
     def close(self) -> None:
         """The stream is over: everything must have come out."""
-        if self._pending and (self._counts or self._cut is not None):
-            raise _Damage(min(self._pending), spreads=self._cut is None)
+        if missing := self._missing():
+            raise _Damage(min(missing), spreads=self._cut is None)
         if self.unreadable:
             raise _Damage(self._last or 0, spreads=False)
+
+    def _missing(self) -> set[int]:
+        """Timestamps of the frames that have not come out and should."""
+        due = self._pending if self._counts else set()
+        return due if self._incomplete is None else due | {self._incomplete}
 
     def sentence(self, at: int) -> InputError:
         if self.unreadable:
