@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,9 +18,11 @@ import numpy as np
 import pytest
 import torch
 
-from ballcast.core.errors import InputError
+from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.features.backbone import Backbone
 from ballcast.features.extract import extract
+from ballcast.features.manifest import Header
+from ballcast.features.parts import Parts, cut
 from ballcast.features.sources import find_sources
 from ballcast.features.store import FeatureStore
 from ballcast.video.decode import VideoFile
@@ -95,9 +98,13 @@ def test_two_workers_give_the_same_bytes(split: Path, expected: Path, backbone: 
     assert contents(tmp_path / "store") == contents(expected)
 
 
-def test_another_decoder_gives_the_same_bytes(split: Path, expected: Path, backbone: Backbone, tmp_path: Path) -> None:
-    """NVDEC where there is one; here it falls back to the CPU."""
-    extract(split, tmp_path / "store", backbone, device="cpu", workers=1, decoder="cuda")
+def test_without_a_gpu_the_cpu_decodes_and_says_so(
+    split: Path, expected: Path, backbone: Backbone, tmp_path: Path
+) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    with pytest.warns(BallcastWarning, match="--decoder cuda: PyAV on the CPU, since NVDEC failed"):
+        extract(split, tmp_path / "store", backbone, device="cpu", workers=1, decoder="cuda")
     assert contents(tmp_path / "store") == contents(expected)
 
 
@@ -113,6 +120,66 @@ def test_without_ray(split: Path, backbone_folder: Path, tmp_path: Path, clean_f
     command = [sys.executable, "-c", hidden, "extract", split, tmp_path / "store", *options]
     done = subprocess.run([*map(str, command)], capture_output=True, text=True)
     clean_failure(done, "Ray Data", "pip install 'ballcast[ray]'")
+
+
+def test_features_are_never_thrown_away(split: Path, expected: Path, backbone: Backbone, tmp_path: Path) -> None:
+    """Another source, or one whose videos are gone, into a finished store: refused, and the store is as it was."""
+    out = tmp_path / "store"
+    shutil.copytree(expected, out)
+    others = tmp_path / "others"
+    write_video(others / "a.mp4", 130, 7)
+    with pytest.raises(InputError, match=r"holds features of clip_1 and 3 more, whose video cannot be read at"):
+        extract(others, out, backbone, device="cpu", workers=1)
+    (tmp_path / "page").mkdir()
+    (tmp_path / "page" / "b.mp4").write_text("<html>")
+    with pytest.raises(InputError, match="none of its 1 video"):
+        extract(tmp_path / "page", out, backbone, device="cpu", workers=1)
+    assert contents(out) == contents(expected)
+
+
+def test_corrected_labels_reach_a_finished_store(backbone: Backbone, tmp_path: Path) -> None:
+    write_video(tmp_path / "videos" / "a.mp4", 130, 7)
+    (tmp_path / "videos" / "Labels-ball.json").write_text("old")
+    extract(tmp_path / "videos", tmp_path / "store", backbone, device="cpu", workers=1)
+    (tmp_path / "videos" / "Labels-ball.json").write_text("new")
+    report = extract(tmp_path / "videos", tmp_path / "store", backbone, device="cpu", workers=1)
+    assert report.frames == 0
+    assert (tmp_path / "store" / "Labels-ball.json").read_text() == "new"
+
+
+def test_one_extraction_at_a_time(backbone: Backbone, tmp_path: Path) -> None:
+    write_video(tmp_path / "videos" / "a.mp4", 130, 7)
+    told = []
+
+    def meanwhile(done: int, total: int) -> None:
+        with pytest.raises(InputError, match="another extraction is at work there") as caught:
+            extract(tmp_path / "videos", tmp_path / "store", backbone, device="cpu", workers=1)
+        told.append(caught)
+
+    extract(tmp_path / "videos", tmp_path / "store", backbone, device="cpu", workers=1, progress=meanwhile)
+    assert told
+    assert {p.name for p in tmp_path.iterdir()} == {"videos", "store"}
+
+
+def test_a_piece_of_another_backbone_is_not_trusted(backbone: Backbone, tmp_path: Path) -> None:
+    write_video(tmp_path / "videos" / "a.mp4", 130, 7)
+    sources, header = find_sources(tmp_path / "videos"), Header(backbone.identity, 33, backbone.config.width)
+    (piece,) = cut(sources[0], 130, 125)
+    parts, other = Parts(tmp_path / "store"), Parts(tmp_path / "store")
+    parts.begin(header)
+    parts.write(piece, np.zeros((1, 33, backbone.config.width), np.float16), (48, 64))
+    assert parts.has(piece)
+    (tmp_path / "store" / "parts" / "header.json").unlink()
+    other.begin(replace(header, backbone=small_backbone(seed=1).identity))
+    assert not other.has(piece)
+
+
+def test_odd_names(tmp_path: Path) -> None:
+    for name in ("a.mp4", "a.mkv", "a.mp4.mkv"):
+        (tmp_path / name).touch()
+    assert [s.name for s in find_sources(tmp_path)] == ["a.mkv", "a.mp4", "a.mp4.mkv"]
+    (tmp_path / os.fsdecode(b"caf\xe9.mp4")).touch()
+    assert "caf\\xe9.mp4" in [s.name for s in find_sources(tmp_path)]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -166,6 +233,8 @@ def test_another_backbone_is_refused(split: Path, expected: Path, backbone: Back
     (tmp_path / "bad" / "clip_1" / "224p.mp4").write_bytes(b"no video")
     with pytest.raises(InputError, match="none of its 1 video"):
         extract(tmp_path / "bad", begun, backbone, device="cpu", workers=1)
+    assert not (begun / "parts").exists()  # nothing was made, so it holds nothing
+    Parts(begun).begin(Header(backbone.identity, 33, backbone.config.width))
     with pytest.raises(InputError, match="holds features of the backbone small-0"):
         extract(split, begun, other, device="cpu")
 

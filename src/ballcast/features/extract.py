@@ -8,7 +8,9 @@ Killed at any moment and run again, it goes on where it was, and the finished st
 import os
 import shutil
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -17,7 +19,7 @@ import numpy as np
 import torch
 
 from ballcast.core.actions import WINDOW_FRAMES
-from ballcast.core.errors import BallcastError, InputError
+from ballcast.core.errors import BallcastError, BallcastWarning, InputError
 from ballcast.core.files import replacing
 from ballcast.features.backbone import Backbone
 from ballcast.features.engines import run_local, run_ray
@@ -69,7 +71,21 @@ def extract(
     """
     if every <= 0:
         raise InputError(f"every must be a positive number of frames, not {every}")
-    device = _device(device)
+    with _alone(out):
+        return _extract(source, out, backbone, every, engine, _device(device), workers, decoder, progress)
+
+
+def _extract(
+    source: Path,
+    out: Path,
+    backbone: Backbone,
+    every: int,
+    engine: Engine,
+    device: str,
+    workers: int | None,
+    decoder: str,
+    progress: Progress,
+) -> Report:
     precision = "fp16" if device == "cuda" else "fp32"
     config = backbone.config
     header = Header(
@@ -80,9 +96,13 @@ def extract(
         raise InputError(f"{out}: is not empty and not a feature store; give a new folder")
     finished = _finished(out, header)
     planned, failures = _plan(sources, every)
+    _require_some(source, planned, failures)
     pieces = [piece for video in planned.values() for piece in video]
+    if finished:
+        _require_all_there(finished, source, planned, failures)
     if finished and not failures and _unchanged(finished, sources):
         parts.remove()
+        _copy_labels(source, out)
         return Report(finished, (), 0, 0.0, 0.0)
     parts.begin(header)
     if finished:
@@ -90,6 +110,8 @@ def extract(
     todo = [replace(piece, decoder=decoder) for piece in pieces if not parts.has(piece)]
     frames, seconds, waited, computed = 0, 0.0, 0.0, 0.0
     if todo:
+        if decoder == "cuda":
+            _tell_decoder(todo[0].source.path)
         began = time.perf_counter()
         total = done = sum(piece.stop - piece.start for piece in pieces)
         done -= sum(piece.stop - piece.start for piece in todo)
@@ -159,8 +181,8 @@ def _merge(
 ) -> FeatureStore:
     """The store of all pieces, in the order of the videos; then the pieces are not needed any more."""
     if len(failures) == len(planned):
-        first = next(iter(failures.values()))
-        raise InputError(f"{given}: none of its {len(planned)} video(s) could be read; the first: {first}")
+        parts.remove()
+    _require_some(given, planned, failures)
     writer = StoreWriter(out, header)
     for source, pieces in planned.items():
         if source.name in failures:
@@ -179,12 +201,64 @@ def _merge(
             mtime_ns=source.mtime_ns,
             resolution=kept[0][1],
         )
-    if (given / LABELS).is_file():
-        with replacing(out / LABELS) as temporary:
-            shutil.copyfile(given / LABELS, temporary)
+    _copy_labels(given, out)
     store = writer.finish()
     parts.remove()
     return store
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """One extraction at a time into a store: two would take each other's pieces away."""
+    from huggingface_hub.utils import WeakFileLock
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    lock = out.with_name(f".{out.name}.lock")
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(WeakFileLock(lock, timeout=0.1))
+        except TimeoutError:
+            raise InputError(
+                f"{out}: another extraction is at work there; wait for it, or give another folder"
+            ) from None
+        yield
+        lock.unlink(missing_ok=True)
+
+
+def _require_some(given: Path, planned: dict[Source, list[Piece]], failures: dict[str, str]) -> None:
+    if len(failures) == len(planned):
+        first = next(iter(failures.values()))
+        raise InputError(f"{given}: none of its {len(planned)} video(s) could be read; the first: {first}")
+
+
+def _require_all_there(
+    store: FeatureStore, given: Path, planned: dict[Source, list[Piece]], failures: dict[str, str]
+) -> None:
+    """Features are never thrown away because their video is not at hand: it may be another source, or cleared away."""
+    there = {source.name for source in planned} - failures.keys()
+    if lost := [name for name in store.names if name not in there]:
+        more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+        raise InputError(
+            f"{store.path}: holds features of {lost[0]}{more}, whose video cannot be read at {given}; "
+            "give another folder for another source, or remove this store"
+        )
+
+
+def _copy_labels(given: Path, out: Path) -> None:
+    """The source's labels, if it has any, as they are now."""
+    labels, copy = given / LABELS, out / LABELS
+    if labels.is_file() and not (copy.is_file() and copy.read_bytes() == labels.read_bytes()):
+        with replacing(copy) as temporary:
+            shutil.copyfile(labels, temporary)
+
+
+def _tell_decoder(path: Path) -> None:
+    """A note if the GPU does not decode after all; a video that cannot be opened is told with the others."""
+    from ballcast.video.gpu import open_video
+
+    with suppress(BallcastError), open_video(path, device="cuda") as video:
+        if "CPU" in video.decoder:
+            warnings.warn(f"--decoder cuda: {video.decoder}", BallcastWarning, stacklevel=2)
 
 
 def _device(wanted: str) -> str:

@@ -57,9 +57,11 @@ class Parts:
     def __init__(self, out: Path) -> None:
         self.out = out
         self.folder = out / PARTS
+        self._made_by = ""  # the header, so that no piece of another backbone is ever trusted
 
     def begin(self, header: Header) -> None:
         """Make the folder, or take it up again if it was begun with the same backbone and preparation."""
+        self._made_by = hashlib.sha256(repr(header).encode()).hexdigest()
         told = self.folder / "header.json"
         if told.is_file():
             config.from_dict(Header, read_json(told, "header of the parts"), str(told)).check_same(header, self.out)
@@ -71,7 +73,7 @@ class Parts:
 
     def write(self, piece: Piece, features: np.ndarray, resolution: tuple[int, int]) -> None:
         """Keep a piece: features (M, N, D) float16, H and W of its video."""
-        told = {**_stamp(piece), "resolution": "{} {}".format(*resolution)}
+        told = {**self._stamp(piece), "resolution": "{} {}".format(*resolution)}
         write_bytes(self._path(piece), save({"features": features}, told))
 
     def read(self, piece: Piece) -> tuple[np.ndarray, tuple[int, int]]:
@@ -87,7 +89,7 @@ class Parts:
                 told = file.metadata() or {}
         except (FileNotFoundError, SafetensorError):
             return False
-        return all(told.get(key) == value for key, value in _stamp(piece).items())
+        return all(told.get(key) == value for key, value in self._stamp(piece).items())
 
     def unpack(self, store: FeatureStore, pieces: Iterable[Piece]) -> None:
         """Turn a finished store back into pieces, those of unchanged videos; after this it is a store no more."""
@@ -107,8 +109,9 @@ class Parts:
         key = hashlib.sha256(piece.source.name.encode()).hexdigest()[:24]  # names may hold what file names may not
         return self.folder / f"{key}-{piece.number:05d}.safetensors"
 
-
-def _stamp(piece: Piece) -> dict[str, str]:
-    source = piece.source
-    what = (source.label, source.size, source.mtime_ns, piece.first, piece.windows, piece.every)
-    return dict(zip(("source", "size", "mtime_ns", "first", "windows", "every"), map(str, what), strict=True))
+    def _stamp(self, piece: Piece) -> dict[str, str]:
+        """What the piece was made of, and by."""
+        source = piece.source
+        what = (source.label, source.size, source.mtime_ns, piece.first, piece.windows, piece.every, self._made_by)
+        keys = ("source", "size", "mtime_ns", "first", "windows", "every", "made_by")
+        return dict(zip(keys, map(str, what), strict=True))

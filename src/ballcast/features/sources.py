@@ -51,6 +51,8 @@ def find_sources(given: Path) -> list[Source]:
         raise InputError(f"{given}: has no videos ({', '.join(SUFFIXES)}) and no folders clip_1, clip_2, …{hint}")
     stems = [path.stem for path in videos]
     names = [path.stem if stems.count(path.stem) == 1 else path.name for path in videos]
+    if len(set(names)) < len(names):  # a.mp4, a.mkv and a.mp4.mkv
+        names = [path.name for path in videos]
     return [_source(name, path, given, None) for name, path in zip(names, videos, strict=True)]
 
 
@@ -68,5 +70,12 @@ def _only_video(folder: Path) -> Path:
 
 def _source(name: str, path: Path, root: Path, frames: int | None) -> Source:
     found = path.stat() if path.exists() else None
-    label = path.relative_to(root).as_posix()
-    return Source(name, path, label, frames, found.st_size if found else 0, found.st_mtime_ns if found else 0)
+    label = _readable(path.relative_to(root).as_posix())
+    return Source(
+        _readable(name), path, label, frames, found.st_size if found else 0, found.st_mtime_ns if found else 0
+    )
+
+
+def _readable(name: str) -> str:
+    """The name with bytes that are not UTF-8 written out: manifests and terminals hold text."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

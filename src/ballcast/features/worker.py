@@ -34,14 +34,19 @@ def decode(piece: Piece, *, pinned: bool = False) -> Tensor:
 
     `pinned` puts them into page-locked memory, from which a GPU fetches them several times faster.
     """
+    import av
+
     from ballcast.video.gpu import open_video
 
-    with open_video(piece.source.path, device=piece.decoder, threads=1) as video:
-        frames = torch.empty((piece.stop - piece.start, *video.size), dtype=torch.uint8, pin_memory=pinned)
-        pixels, count = frames.numpy(), 0
-        for frame in video.frames(piece.start, piece.stop):
-            pixels[count] = frame
-            count += 1
+    try:
+        with open_video(piece.source.path, device=piece.decoder, threads=1) as video:
+            frames = torch.empty((piece.stop - piece.start, *video.size), dtype=torch.uint8, pin_memory=pinned)
+            pixels, count = frames.numpy(), 0
+            for frame in video.frames(piece.start, piece.stop):
+                pixels[count] = frame
+                count += 1
+    except av.FFmpegError as error:  # a GPU's decoder gave up; the CPU's faults are sentences already
+        raise InputError(f"{piece.source.path}: cannot be decoded ({error}); try --decoder cpu") from None
     wanted = piece.source.frames
     if wanted is not None and count < len(frames):
         raise InputError(
