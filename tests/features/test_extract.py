@@ -135,6 +135,7 @@ def test_features_are_never_thrown_away(split: Path, expected: Path, backbone: B
     with pytest.raises(InputError, match="none of its 1 video"):
         extract(tmp_path / "page", out, backbone, device="cpu", workers=1)
     assert contents(out) == contents(expected)
+    assert not list(tmp_path.glob(".*.lock"))
 
 
 def test_corrected_labels_reach_a_finished_store(backbone: Backbone, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ballcast.cli.shell import app, frames_progress, load_backbone, match_progress, new_console, number, resumable
+from ballcast.cli.shell import app, frames_progress, match_progress, new_console, number, resumable
 from ballcast.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -51,9 +51,10 @@ def extract_features(
             "extract needs a backbone: give --backbone with the folder or hub id of a ballcast backbone, or with a "
             "published lRomul checkpoint (.pth)"
         )
+    from ballcast.features.backbone import Backbone
     from ballcast.features.extract import extract
 
-    network, console = load_backbone(backbone), new_console(stderr=True)
+    network, console = Backbone.load(backbone), new_console(stderr=True)
     with resumable(), frames_progress(console) as progress:
         report = extract(
             source,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ballcast.cli.shell import Device, app, frames_progress, load_backbone, new_console, number
+from ballcast.cli.shell import Device, app, frames_progress, new_console, number
 from ballcast.core.actions import FPS
 from ballcast.core.errors import InputError
 
@@ -84,6 +84,7 @@ def predict(
     """
     from ballcast.core.config import from_dict, parse_overrides, to_dict
     from ballcast.core.recipe import EmitConfig
+    from ballcast.features.backbone import Backbone
     from ballcast.inference.predictor import check_backbone
     from ballcast.inference.rolling import RollingAnticipator
     from ballcast.inference.timeline_io import Targets
@@ -127,7 +128,7 @@ def predict(
     path = Path(video)
     targets = Targets(out or Path(f"{path.stem}.anticipation.json"), osl, csv, overlay)
     targets.check(path)
-    network = load_backbone(backbone)
+    network = Backbone.load(backbone)
     check_backbone(anticipator, network, model, backbone)
     rolling = RollingAnticipator(anticipator, network, every_ms=round(1000 * every), emit=emit, device=chosen)
     about = {"model": model, "backbone": {"name": network.name, "hash": network.hash}}

@@ -13,8 +13,6 @@ from ballcast.core.actions import FPS
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ballcast.features.backbone import Backbone
-
 
 app = typer.Typer(
     name="ballcast",
@@ -99,9 +97,3 @@ def match_progress(console: "Console", name: str, total: int | None) -> Iterator
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=total)
         yield lambda: bar.advance(task)
-
-
-def load_backbone(source: str) -> "Backbone":
-    from ballcast.features.backbone import Backbone
-
-    return Backbone.load(source)

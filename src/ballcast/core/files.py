@@ -6,7 +6,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +107,22 @@ def check_writable(path: Path) -> None:
         for folder in missing:
             with suppress(OSError):  # it was not made
                 folder.rmdir()
+
+
+@contextmanager
+def alone(lock: Path, busy: str) -> Iterator[None]:
+    """The only process in this block; while another holds `lock`, an InputError that says `busy`.
+
+    The lock ends with its process, however that ends.
+    """
+    from huggingface_hub.utils import WeakFileLock
+
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(WeakFileLock(lock, timeout=0.1))
+        except TimeoutError:
+            raise InputError(busy) from None
+        yield
 
 
 def _is_within(name: object, folder: Path) -> bool:

@@ -12,18 +12,17 @@ When the last member is there, a mark that lists them is added and the tree beco
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from huggingface_hub.utils import WeakFileLock
 from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from ballcast.core.errors import InputError, NoSpace
-from ballcast.core.files import read_json, write_json
+from ballcast.core.files import alone, read_json, write_json
 from ballcast.core.hub import SNBAA
 from ballcast.data.archive import Archive, Member
 from ballcast.data.hub import HubFile, fetch, look_up, part_of, sha256_of
@@ -74,7 +73,8 @@ def download(
     _check_space(to, most_needed(jobs, keep_zips=keep_zips), "fetch and unpack " + ", ".join(p.split for p in pending))
     for place, file in jobs:
         place.zip(file).parent.mkdir(parents=True, exist_ok=True)
-        with _alone(place):
+        lock = place.folder.with_name(f".{place.split}.lock")
+        with alone(lock, f"{place.folder}: another download is at work on it; let it finish"):
             place.clear(all_but=file)
             archive = _obtain(place, file, retries)
             count = _unpack(place, file, archive, secret)
@@ -232,17 +232,6 @@ def _check_choices(given: Sequence[str], known: Sequence[str], what: str) -> Non
 def _size(path: Path) -> int:
     """Bytes of a file, −1 if there is none."""
     return path.stat().st_size if path.is_file() else -1
-
-
-@contextmanager
-def _alone(place: Place) -> Iterator[None]:
-    """Two runs must not write the same split."""
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(WeakFileLock(place.folder.with_name(f".{place.split}.lock"), timeout=0.1))
-        except TimeoutError:
-            raise InputError(f"{place.folder}: another download is at work on it; let it finish") from None
-        yield
 
 
 @contextmanager

@@ -9,8 +9,8 @@ import os
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -20,7 +20,7 @@ import torch
 
 from ballcast.core.actions import WINDOW_FRAMES
 from ballcast.core.errors import BallcastError, BallcastWarning, InputError
-from ballcast.core.files import replacing
+from ballcast.core.files import alone, replacing
 from ballcast.features.backbone import Backbone
 from ballcast.features.engines import run_local, run_ray
 from ballcast.features.manifest import FILE_NAME, Failure, Header
@@ -71,8 +71,13 @@ def extract(
     """
     if every <= 0:
         raise InputError(f"every must be a positive number of frames, not {every}")
-    with _alone(out):
-        return _extract(source, out, backbone, every, engine, _device(device), workers, decoder, progress)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    lock = out.with_name(f".{out.name}.lock")  # two extractions would take each other's pieces away
+    with alone(lock, f"{out}: another extraction is at work there; wait for it, or give another folder"):
+        try:
+            return _extract(source, out, backbone, every, engine, _device(device), workers, decoder, progress)
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 def _extract(
@@ -205,24 +210,6 @@ def _merge(
     store = writer.finish()
     parts.remove()
     return store
-
-
-@contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """One extraction at a time into a store: two would take each other's pieces away."""
-    from huggingface_hub.utils import WeakFileLock
-
-    out.parent.mkdir(parents=True, exist_ok=True)
-    lock = out.with_name(f".{out.name}.lock")
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(WeakFileLock(lock, timeout=0.1))
-        except TimeoutError:
-            raise InputError(
-                f"{out}: another extraction is at work there; wait for it, or give another folder"
-            ) from None
-        yield
-        lock.unlink(missing_ok=True)
 
 
 def _require_some(given: Path, planned: dict[Source, list[Piece]], failures: dict[str, str]) -> None:

@@ -119,7 +119,7 @@ class Run:
             self.progress.finished = False
         if ranks.rank:  # dropout differs between processes; the state holds only what the first of them draws
             torch.manual_seed(recipe.train.seed + 1_000_003 * self.progress.step + ranks.rank)
-        self.told = longer or not resumed  # whether the folder's config is to be written
+        self.new_config = longer or not resumed
         self.step = TrainStep(
             model=ranks.wrap(self.model),
             criterion=criterion,
@@ -135,7 +135,7 @@ class Run:
         per_epoch = len(self._plan(0))
         if progress.finished:
             return progress
-        if self.ranks.writes and self.told:
+        if self.ranks.writes and self.new_config:
             write_bytes(self.folder / "config.yaml", to_yaml(recipe).encode())
             write_json(self.folder / "environment.json", _environment(recipe, self.device, self.ranks), indent=1)
         self.steps = Table(self.folder / "steps.csv", STEP_COLUMNS, keep_through=progress.step - 1)
