@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint setup setup-dev clean help
+.PHONY: demo test lint setup setup-dev browser clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -31,7 +31,13 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 demo: setup
 	$(BIN)/ballcast demo
 
-test: setup-dev lint
+# The tests of pages drive a real Chromium; where it cannot be installed they skip and say so.
+browser:
+	@command -v chromedriver >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver; } >/dev/null 2>&1; } || \
+	  echo "no chromedriver: the tests of pages will skip"
+
+test: setup-dev lint browser
 	$(BIN)/pytest -n 2
 
 lint: setup-dev
