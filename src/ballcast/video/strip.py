@@ -9,28 +9,16 @@ from PIL import Image, ImageDraw, ImageFont
 
 from ballcast.core.actions import ACTION_INDEX, HORIZON_MS, SHORT_NAMES
 from ballcast.core.clips import Prediction
+from ballcast.core.palette import DARK, Colour, ink_on, rgb
 from ballcast.core.timeline import Anticipation
 
 PAST_MS = 700  # how long an action stays to be seen after its time
 FADE_MS = 600  # how long what was anticipated one step ago takes to fade
 MAX_ROWS = 5  # of labels; a video has as many as it needs; the least sure of what does not fit is left out
 
-_GROUND, _PANEL, _LINE = (13, 19, 30), (24, 33, 49), (58, 71, 94)
-_TEXT, _QUIET = (240, 244, 250), (139, 152, 174)
-# One hue an action, of like brightness, in the order of ACTIONS.
-_HUES = (
-    (84, 160, 255),  # pass
-    (72, 200, 170),  # drive
-    (178, 148, 255),  # header
-    (60, 190, 235),  # high pass
-    (160, 205, 90),  # throw in
-    (255, 178, 70),  # cross
-    (255, 98, 98),  # shot
-    (160, 172, 190),  # out
-    (240, 130, 190),  # block
-    (255, 140, 80),  # tackle
-)
-Colour = tuple[int, int, int]
+_GROUND, _PANEL, _LINE = rgb(DARK.ground), rgb(DARK.panel), rgb(DARK.line)
+_TEXT, _QUIET = rgb(DARK.ink), rgb(DARK.quiet)
+_HUES = tuple(map(rgb, DARK.actions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +128,9 @@ class Strip:
         if not ghost:
             pen.rounded_rectangle((0, 0, wide - 1, tall - 1), 2.5 * u, fill=tone)
             pen.rectangle((0, tall - 1.6 * u, sure * (wide - 1), tall - 1), fill=hue)  # how sure, as a length
-            pen.text((5 * u, (tall - 1.6 * u) / 2), _words(label.prediction), font=self._font, fill=_TEXT, anchor="lm")
+            pen.text(
+                (5 * u, (tall - 1.6 * u) / 2), _words(label.prediction), font=self._font, fill=ink_on(tone), anchor="lm"
+            )
         pen.rectangle((stem, 0, stem + 2 * u, tall), fill=hue)  # when; of what was anticipated a step ago only this
         image.paste(Image.blend(image.crop(box), patch, visible), box[:2])
 
