@@ -83,6 +83,7 @@ def predict(
     ballcast predict --features features/test --model runs/paper/best threshold=0.05
     """
     from ballcast.core.config import from_dict, parse_overrides, to_dict
+    from ballcast.core.embedded import choose_models
     from ballcast.core.recipe import EmitConfig
     from ballcast.features.backbone import Backbone
     from ballcast.inference.predictor import check_backbone
@@ -97,6 +98,8 @@ def predict(
         video = None
     if sum(given_ is not None for given_ in (video, features, events)) != 1:
         raise InputError("give what to anticipate: either a VIDEO, or --events FILE, or --features STORE")
+    if video is not None:
+        model, backbone = choose_models(model, backbone, "predict")
     if model is None:
         raise InputError(
             "predict needs a model: give --model with the folder or hub id of one made by `ballcast train`"
@@ -120,11 +123,7 @@ def predict(
         _predict_feed(anticipator, model, events, provider, round(1000 * every), emit, chosen, targets)
         return
     assert video is not None
-    if backbone is None:
-        raise InputError(
-            "predict needs the backbone the model was trained on: give --backbone with its folder or hub id, or with "
-            "the published lRomul checkpoint (.pth)"
-        )
+    assert backbone is not None
     path = Path(video)
     targets = Targets(out or Path(f"{path.stem}.anticipation.json"), osl, csv, overlay)
     targets.check(path)
