@@ -75,7 +75,18 @@ def score(
 
     `read`: every entry of the class vectors, or only label and confidence. `exact`: on milliseconds, not on the grid.
     """
-    times = _lay_out(clips, predictions, read, exact)
+    return _plain(_lay_out(clips, predictions, read, exact))
+
+
+def score_arrays(
+    clips: Sequence[Clip], clip: NDArray[np.int64], position_ms: NDArray[np.int64], scores: NDArray[np.float32]
+) -> Score:
+    """`score` of predictions as arrays: of which clip (P,), when (P,), and their class vectors (P, 10)."""
+    return _plain(_times(clips, clip, position_ms, scores, exact=False))
+
+
+def _plain(times: _Times) -> Score:
+    """All predictions and all events counted."""
     matched = _match(times)
     return _score(times, matched >= 0, np.ones(matched.shape, bool), np.ones(len(times.event_class), bool))
 
@@ -103,17 +114,23 @@ def score_by_visibility(
 
 
 def _lay_out(clips: Sequence[Clip], predictions: Mapping[str, Sequence[Prediction]], read: str, exact: bool) -> _Times:
-    events = [(i, e.action, e.position_ms, e.visible) for i, clip in enumerate(clips) for e in clip.anticipation]
     predicted = [(i, p) for i, clip in enumerate(clips) for p in predictions.get(clip.name, ())]
-    event_clip, event_class, event_ms, visible = np.array(events, np.int64).reshape(-1, 4).T
     clip = np.array([i for i, _ in predicted], np.int64)
     ms = np.array([p.position_ms for _, p in predicted], np.int64)
     vectors = [p.vector if read == "vector" else _label_only(p) for _, p in predicted]
     with np.errstate(over="ignore"):  # a score beyond float32 is infinite, to the reference too
-        scores = np.array(vectors, np.float32).reshape(-1, len(ACTIONS)) - np.float32(1e-6)
+        scores = np.array(vectors, np.float32).reshape(-1, len(ACTIONS))
+    return _times(clips, clip, ms, scores, exact)
+
+
+def _times(
+    clips: Sequence[Clip], clip: NDArray[np.int64], ms: NDArray[np.int64], scores: NDArray[np.float32], exact: bool
+) -> _Times:
+    events = [(i, e.action, e.position_ms, e.visible) for i, clip_ in enumerate(clips) for e in clip_.anticipation]
+    event_clip, event_class, event_ms, visible = np.array(events, np.int64).reshape(-1, 4).T
     if exact:
         event_time, time, unit = event_ms, ms, 1000.0
-        event_kept, kept = np.arange(len(events)), np.arange(len(predicted))
+        event_kept, kept = np.arange(len(events)), np.arange(len(clip))
     else:
         event_time, time, unit = grid_bin(event_ms), grid_bin(ms), GRID_FPS
         _require_on_grid(event_time, event_clip, event_ms, clips, "event")
@@ -128,7 +145,7 @@ def _lay_out(clips: Sequence[Clip], predictions: Mapping[str, Sequence[Predictio
         visible[event_kept].astype(bool),
         clip[kept],
         time[kept],
-        scores[kept],
+        scores[kept] - np.float32(1e-6),
         np.array(list(TOLERANCES.values())) * unit / 2,
     )
 

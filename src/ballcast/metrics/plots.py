@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 from ballcast.core.actions import SHORT_NAMES
 from ballcast.core.files import replacing
 from ballcast.metrics.average_precision import Score
+from ballcast.metrics.diagnosis import envelope
 from ballcast.metrics.report import HEADINGS
 
 matplotlib.use("Agg")  # files only: no display is needed
-GRID_RECALLS = np.linspace(0, 1, 201)
 INK, GRID = "#1d2733", "#d7dde3"
 SHADES = ("#c6dbef", "#9ecae1", "#6baed6", "#4292c6", "#2171b5", "#08306b")  # one per tolerance, light to dark
 
@@ -34,10 +34,9 @@ def _precision_recall(score: Score) -> Figure:
     axes = figure.subplots(2, 5, sharex=True, sharey=True)
     for c, axis in enumerate(axes.flat):
         for t, heading in enumerate(HEADINGS):
-            # What AP reads: the best precision at this recall or beyond.
-            reached = score.recall[t, c] >= GRID_RECALLS[:, None]
-            envelope = np.where(reached, score.precision[t, c], 0).max(1)
-            axis.plot(GRID_RECALLS, envelope, color=SHADES[t], lw=1.6, label=heading, drawstyle="steps-pre")
+            recall, best = envelope(score, t, c)
+            down = ([*recall, recall[-1]], [*best, 0])  # beyond the last recall there is nothing
+            axis.plot(*down, color=SHADES[t], lw=1.6, label=heading, drawstyle="steps-pre")
         if not score.events[c]:
             axis.text(0.5, 0.5, "no events", ha="center", va="center", color="#8a97a5", fontsize=9)
         axis.set_title(f"{SHORT_NAMES[c]} ({score.events[c]} events)", fontsize=10, color=INK)
