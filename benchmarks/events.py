@@ -23,17 +23,20 @@ import torch
 
 from ballcast.core.clips import Prediction
 from ballcast.core.config import load, to_dict
-from ballcast.core.grid import merge_bins
+from ballcast.core.errors import InputError
+from ballcast.core.grid import merge_arrays, merge_bins
 from ballcast.core.recipe import Recipe
 from ballcast.data.batch import Samples
-from ballcast.data.event_windows import IDENTITY, EventWindows, build
+from ballcast.data.event_grid import WIDTHS, Detail
+from ballcast.data.event_windows import IDENTITIES, EventWindows, build
 from ballcast.data.leagues import EVERY_MS, Size, divide
 from ballcast.data.wyscout import read_table
 from ballcast.inference.baselines import ClassPrior, Markov
-from ballcast.metrics.average_precision import TOLERANCES, score
+from ballcast.metrics.average_precision import TOLERANCES, score, score_arrays
 from ballcast.model.anticipator import Anticipator
+from ballcast.model.emit import emit_flat
 from ballcast.training.ablate import read_variants, training_name
-from ballcast.training.engine import predict
+from ballcast.training.engine import answers
 from ballcast.training.run import Moment, train
 from ballcast.training.splits import Material
 
@@ -42,18 +45,18 @@ Splits = dict[str, EventWindows]
 Result = dict[str, Any]  # {"valid": row, "test": row, …}, a row: at1 … atInfty, avg, predictions
 
 
-def build_splits(table: Path, size: Size, matches: int | None = None) -> Splits:
+def build_splits(table: Path, size: Size, matches: int | None = None, detail: Detail = "plain") -> Splits:
     """The windows of train, valid and test; of only so many matches each if asked."""
     began = time.perf_counter()
     feeds = divide(read_table(table), size)
     splits = {
-        name: build(feeds[name][:matches], EVERY_MS[name], scored=name != "train")
+        name: build(feeds[name][:matches], EVERY_MS[name], detail=detail, scored=name != "train")
         for name in ("train", "valid", "test")
     }
     told = ", ".join(
         f"{name} {len(feeds[name][:matches])} matches {len(w.windows)} windows" for name, w in splits.items()
     )
-    print(f"{size}: {told}; read and built in {time.perf_counter() - began:.1f} s", flush=True)
+    print(f"{size}, {detail}: {told}; read and built in {time.perf_counter() - began:.1f} s", flush=True)
     return splits
 
 
@@ -78,8 +81,16 @@ def baseline(kind: str, splits: Splits) -> Result:
     return {**rows, "seconds": time.perf_counter() - began}
 
 
-def trained(recipe: Recipe, splits: Splits, folder: Path, device: torch.device) -> Result:
-    """One training into `folder`, and its best epoch's rows."""
+def detail_of(recipe: Recipe) -> Detail:
+    """How much of the feeds a recipe's model sees, told by its width."""
+    found = [detail for detail, width in WIDTHS.items() if width == recipe.model.width]
+    if not found:
+        raise InputError(f"model.width={recipe.model.width} is no event grid; they are {WIDTHS}")
+    return found[0]
+
+
+def trained(recipe: Recipe, splits: Splits, folder: Path, device: torch.device, slots_to: Path | None = None) -> Result:
+    """One training into `folder`, and its best epoch's rows; the slots it answers with into `slots_to`."""
     began = time.perf_counter()
 
     def show(moment: Moment) -> None:
@@ -91,14 +102,22 @@ def trained(recipe: Recipe, splits: Splits, folder: Path, device: torch.device) 
                 flush=True,
             )
 
-    material = Material(splits["train"].windows, splits["valid"].windows, IDENTITY)
+    material = Material(splits["train"].windows, splits["valid"].windows, IDENTITIES[detail_of(recipe)])
     progress = train(replace(recipe, emit=Recipe().emit), folder, device=device, show=show, material=material)
     seconds = time.perf_counter() - began
     model = Anticipator.from_pretrained(folder / "best").to(device)
     rows = {}
     for name in ("valid", "test"):
         samples = Samples(splits[name].windows, device, recipe.data.device)
-        rows[name] = scored(splits[name], list(predict(model, samples, recipe.emit).values()))
+        slots = answers(model, samples)
+        clip, position_ms, vectors = emit_flat(slots, recipe.emit)
+        result = score_arrays(splits[name].windows.clips, *merge_arrays(clip, position_ms, vectors))
+        rows[name] = {**result.at, "avg": result.avg, "predictions": len(clip) / len(samples)}
+        rows[name]["per_class"] = result.ap.mean(0).tolist()
+        if slots_to is not None:
+            slots_to.mkdir(parents=True, exist_ok=True)
+            told = {key: getattr(slots, key).half().cpu().numpy() for key in ("objectness", "classes", "offsets")}
+            np.savez_compressed(slots_to / f"{folder.name}-{name}.npz", **told)
     return {**rows, "seconds": seconds, "epoch": progress.best_epoch, "seed": recipe.train.seed}
 
 
@@ -122,6 +141,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=TABLE, help="wyscout_leagues.parquet")
     parser.add_argument("--json", type=Path, help="write the numbers here")
     parser.add_argument("--run", type=Path, help="keep the runs below this folder")
+    parser.add_argument("--slots", type=Path, help="write the slots of valid and test below this folder")
     parser.add_argument("--matches", type=int, help="only so many matches a split, to see that it works")
     args = parser.parse_intermixed_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -130,16 +150,20 @@ def main() -> None:
     if args.config not in ("prior", "markov"):
         variants = read_variants(args.variants) if args.variants else {name: []}
         recipes = {n: load(Recipe, Path(args.config), [*args.overrides, *extra]) for n, extra in variants.items()}
-    splits = build_splits(args.data, args.size, args.matches)
     told = []
+    built: dict[Detail, Splits] = {}
     with tempfile.TemporaryDirectory() if args.run is None else nullcontext(args.run) as folder:
         for name, base in recipes.items():
+            detail: Detail = detail_of(base) if base else "plain"
+            if detail not in built:
+                built[detail] = build_splits(args.data, args.size, args.matches, detail)
+            splits = built[detail]
             runs = [baseline(args.config, splits)] if base is None else []
             for seed in range(args.seeds if base else 0):
                 assert base is not None
                 recipe = replace(base, train=replace(base.train, seed=base.train.seed + seed))
                 # Variants that differ only in emission share a folder, and so a training.
-                runs.append(trained(recipe, splits, Path(folder) / training_name(recipe), device))
+                runs.append(trained(recipe, splits, Path(folder) / training_name(recipe), device, args.slots))
                 scores = {split: round(100 * runs[-1][split]["avg"], 2) for split in ("valid", "test")}
                 print(f"{name}, seed {recipe.train.seed}: {scores}, {runs[-1]['seconds']:.0f} s", flush=True)
             told.append({"name": name, "size": args.size, "recipe": to_dict(base) if base else None, "runs": runs})

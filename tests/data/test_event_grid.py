@@ -10,7 +10,22 @@ import pytest
 from feeds import KINDS, OUTCOMES, event, feed, made_up
 
 from ballcast.core.actions import ACTION_INDEX
-from ballcast.data.event_grid import ANY, END, FLAGS, SINCE, START, TEAM, WIDTH, expect, moments, observe
+from ballcast.data.event_grid import (
+    ANY,
+    END,
+    FLAGS,
+    KIND,
+    OUTCOME,
+    PLAYER,
+    RICH_WIDTH,
+    SINCE,
+    START,
+    TEAM,
+    WIDTH,
+    expect,
+    moments,
+    observe,
+)
 from ballcast.data.feed import DUEL_MS, Feed
 from ballcast.data.rules import OTHER
 from ballcast.data.wyscout import read_table
@@ -19,14 +34,14 @@ OUT = ACTION_INDEX["OUT"]
 
 
 def plain_view(half: Feed, T: int) -> np.ndarray:
-    """(6, 33, 18) of one window, event by event."""
-    grid = np.zeros((198, WIDTH))
+    """(6, 33, 39) of one window in the rich grid, event by event; the first 18 are the plain one's."""
+    grid = np.zeros((198, RICH_WIDTH))
     grid[:, START] = grid[:, END] = 0.5
     past = [i for i in range(len(half)) if half.t_ms[i] < T]
     past.sort(key=lambda i: (half.t_ms[i], -half.known[i], half.team[i], *half.start[i][::-1]))
     if not past:
         grid[:, SINCE] = 3
-        return grid.reshape(6, 33, WIDTH)
+        return grid.reshape(6, 33, RICH_WIDTH)
     last = past[-1]
     unfinished = {last}
     for later, earlier in zip(past[:0:-1], past[-2::-1], strict=True):
@@ -48,8 +63,12 @@ def plain_view(half: Feed, T: int) -> np.ndarray:
         step[START] = (start if same else 100 - start) / 100
         step[END] = (end if same else 100 - end) / 100
         step[ANY] = 1
+        if half.kind[i]:
+            step[KIND.start + half.kind[i] - 1] += 1
+        step[OUTCOME] = 0 if i in unfinished else half.outcome[i]
+        step[PLAYER] = half.player[i] == half.player[last] != -1
     grid[:, SINCE] = min((T - half.t_ms[last]) / 5000, 3)
-    return grid.reshape(6, 33, WIDTH)
+    return grid.reshape(6, 33, RICH_WIDTH)
 
 
 def plain_events(half: Feed, T: int) -> list[tuple[int, int]]:
@@ -67,7 +86,8 @@ def plain_events(half: Feed, T: int) -> list[tuple[int, int]]:
 def test_the_grid_is_what_the_rules_say(tmp_path: Path, seed: int) -> None:
     half = feed(made_up(150, seed), tmp_path)
     at = np.concatenate([moments(half, 700), half.t_ms[::7], half.t_ms[::11] + 1, [0, 5]])
-    got, coming = observe(half, at), expect(half, at)
+    got, coming = observe(half, at, detail="rich"), expect(half, at)
+    np.testing.assert_array_equal(observe(half, at), got[..., :WIDTH])
     for s, T in enumerate(at.tolist()):
         np.testing.assert_array_equal(got[s], plain_view(half, T).astype(np.float16), err_msg=str(T))
         events = [(c, p) for c, p in zip(coming.classes[s], coming.position_ms[s], strict=True) if c >= 0]
@@ -79,7 +99,7 @@ def test_real_matches_read_the_same(shared: Path) -> None:
     for number in (3, 1200):
         for _, half in feeds[number].halves():
             at = moments(half, 11_000)[::9]
-            got, coming = observe(half, at), expect(half, at)
+            got, coming = observe(half, at, detail="rich"), expect(half, at)
             for s, T in enumerate(at.tolist()):
                 np.testing.assert_array_equal(got[s], plain_view(half, T).astype(np.float16))
                 events = [(c, p) for c, p in zip(coming.classes[s], coming.position_ms[s], strict=True) if c >= 0]
@@ -93,7 +113,7 @@ def test_moments_run_from_30_s_to_5_s_before_the_last_event(tmp_path: Path) -> N
 
 
 def views(rows: list[dict[str, Any]], T: int, folder: Path) -> np.ndarray:
-    return observe(feed(rows, folder), np.array([T]))[0]
+    return observe(feed(rows, folder), np.array([T]), detail="rich")[0]
 
 
 def altered(rows: list[dict[str, Any]], T: int, how: str, rng: np.random.Generator) -> list[dict[str, Any]]:
@@ -110,6 +130,7 @@ def altered(rows: list[dict[str, Any]], T: int, how: str, rng: np.random.Generat
             r["positions"] = [{"x": int(rng.integers(101)), "y": int(rng.integers(101))} for _ in range(2)]
             r["tags"] = [{"id": int(tag)} for tag in rng.choice(OUTCOMES, 2)]
             r["eventSec"] += float(rng.random())
+            r["playerId"] = int(rng.integers(9))
         return rows
     newest = max(r["eventSec"] for r in past)
     for r in past:

@@ -14,7 +14,7 @@ from ballcast.core.errors import InputError
 from ballcast.core.recipe import Recipe
 from ballcast.data.batch import Samples
 from ballcast.data.event_grid import WIDTH, WINDOWS, moments, observe
-from ballcast.data.event_windows import IDENTITY, build, is_event_store, read_store, write_store
+from ballcast.data.event_windows import IDENTITIES, build, is_event_store, read_store, write_store
 from ballcast.data.feed import Feed
 from ballcast.data.windows import WindowSet
 from ballcast.features.manifest import Failure
@@ -94,10 +94,10 @@ def test_training_takes_stores_and_windows_alike(tmp_path: Path, feeds: list[Fee
     write_store(tmp_path / "train", feeds[:2], 7000)
     write_store(tmp_path / "valid", feeds[2:], 11_000)
     train(recipe, tmp_path / "stores", device=CPU)
-    material = Material(build(feeds[:2], 7000).windows, build(feeds[2:], 11_000).windows, IDENTITY)
+    material = Material(build(feeds[:2], 7000).windows, build(feeds[2:], 11_000).windows, IDENTITIES["plain"])
     train(recipe, tmp_path / "windows", device=CPU, material=material)
     one, other = (Anticipator.from_pretrained(tmp_path / run / "best") for run in ("stores", "windows"))
-    assert one.metadata["backbone"]["hash"] == IDENTITY.hash
+    assert one.metadata["backbone"]["hash"] == IDENTITIES["plain"].hash
     assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True))
 
 

@@ -14,7 +14,7 @@ from ballcast.data.rules import OTHER, apply
 from ballcast.data.wyscout import WYSCOUT, iterate_table, read_table, read_v2
 from ballcast.features.manifest import Failure
 
-COLUMNS = ("period", "t_ms", "team", "action", "known", "duel", "start", "end")
+COLUMNS = ("period", "t_ms", "team", "action", "known", "duel", "kind", "outcome", "start", "end")
 
 
 def test_every_row_of_the_mapping() -> None:
@@ -99,6 +99,7 @@ def write_table(path: Path, **columns: list[object]) -> None:
         "period": ["1H"] * count,
         "t_ms": list(range(count)),
         "team": [1] * count,
+        "player": [0] * count,
         "event": ["Pass"] * count,
         "sub_event": ["Simple pass"] * count,
         **{name: [50] * count for name in ("x0", "y0", "x1", "y1")},

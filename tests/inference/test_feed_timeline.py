@@ -11,7 +11,7 @@ from feeds import KINDS, event, feed, made_up
 from ballcast.core.errors import InputError
 from ballcast.core.recipe import EmitConfig, HierarchyConfig, ModelConfig
 from ballcast.data.event_grid import STEPS, WIDTH
-from ballcast.data.event_windows import IDENTITY
+from ballcast.data.event_windows import IDENTITIES
 from ballcast.inference.feed_timeline import anticipate_feed, check_reads_events
 from ballcast.model.anticipator import Anticipator
 
@@ -23,7 +23,7 @@ def model() -> Anticipator:
     torch.manual_seed(0)
     tiny = HierarchyConfig(dim=16, encoder_heads=2, decoder_heads=2, encoder_layers=1, decoder_layers=1)
     made = Anticipator(ModelConfig(clips=STEPS, width=WIDTH, auxiliary=False, hierarchy=tiny))
-    made.metadata = {"backbone": {"hash": IDENTITY.hash, "name": IDENTITY.name}}
+    made.metadata = {"backbone": {"hash": IDENTITIES["plain"].hash, "name": IDENTITIES["plain"].name}}
     return made.eval()
 
 

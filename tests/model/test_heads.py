@@ -6,7 +6,7 @@ from ballcast.model.heads import Heads
 
 
 def test_equations_2_to_4_by_hand() -> None:
-    heads = Heads(dim=2, classes=3, bins=2, scalar=False, joint=False)
+    heads = Heads(dim=2, classes=3, bins=2)
     with torch.no_grad():
         for layer in (heads.objectness, heads.classes, heads.offset):
             layer.bias.zero_()
@@ -21,7 +21,7 @@ def test_equations_2_to_4_by_hand() -> None:
 
 
 def test_a_scalar_offset_is_a_fraction() -> None:
-    slots = Heads(dim=4, classes=3, bins=8, scalar=True, joint=False)(100 * torch.randn(2, 5, 4))
+    slots = Heads(dim=4, classes=3, bins=8, offset="scalar")(100 * torch.randn(2, 5, 4))
     assert slots.scalar
     assert slots.offsets.shape == (2, 5)
     assert slots.offsets.min() >= 0
@@ -29,7 +29,7 @@ def test_a_scalar_offset_is_a_fraction() -> None:
 
 
 def test_joint_heads_are_one_softmax_with_background() -> None:
-    heads = Heads(dim=6, classes=4, bins=8, scalar=False, joint=True).double()
+    heads = Heads(dim=6, classes=4, bins=8, joint=True).double()
     z = torch.randn(3, 5, 6, dtype=torch.double)
     slots = heads(z)
     logits = torch.cat([heads.objectness(z), heads.classes(z)], dim=-1)  # background first
@@ -46,7 +46,7 @@ def test_joint_heads_are_one_softmax_with_background() -> None:
 
 
 def test_logits_are_full_precision_under_autocast() -> None:
-    heads = Heads(dim=4, classes=3, bins=8, scalar=False, joint=False)
+    heads = Heads(dim=4, classes=3, bins=8)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         slots = heads(torch.randn(2, 5, 4).bfloat16())
     assert slots.objectness.dtype == slots.classes.dtype == slots.offsets.dtype == torch.float32

@@ -98,6 +98,13 @@ def events(
             min=0.04, max=3600, callback=number, help="Seconds from one window to the next; not with --split."
         ),
     ] = 7,
+    detail: Annotated[
+        Literal["plain", "rich"],
+        typer.Option(
+            help="plain: the columns of the benchmark; rich: kinds of events, outcomes and players too "
+            "(configs/best.yaml)."
+        ),
+    ] = "plain",
 ) -> None:
     """Turn event feeds into feature stores, so that the model is trained on what happened instead of pixels.
 
@@ -126,14 +133,14 @@ def events(
             raise InputError("--split goes with the parquet table")
         for name, feeds in divide(read_table(source), split).items():
             with match_progress(console, name, len(feeds)) as tick:
-                store = write_store(out / name, feeds, EVERY_MS[name], tick=tick)
+                store = write_store(out / name, feeds, EVERY_MS[name], detail=detail, tick=tick)
             failed += store.manifest.failed
             typer.echo(_about_events(store))
     else:
         found = iterate_table(source) if provider == "parquet" else read_folder(source, provider)
         total = None if provider == "parquet" else len(match_files(source, provider))
         with match_progress(console, "", total) as tick:
-            store = write_store(out, found, round(1000 * every), tick=tick)
+            store = write_store(out, found, round(1000 * every), detail=detail, tick=tick)
         failed += store.manifest.failed
         typer.echo(_about_events(store))
     for failure in failed:

@@ -39,3 +39,16 @@ def merge_bins(predictions: Iterable[Prediction]) -> list[Prediction]:
         vectors = zip(*(p.vector for p in entries), strict=True)
         merged.append(Prediction.from_scores(surest.position_ms, [max(scores) for scores in vectors]))
     return merged
+
+
+def merge_arrays(
+    clip: NDArray[np.int64], position_ms: NDArray[np.int64], scores: NDArray[np.float32]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+    """`merge_bins` of predictions as arrays, of which clip (P,), when (P,), class vectors (P, C); by clip and time."""
+    if not len(clip):
+        return clip, position_ms, scores
+    key = clip * GRID_BINS + grid_bin(position_ms)
+    order = np.lexsort((-scores.max(1), key))  # of a bin, the surest first
+    first = np.flatnonzero(np.append(True, np.diff(key[order]) > 0))
+    surest = order[first]
+    return clip[surest], position_ms[surest], np.maximum.reduceat(scores[order], first)

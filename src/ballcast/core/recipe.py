@@ -33,6 +33,7 @@ class DataConfig:
     every_ms: int = 1000  # one training window every so often in a stitched game
     drop_windows: float = 0.1  # chance that a sample's early windows are absent
     mixup: float = 0.4  # Beta(a, a) of feature MixUp; 0: off
+    mirror: float = 0.0  # event feeds: chance that a sample is seen mirrored, left for right
     boost: dict[str, float] = field(  # how much likelier the sampler draws a clip with this action; {}: every clip once
         default_factory=lambda: {
             "PLAYER SUCCESSFUL TACKLE": 40.0,
@@ -55,6 +56,7 @@ class DataConfig:
             f"every_ms must be a multiple of a frame, {frame_ms} ms",
         )
         _require(0 <= self.drop_windows <= 1, "drop_windows is a chance, between 0 and 1")
+        _require(0 <= self.mirror <= 1, "mirror is a chance, between 0 and 1")
         _within(self, 0, 1000, "mixup")
         for label, factor in self.boost.items():
             action_index(label)
@@ -80,6 +82,7 @@ class HierarchyConfig:
     decoder_ffn: int = 1024
     dropout: float = 0.1  # in the decoder
     heads: Literal["decoupled", "joint"] = "decoupled"  # objectness beside the classes, or a C + 1 softmax
+    every_layer: bool = False  # while training, every layer of the decoder answers, and each answer has its loss
 
     def __post_init__(self) -> None:
         _within(self, 1, 2**16, "dim", "encoder_heads", "encoder_ffn", "decoder_heads", "decoder_ffn")
@@ -125,7 +128,7 @@ class ModelConfig:
     width: int = 1280  # D, features a clip
     slots: int = 4  # K
     bins: int = 32  # B, over the 5 s to come
-    offset: Literal["bins", "scalar"] = "bins"  # the time as a distribution, or as one number
+    offset: Literal["bins", "class bins", "scalar"] = "bins"  # the time as a distribution, one a class, or one number
     auxiliary: bool = True  # predict the actions of the last window too
     hierarchy: HierarchyConfig = field(default_factory=HierarchyConfig)
     faantra: FaantraConfig = field(default_factory=FaantraConfig)
@@ -182,6 +185,7 @@ class TrainConfig:
     save_every: int = 0  # steps between savings of the full state; 0: once an epoch
     seed: int = 0
     graph: bool = True  # on one GPU: the whole step recorded as a CUDA graph
+    ema: float = 0.0  # decay of the running mean of the weights, which is scored and kept; 0: the weights themselves
     compile: bool = True  # on a GPU: kernels fused first, which takes most of a minute; false is quicker for short runs
 
     def __post_init__(self) -> None:
@@ -193,6 +197,7 @@ class TrainConfig:
         _within(self, 0, 1000, "weight_decay")
         _require(0 < self.lr <= 1000, "lr must be above 0 and at most 1000")
         _require(self.clip > 0, "clip must be positive")
+        _require(0 <= self.ema < 1, "ema is a decay, in [0, 1)")
 
 
 @dataclass(frozen=True)

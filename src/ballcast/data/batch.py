@@ -82,7 +82,8 @@ class Samples:
         return len(self.windows)
 
     def take(self, chosen: Tensor) -> Batch:
-        """The samples `chosen` (n,) int64, on the device."""
+        """The samples `chosen` (n,) int64, on the device; number S + s is sample s mirrored (`plan_epoch`)."""
+        turned, chosen = chosen >= len(self), chosen % len(self)
         index = self._index[chosen]  # (n, W)
         present = index != ABSENT
         rows = index.clamp(min=0).flatten()
@@ -90,8 +91,11 @@ class Samples:
             features = self._bank.index_select(0, rows)
         else:
             features = torch.from_numpy(self._read(rows.numpy()))
+        features = features.view(*index.shape, *features.shape[1:])
+        for column in self.windows.mirrored:
+            features[..., column] = (features[..., column] - turned.view(-1, 1, 1).half()).abs()
         batch = Batch(
-            features.view(*index.shape, *features.shape[1:]),
+            features,
             present,
             self._classes[chosen],
             self._position_ms[chosen],

@@ -6,6 +6,7 @@ until then its end is its start. What counts as one event there, such as the two
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from ballcast.core.actions import ACTIONS, HORIZON_MS, MAX_EVENTS, OBSERVED_MS
 from ballcast.core.grid import grid_bin
 from ballcast.data.feed import Feed
-from ballcast.data.rules import OTHER
+from ballcast.data.rules import KINDS, OTHER
 from ballcast.data.windows import WINDOW_MS
 
 WINDOWS = OBSERVED_MS // WINDOW_MS
@@ -29,14 +30,24 @@ SINCE = ANY + 1  # at every step: time since the last event before T in 5 s, at 
 WIDTH = SINCE + 1
 LONGEST_SINCE = 3.0
 
+# The rich grid shows more, in columns after these.
+KIND = slice(WIDTH, WIDTH + len(KINDS) - 1)  # how many events of each kind but the first, which is none
+OUTCOME = KIND.stop  # of the last event of the step: 1 accurate or won, −1 not, 0 not told yet, or no event
+PLAYER = OUTCOME + 1  # 1 if the last event of the step is by the player of the last event before T
+RICH_WIDTH = PLAYER + 1
+
+Detail = Literal["plain", "rich"]
+WIDTHS: dict[Detail, int] = {"plain": WIDTH, "rich": RICH_WIDTH}
+MIRRORED = (START.start + 1, END.start + 1)  # the columns that are 1 minus themselves if left and right change sides
+
 
 def moments(half: Feed, every_ms: int) -> NDArray[np.int64]:
     """(S,) the T of a half's windows: from 30 s after its start to 5 s before its last event, in ms."""
     return np.arange(OBSERVED_MS, half.t_ms.max() - HORIZON_MS, every_ms)
 
 
-def observe(half: Feed, at_ms: NDArray[np.int64], steps: int = STEPS) -> NDArray[np.float16]:
-    """What is seen before each T of `at_ms` (S,), (S, WINDOWS, steps, WIDTH), of the events of one period."""
+def observe(half: Feed, at_ms: NDArray[np.int64], steps: int = STEPS, detail: Detail = "plain") -> NDArray[np.float16]:
+    """What is seen before each T of `at_ms` (S,), (S, WINDOWS, steps, WIDTHS[detail]), of the events of one period."""
     # Of simultaneous events the order delivered may tell who won; this one does not.
     half = half.take(np.lexsort((*half.start.T, half.team, -half.known, half.t_ms)))
     before = np.searchsorted(half.t_ms, at_ms)  # (S,) events before T
@@ -47,11 +58,15 @@ def observe(half: Feed, at_ms: NDArray[np.int64], steps: int = STEPS) -> NDArray
     cells = WINDOWS * steps
     cell = s * cells + (half.t_ms[e] - at_ms[s] + OBSERVED_MS) * cells // OBSERVED_MS  # sorted, since s and time are
 
-    grid = np.zeros((len(at_ms) * cells, WIDTH), np.float16)
+    grid = np.zeros((len(at_ms) * cells, WIDTHS[detail]), np.float16)
     grid[:, START] = grid[:, END] = 0.5
     shown = np.where(ended, half.action[e], half.known[e])
     flag, count = np.unique(cell * (OTHER + 1) + shown, return_counts=True)
     grid[flag // (OTHER + 1), flag % (OTHER + 1)] = count
+    if detail == "rich":
+        flag, count = np.unique(cell * len(KINDS) + half.kind[e], return_counts=True)
+        which, kind = np.divmod(flag, len(KINDS))
+        grid[which[kind > 0], KIND.start - 1 + kind[kind > 0]] = count[kind > 0]
     latest = np.flatnonzero(np.append(cell[1:] != cell[:-1], True)[: len(cell)])  # the last event of each step
     cell, s, e, ended = cell[latest], s[latest], e[latest], ended[latest]
     same = half.team[e] == half.team[last[s]]
@@ -59,9 +74,13 @@ def observe(half: Feed, at_ms: NDArray[np.int64], steps: int = STEPS) -> NDArray
     grid[cell, START] = _seen(half.start[e], same)
     grid[cell, END] = _seen(np.where(ended[:, None], half.end[e], half.start[e]), same)
     grid[cell, ANY] = 1
+    if detail == "rich":
+        grid[cell, OUTCOME] = np.where(ended, half.outcome[e], 0)
+        player = half.player[e]
+        grid[cell, PLAYER] = (player >= 0) & (player == half.player[last[s]])
     since = np.where(before > 0, (at_ms - half.t_ms[last]) / WINDOW_MS, LONGEST_SINCE)
     grid[:, SINCE] = np.repeat(np.minimum(since, LONGEST_SINCE), cells)
-    return grid.reshape(len(at_ms), WINDOWS, steps, WIDTH)
+    return grid.reshape(len(at_ms), WINDOWS, steps, WIDTHS[detail])
 
 
 def _seen(place: NDArray[np.float32], same: NDArray[np.bool_]) -> NDArray[np.float32]:

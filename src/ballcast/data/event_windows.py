@@ -17,7 +17,7 @@ from ballcast.core.actions import ACTIONS, OBSERVED_MS
 from ballcast.core.clips import Clip, Event
 from ballcast.core.errors import InputError
 from ballcast.core.files import replacing
-from ballcast.data.event_grid import STEPS, WIDTH, WINDOWS, Expected, expect, moments, observe
+from ballcast.data.event_grid import MIRRORED, STEPS, WIDTHS, WINDOWS, Detail, Expected, expect, moments, observe
 from ballcast.data.feed import PERIODS, Feed
 from ballcast.data.windows import WindowSet
 from ballcast.features.manifest import BackboneIdentity, Failure, Header
@@ -25,8 +25,11 @@ from ballcast.features.store import FeatureStore, StoreWriter
 
 FILE_NAME = "windows.npz"
 # Raised when the columns of the grid, or what they may show, change: a model reads only what it was trained on.
-_GRID = "event grid 1"
-IDENTITY = BackboneIdentity(hashlib.sha256(f"{_GRID}, {STEPS} × {WIDTH}".encode()).hexdigest(), _GRID)
+_GRIDS: dict[Detail, str] = {"plain": "event grid 1", "rich": "rich event grid 1"}
+IDENTITIES = {
+    detail: BackboneIdentity(hashlib.sha256(f"{name}, {STEPS} × {WIDTHS[detail]}".encode()).hexdigest(), name)
+    for detail, name in _GRIDS.items()
+}
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,12 @@ def count(feed: Feed, every_ms: int) -> int:
 
 
 def build(
-    feeds: Sequence[Feed], every_ms: int, *, scored: bool = True, tick: Callable[[], None] = lambda: None
+    feeds: Sequence[Feed],
+    every_ms: int,
+    *,
+    detail: Detail = "plain",
+    scored: bool = True,
+    tick: Callable[[], None] = lambda: None,
 ) -> EventWindows:
     """The windows of `feeds`, one every `every_ms` of each half; `scored`: with the clips a scorer needs.
 
@@ -62,23 +70,23 @@ def build(
     sizes = [count(feed, every_ms) for feed in feeds]
     if not sum(sizes):
         raise InputError("no window could be made: the feeds have no half of more than 35 s")
-    rows = np.empty((sum(sizes), WINDOWS, STEPS, WIDTH), np.float16)
+    rows = np.empty((sum(sizes), WINDOWS, STEPS, WIDTHS[detail]), np.float16)
     matches, names, done = [], [], 0
     for feed, size in zip(feeds, sizes, strict=True):
-        match = _cut(feed, every_ms, rows[done : done + size])
+        match = _cut(feed, every_ms, detail, rows[done : done + size])
         names += _names(feed.match, match.period, match.at_ms)
         matches.append(match.expected)
         done += size
         tick()
-    return _samples([rows.reshape(-1, STEPS, WIDTH)], matches, names, scored)
+    return _samples([rows.reshape(-1, *rows.shape[2:])], matches, names, scored)
 
 
-def _cut(feed: Feed, every_ms: int, rows: NDArray[np.float16]) -> _Match:
-    """Fill `rows` (S, WINDOWS, STEPS, WIDTH) with the match's windows."""
+def _cut(feed: Feed, every_ms: int, detail: Detail, rows: NDArray[np.float16]) -> _Match:
+    """Fill `rows` (S, WINDOWS, STEPS, width) with the match's windows."""
     periods, times, parts, done = [], [], [], 0
     for name, half in feed.halves():
         at_ms = moments(half, every_ms)
-        rows[done : done + len(at_ms)] = observe(half, at_ms)
+        rows[done : done + len(at_ms)] = observe(half, at_ms, detail=detail)
         periods.append(np.full(len(at_ms), PERIODS.index(name), np.int8))
         times.append(at_ms)
         parts.append(expect(half, at_ms))
@@ -102,7 +110,7 @@ def _samples(
     all_ = _join(parts)
     clips = _clips(names, all_.classes, all_.position_ms) if scored else []
     index = np.arange(len(names) * WINDOWS).reshape(-1, WINDOWS)
-    windows = WindowSet(rows, index, all_.classes, all_.position_ms, all_.presence, names, clips)
+    windows = WindowSet(rows, index, all_.classes, all_.position_ms, all_.presence, names, clips, mirrored=MIRRORED)
     return EventWindows(windows, all_.last, all_.since_ms)
 
 
@@ -116,14 +124,19 @@ def _clips(names: Sequence[str], classes: NDArray[np.int64], position_ms: NDArra
 
 
 def write_store(
-    out: Path, feeds: Iterable[Feed | Failure], every_ms: int, *, tick: Callable[[], None] = lambda: None
+    out: Path,
+    feeds: Iterable[Feed | Failure],
+    every_ms: int,
+    *,
+    detail: Detail = "plain",
+    tick: Callable[[], None] = lambda: None,
 ) -> FeatureStore:
     """A store at `out` of all feeds with a window; failures, and matches too short, are kept in its manifest."""
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         raise InputError(f"{out}: is there already; give a new folder for the store")
     with replacing(out) as temporary:
         temporary.mkdir(parents=True)
-        writer = StoreWriter(temporary, Header(IDENTITY, STEPS, WIDTH))
+        writer = StoreWriter(temporary, Header(IDENTITIES[detail], STEPS, WIDTHS[detail]))
         matches: list[_Match] = []
         faults: list[str] = []
         for feed in feeds:
@@ -134,9 +147,9 @@ def write_store(
                 faults.append(feed.reason)
                 writer.fail(feed.name, feed.reason)
             else:
-                rows = np.empty((size, WINDOWS, STEPS, WIDTH), np.float16)
-                matches.append(_cut(feed, every_ms, rows))
-                writer.add(feed.match, rows.reshape(-1, STEPS, WIDTH), source=feed.competition, size=0, mtime_ns=0)
+                rows = np.empty((size, WINDOWS, STEPS, WIDTHS[detail]), np.float16)
+                matches.append(_cut(feed, every_ms, detail, rows))
+                writer.add(feed.match, rows.reshape(-1, *rows.shape[2:]), source=feed.competition, size=0, mtime_ns=0)
         if not matches:
             raise InputError(f"{out}: not one match could be used: {faults[0] if faults else 'there is none'}")
         _write_labels(temporary / FILE_NAME, matches)

@@ -25,6 +25,8 @@ class Feed:
     - `team` (E,) int8: 0 or 1.
     - `action` (E,) int8: the action, or OTHER; `known` (E,) int8: as far as it may be told until a later event.
     - `duel` (E,) int8: the kind of duel this is one of the two rows of; 0: none.
+    - `kind` (E,) int8: place in `rules.KINDS`; `outcome` (E,) int8: 1 accurate or won, −1 not, 0 not told.
+    - `player` (E,) int64: a number for who acted; −1: not told.
     - `start`, `end` (E, 2) float32: x and y in per cent of the pitch as the acting team sees it, attacking from left to
       right; NaN: not told.
     """
@@ -37,6 +39,9 @@ class Feed:
     action: NDArray[np.int8]
     known: NDArray[np.int8]
     duel: NDArray[np.int8]
+    kind: NDArray[np.int8]
+    outcome: NDArray[np.int8]
+    player: NDArray[np.int64]
     start: NDArray[np.float32]
     end: NDArray[np.float32]
 
@@ -86,7 +91,7 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One event on its way into a feed; `team` is the provider's own id, positions as in `Feed` or None."""
+    """One event on its way into a feed; `team` and `player` are the provider's ids, positions as in `Feed` or None."""
 
     period: int
     t_ms: int
@@ -94,6 +99,7 @@ class Row:
     meaning: Meaning
     start: tuple[float, float] | None
     end: tuple[float, float] | None
+    player: str = ""  # not told
 
 
 def team_numbers(match: str, teams: NDArray[Any]) -> NDArray[np.int8]:
@@ -102,6 +108,13 @@ def team_numbers(match: str, teams: NDArray[Any]) -> NDArray[np.int8]:
     if len(distinct) > 2:
         raise InputError(f"match {match}: events of {len(distinct)} teams, a match has two")
     return number.astype(np.int8)
+
+
+def player_numbers(players: NDArray[Any]) -> NDArray[np.int64]:
+    """(E,) the providers' ids of the acting players → 0, 1, …; −1 where the id is "", "0" or 0: not told."""
+    distinct, number = np.unique(players, return_inverse=True)
+    untold = np.isin(distinct, ("", "0") if distinct.dtype.kind == "U" else (0,))
+    return np.where(untold[number], -1, number).astype(np.int64)
 
 
 def feed_of(match: str, competition: str, rows: Iterable[Row]) -> Feed:
@@ -117,6 +130,9 @@ def feed_of(match: str, competition: str, rows: Iterable[Row]) -> Feed:
         np.array([row.meaning.action for row in listed], np.int8),
         np.array([row.meaning.known for row in listed], np.int8),
         np.array([row.meaning.duel for row in listed], np.int8),
+        np.array([row.meaning.kind for row in listed], np.int8),
+        np.array([row.meaning.outcome for row in listed], np.int8),
+        player_numbers(np.array([row.player for row in listed], str)),
         np.array([row.start or nowhere for row in listed], np.float32).reshape(-1, 2),
         np.array([row.end or nowhere for row in listed], np.float32).reshape(-1, 2),
     ).checked()

@@ -3,7 +3,7 @@
 import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +14,7 @@ from ballcast.core.files import read_bytes
 from ballcast.core.order import natural
 from ballcast.data.feed import Feed, Row, feed_of
 from ballcast.data.providers import KLOPPY, OPTA, STATSBOMB, WYSCOUT_V3
-from ballcast.data.rules import Rule, apply
+from ballcast.data.rules import KINDS, Rule, apply
 from ballcast.data.wyscout import read_v2
 from ballcast.features.manifest import Failure
 
@@ -188,10 +188,22 @@ def _rows(dataset: Any, how: Provider) -> Iterator[Row]:
             event.period.id - 1,
             t_ms,
             str(event.team.team_id),
-            apply(how.rules, how.record(event)),
+            replace(apply(how.rules, how.record(event)), kind=_kind(event)),
             _place(event.coordinates, turned),
             _place(end, turned),
+            str(getattr(event.player, "player_id", "")),
         )
+
+
+# kloppy's words for set pieces and events, where they are one of our kinds.
+_SET_PIECES = {"FREE_KICK": "free kick", "GOAL_KICK": "goal kick", "CORNER_KICK": "corner", "PENALTY": "penalty"}
+_TYPES = {"FOUL_COMMITTED": "foul", "CLEARANCE": "clearance", "INTERCEPTION": "interception", "GOALKEEPER": "save"}
+
+
+def _kind(event: Any) -> int:
+    """Place in `KINDS`: the set piece this is, else what kloppy calls the event."""
+    named = [getattr(q.value, "name", "") for q in event.qualifiers or () if type(q.value).__name__ == "SetPieceType"]
+    return KINDS.index(next((_SET_PIECES[n] for n in named if n in _SET_PIECES), _TYPES.get(event.event_type.name, "")))
 
 
 _ENDS = ("receiver_coordinates", "end_coordinates", "result_coordinates")

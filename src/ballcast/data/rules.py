@@ -19,6 +19,32 @@ _INDEX = {**ACTION_INDEX, "OTHER": OTHER, "LEFT OUT": LEFT_OUT}
 DUELS: tuple[Duel, ...] = ("", "ground", "air", "loose")
 
 
+# What an event is beyond its action, as far as providers agree: what starts and stops the game, and who has the ball in
+# hand or at stake. Never how it ended. 0: nothing of these.
+KINDS = (
+    "",
+    "free kick",
+    "goal kick",
+    "corner",
+    "penalty",
+    "foul",
+    "offside",
+    "save",
+    "keeper out",
+    "clearance",
+    "interception",
+    "air duel",
+    "attacking duel",
+    "defending duel",
+    "loose ball",
+    "acceleration",
+    "through ball",
+    "launch",
+    "hand pass",
+    "whistle",
+)
+
+
 @dataclass(frozen=True)
 class Rule:
     """One row.
@@ -45,11 +71,16 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What an event is, as numbers: its action, what is known of it until a later event, its kind of duel (0: none)."""
+    """What an event is, as numbers: its action, what is known of it until a later event, its duel (0: none), its kind.
+
+    `outcome`: 1 accurate or won, −1 not, 0 not told.
+    """
 
     action: int
     known: int
     duel: int
+    kind: int = 0
+    outcome: int = 0
 
 
 def apply(rules: Iterable[Rule], record: Record) -> Meaning:

@@ -16,7 +16,7 @@ from ballcast.core.recipe import DataConfig
 class Plan:
     """An epoch of `steps` batches of B samples.
 
-    - `first`, `second` (steps, B) int64: the samples, and their MixUp partners.
+    - `first`, `second` (steps, B) int64: the samples, and their MixUp partners; S + s is sample s mirrored.
     - `share` (steps, B) float32: λ, how much of each sample is `first`; all 1 without MixUp.
     - `absent` (steps, B) int64: how many early windows are dropped.
     - `mixed`: whether there is MixUp.
@@ -64,6 +64,8 @@ def plan_epoch(
         order = np.concatenate([rng.permutation(count) for _ in range(-(-batch // count))])
     steps = len(order) // batch
     first = order[: steps * batch].reshape(steps, batch)
+    if config.mirror:
+        first = first + count * (rng.random((steps, batch)) < config.mirror)
     absent = rng.integers(1, windows, (steps, batch)) if windows > 1 else np.zeros((steps, batch), np.int64)
     absent = np.where(rng.random((steps, batch)) < config.drop_windows, absent, 0)
     if not config.mixup:

@@ -33,6 +33,7 @@ class WindowSet:
     - `names`: "clip_7", or "clip_7+3000" for a sample that starts 3 s after clip_7 does.
     - `clips`: the official clips, when the samples are just these and can be scored.
     - `left_out`: how many samples could not be made, since the stores have no window at their times.
+    - `mirrored`: the features that are 1 minus themselves when left and right change sides; none of a video's are.
 
     With several splits, names and clips begin with the split's: "valid/clip_7".
     """
@@ -45,6 +46,7 @@ class WindowSet:
     names: list[str]
     clips: list[Clip]
     left_out: int = 0
+    mirrored: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.index)
@@ -64,6 +66,7 @@ class WindowSet:
             np.concatenate([part.presence for part in parts]),
             [name for part in parts for name in part.names],
             [clip for part in parts for clip in part.clips],
+            mirrored=parts[0].mirrored,
         )
 
     def class_counts(self) -> NDArray[np.int64]:

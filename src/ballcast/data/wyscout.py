@@ -8,6 +8,7 @@ duel that is tagged as an interception.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,12 @@ from numpy.typing import NDArray
 from ballcast.core.errors import InputError, MissingExtra
 from ballcast.core.files import read_json
 from ballcast.core.records import Defects, finite, get
-from ballcast.data.feed import PERIODS, Feed, Row, feed_of, team_numbers
-from ballcast.data.rules import Rule, apply
+from ballcast.data.feed import PERIODS, Feed, Row, feed_of, player_numbers, team_numbers
+from ballcast.data.rules import KINDS, Meaning, Record, Rule, apply
 from ballcast.features.manifest import Failure
 
-INTERCEPTION, WON = "1401", "703"
+INTERCEPTION, WON, LOST, ACCURATE, INACCURATE = "1401", "703", "701", "1801", "1802"
+OUTCOMES = {WON: 1, ACCURATE: 1, LOST: -1, INACCURATE: -1}
 
 WYSCOUT = (
     # An interception is what the event is, not how it ended: it wins over the rows below, and is known at once.
@@ -51,6 +53,39 @@ WYSCOUT = (
     # Everything else is OTHER: fouls, free kicks that are simply passed, offsides, saves, clearances …
 )
 
+# The kind of an event by its sub-event, or by its event where that has none.
+KIND_OF = {
+    "Free Kick": "free kick",
+    "Free kick cross": "free kick",
+    "Free kick shot": "free kick",
+    "Goal kick": "goal kick",
+    "Corner": "corner",
+    "Penalty": "penalty",
+    "Foul": "foul",
+    "Offside": "offside",
+    "Save attempt": "save",
+    "Reflexes": "save",
+    "Goalkeeper leaving line": "keeper out",
+    "Clearance": "clearance",
+    "Air duel": "air duel",
+    "Ground attacking duel": "attacking duel",
+    "Ground defending duel": "defending duel",
+    "Ground loose ball duel": "loose ball",
+    "Acceleration": "acceleration",
+    "Smart pass": "through ball",
+    "Launch": "launch",
+    "Hand pass": "hand pass",
+    "Whistle": "whistle",
+}
+
+
+def meaning(event: str, sub_event: str, tags: set[str]) -> Meaning:
+    """What an event of these names and tags is."""
+    record: Record = {"event": event, "sub_event": sub_event, "tag": tags}
+    kind = KIND_OF.get(sub_event, KIND_OF.get(event, "interception" if INTERCEPTION in tags else ""))
+    outcome = next((value for tag, value in OUTCOMES.items() if tag in tags), 0)
+    return replace(apply(WYSCOUT, record), kind=KINDS.index(kind), outcome=outcome)
+
 
 def _period(name: str) -> int:
     known = (*PERIODS, "P")  # P: the shoot-out
@@ -75,16 +110,16 @@ def read_v2(path: Path) -> Feed:
 def _row(event: Any) -> Row:
     period = _period(get(event, "matchPeriod", str, "the name of a period"))
     tags = {str(get(tag, "id", int, "a number")) for tag in get(event, "tags", list, "a list of tags")}
-    record = {"event": str(event.get("eventName", "")), "sub_event": str(event.get("subEventName", "")), "tag": tags}
     places = [(_number(p, "x"), _number(p, "y")) for p in get(event, "positions", list, "a list of positions")]
     seconds = _number(event, "eventSec")
     return Row(
         period,
         round(seconds * 1000),
         str(get(event, "teamId", (int, str), "a team's number")),
-        apply(WYSCOUT, record),
+        meaning(str(event.get("eventName", "")), str(event.get("subEventName", "")), tags),
         places[0] if places else None,
         places[1] if len(places) > 1 else None,
+        str(event.get("playerId", "")),
     )
 
 
@@ -116,17 +151,18 @@ def iterate_table(path: Path) -> Iterator[Feed | Failure]:
     if not len(columns["match"]):
         raise InputError(f"{path}: the table of events is empty")
     event, sub_event = names["event"], names["sub_event"]
-    won, intercepted = (_tagged(tags, int(tag)) for tag in (WON, INTERCEPTION))
-    combination = (event[1] * len(sub_event[0]) + sub_event[1]) * 4 + won * 2 + intercepted
+    read = (INTERCEPTION, *OUTCOMES)  # the tags that mean something here
+    flags = sum(_tagged(tags, int(tag)).astype(np.int64) << bit for bit, tag in enumerate(read))
+    combination = (event[1] * len(sub_event[0]) + sub_event[1]) * 2 ** len(read) + flags
     distinct, which = np.unique(combination, return_inverse=True)
     meanings = []
     for code in distinct:
-        names_code, flags = divmod(int(code), 4)
+        names_code, told = divmod(int(code), 2 ** len(read))
         e, s = divmod(names_code, len(sub_event[0]))
-        told = {tag for tag, bit in ((WON, 2), (INTERCEPTION, 1)) if flags & bit}
-        m = apply(WYSCOUT, {"event": event[0][e], "sub_event": sub_event[0][s], "tag": told})
-        meanings.append((m.action, m.known, m.duel))
-    action, known, duel = np.array(meanings, np.int8)[which].T
+        tagged = {tag for bit, tag in enumerate(read) if told >> bit & 1}
+        m = meaning(event[0][e], sub_event[0][s], tagged)
+        meanings.append((m.action, m.known, m.duel, m.kind, m.outcome))
+    action, known, duel, kind, outcome = np.array(meanings, np.int8)[which].T
 
     match, team = columns["match"], columns["team"]
     period = np.array([_period(p) for p in names["period"][0]], np.int8)[names["period"][1]]
@@ -145,6 +181,9 @@ def iterate_table(path: Path) -> Iterator[Feed | Failure]:
                 action[part],
                 known[part],
                 duel[part],
+                kind[part],
+                outcome[part],
+                player_numbers(columns["player"][part]),
                 start[part],
                 end[part],
             ).checked()
@@ -152,7 +191,7 @@ def iterate_table(path: Path) -> Iterator[Feed | Failure]:
             yield Failure(str(match[begin]), str(error))
 
 
-_NUMBERS = ("match", "t_ms", "team", "x0", "y0", "x1", "y1")
+_NUMBERS = ("match", "t_ms", "team", "player", "x0", "y0", "x1", "y1")
 _NAMES = ("competition", "period", "event", "sub_event")
 
 

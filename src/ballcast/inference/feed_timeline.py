@@ -13,8 +13,8 @@ from ballcast.core.actions import OBSERVED_MS
 from ballcast.core.errors import InputError
 from ballcast.core.recipe import EmitConfig
 from ballcast.core.timeline import Anticipation, Timeline
-from ballcast.data.event_grid import STEPS, WIDTH, observe
-from ballcast.data.event_windows import IDENTITY
+from ballcast.data.event_grid import STEPS, WIDTHS, Detail, observe
+from ballcast.data.event_windows import IDENTITIES
 from ballcast.data.feed import Feed
 from ballcast.inference.rolling import pos_weight
 from ballcast.model.anticipator import Anticipator
@@ -25,12 +25,20 @@ BATCH = 512
 
 def check_reads_events(model: Anticipator, source: str) -> None:
     """An InputError unless the model (of `source`) was trained on event feeds, on the grid of this version."""
-    trained_on = model.metadata.get("backbone", {})
-    if (model.config.clips, model.config.width) != (STEPS, WIDTH) or trained_on.get("hash") != IDENTITY.hash:
+    if detail_of(model) is None:
+        trained_on = model.metadata.get("backbone", {}).get("name", "something else")
+        known = " or ".join(identity.name for identity in IDENTITIES.values())
         raise InputError(
-            f"{source}: was trained on {trained_on.get('name', 'something else')}, not on event feeds as this version "
-            f"reads them ({IDENTITY.name}); give a model trained on a store made by `ballcast events`"
+            f"{source}: was trained on {trained_on}, not on event feeds as this version reads them ({known}); "
+            "give a model trained on a store made by `ballcast events`"
         )
+
+
+def detail_of(model: Anticipator) -> Detail | None:
+    """How much of a feed the model was trained to see; None: it was not trained on feeds of this version."""
+    read = (model.config.clips, model.config.width, model.metadata.get("backbone", {}).get("hash"))
+    grids = ((detail, (STEPS, WIDTHS[detail], identity.hash)) for detail, identity in IDENTITIES.items())
+    return next((detail for detail, grid in grids if grid == read), None)
 
 
 @torch.inference_mode()
@@ -43,7 +51,8 @@ def anticipate_feed(
     the last before its last event. Confidences are honest chances (`Slots.honest`).
     """
     model = model.to(device).eval()
-    inflation = pos_weight(model)
+    inflation, detail = pos_weight(model), detail_of(model)
+    assert detail is not None, "see check_reads_events"
     made: list[Anticipation] = []
     begins: dict[str, int] = {}
     clock = 0
@@ -53,7 +62,7 @@ def anticipate_feed(
         for some in np.split(at_ms, range(BATCH, len(at_ms), BATCH)):
             if not len(some):
                 continue
-            slots = model(torch.from_numpy(observe(half, some)).to(device).float())
+            slots = model(torch.from_numpy(observe(half, some, detail=detail)).to(device).float())
             for T, predictions in zip(some.tolist(), emit(slots, config, pos_weight=inflation), strict=True):
                 shift = clock + T - OBSERVED_MS
                 moved = (replace(p, position_ms=p.position_ms + shift) for p in predictions)

@@ -102,14 +102,27 @@ class Criterion(nn.Module):
             + config.offset * offset
             + config.auxiliary * auxiliary
         )
+        if slots.earlier is not None:
+            total = total + self._earlier(slots.earlier, targets, weight, reduce)
         return Losses(total, objectness, classes, offset, auxiliary)
+
+    def _earlier(self, slots: Slots, targets: Targets, weight: Tensor, reduce: Reduce | None) -> Tensor:
+        """The earlier layers' losses, each matched on its own, summed over the layers."""
+        layers = len(slots.objectness) // len(weight)
+        again = Targets(*(t.repeat_interleave(layers, dim=0) for t in (targets.classes, targets.bins, targets.times)))
+        # Normalisers are sums over samples, of which there are now `layers` times as many.
+        return layers * self(slots, again, weight.repeat_interleave(layers), reduce=reduce).total
 
     def _offset_loss(self, slots: Slots, targets: Targets, event: Tensor) -> Tensor:
         """(B, K): CE of the bins against the Gaussian around b*, or |t - t*| for a scalar; `event` (B, K) indices."""
         if slots.scalar:
             return (slots.offsets.float() - targets.times.gather(1, event)).abs()
         soft = gaussian_targets(targets.bins.gather(1, event), slots.bins, self.config.sigma)  # (B, K, bins)
-        return -(soft * torch.log_softmax(slots.offsets.float(), dim=-1)).sum(dim=-1)
+        offsets = slots.offsets.float()
+        if offsets.ndim == 4:  # the distribution of the event's own class
+            action = targets.classes.gather(1, event).clamp(min=0)[:, :, None, None]  # (B, K, 1, 1)
+            offsets = offsets.gather(2, action.expand(-1, -1, -1, slots.bins)).squeeze(2)  # (B, K, bins)
+        return -(soft * torch.log_softmax(offsets, dim=-1)).sum(dim=-1)
 
 
 def focal_bce(logits: Tensor, target: Tensor, *, gamma: float, alpha: float) -> Tensor:

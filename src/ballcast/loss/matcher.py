@@ -22,8 +22,11 @@ def matching_cost(slots: Slots, targets: Targets, class_weights: Tensor | None, 
     """
     log_p = torch.log_softmax(slots.classes.float(), dim=-1)  # (B, K, C)
     actions = targets.classes.clamp(min=0)  # (B, M)
-    wrong_class = -log_p.gather(-1, actions.unsqueeze(1).expand(-1, log_p.shape[1], -1))  # (B, K, M)
-    wrong_time = (slots.bin().unsqueeze(-1) - targets.bins.unsqueeze(1)).abs() / slots.bins
+    of_class = actions.unsqueeze(1).expand(-1, log_p.shape[1], -1)  # (B, K, M)
+    wrong_class = -log_p.gather(-1, of_class)  # (B, K, M)
+    bins = slots.bin()
+    bins = bins.gather(-1, of_class) if bins.ndim == 3 else bins.unsqueeze(-1)  # were the slot of the event's class
+    wrong_time = (bins - targets.bins.unsqueeze(1)).abs() / slots.bins
     cost = wrong_class + mu * wrong_time
     return cost if class_weights is None else cost / class_weights[actions].unsqueeze(1)
 

@@ -62,6 +62,7 @@ def build_hierarchy(config: ModelConfig) -> Hierarchy:
         decoder=decoder,
         heads=_heads(config, d, joint=h.heads == "joint"),
         presence=PresenceHead(dim=d, classes=config.classes) if config.auxiliary else None,
+        every_layer=h.every_layer,
     )
 
 
@@ -84,4 +85,4 @@ def build_faantra(config: ModelConfig) -> Faantra:
 
 
 def _heads(config: ModelConfig, dim: int, *, joint: bool) -> Heads:
-    return Heads(dim=dim, classes=config.classes, bins=config.bins, scalar=config.offset == "scalar", joint=joint)
+    return Heads(dim=dim, classes=config.classes, bins=config.bins, offset=config.offset, joint=joint)

@@ -13,7 +13,7 @@ from ballcast.model.slots import Slots
 def emit_arrays(
     slots: Slots, config: EmitConfig, *, pos_weight: float = 1.0
 ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.bool_]]:
-    """Position (B, K) in ms from the clip's start, scores (B, K, C), and which labels are emitted, keep (B, K, C).
+    """Position (B, K, C) in ms from the clip's start, scores (B, K, C), and which labels are emitted, keep (B, K, C).
 
     `mode` slot: a slot with p_obj > tau emits its likeliest class. `mode` class: it emits every class with
     p_obj · p_cls > tau. `vector` full: the scores are p_obj · p_cls of every class; emitted: those of the emitted
@@ -35,20 +35,47 @@ def emit_arrays(
         if config.vector == "emitted":
             scores = scores.masked_fill(~keep, 0)
         fraction = slots.position(config.run).double()
+        fraction = (fraction if fraction.ndim == 3 else fraction.unsqueeze(-1)).expand_as(scores)
     position_ms = np.rint(OBSERVED_MS + fraction.cpu().numpy() * HORIZON_MS).astype(np.int64)
     return position_ms, scores.cpu().numpy(), keep.cpu().numpy()
+
+
+def emit_flat(
+    slots: Slots, config: EmitConfig, *, pos_weight: float = 1.0
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+    """All that is emitted as arrays: of which sample (P,), position in ms (P,), class vector (P, C).
+
+    A slot that emits anything is one entry; where every class has a time of its own, one entry a class.
+    """
+    position_ms, scores, keep = emit_arrays(slots, config, pos_weight=pos_weight)
+    if slots.offsets.ndim < 4:
+        b, k = np.nonzero(keep.any(-1))
+        return b, position_ms[b, k, 0], scores[b, k]
+    b, k, c = np.nonzero(_told(keep, config))
+    vectors = np.zeros((len(b), scores.shape[-1]), np.float32)
+    vectors[np.arange(len(b)), c] = scores[b, k, c]
+    return b, position_ms[b, k, c], vectors
+
+
+def _told(keep: NDArray[np.bool_], config: EmitConfig) -> NDArray[np.bool_]:
+    """(B, K, C) which classes of which slots are written where each class has its own time."""
+    return keep if config.vector == "emitted" else np.broadcast_to(keep.any(-1, keepdims=True), keep.shape)
 
 
 def emit(slots: Slots, config: EmitConfig, *, pos_weight: float = 1.0) -> list[list[Prediction]]:
     """One list of predictions a sample, in order of time: one for each label each slot emits.
 
     Several may lie in one of the scorer's bins; merging them is the submission's business. `pos_weight` as above.
+    Where every class has a time of its own, a prediction's vector holds its own label's score alone.
     """
     position_ms, scores, keep = emit_arrays(slots, config, pos_weight=pos_weight)
+    apart = slots.offsets.ndim == 4
     predictions: list[list[Prediction]] = [[] for _ in range(len(position_ms))]
-    for b, k, c in np.argwhere(keep):
+    for b, k, c in np.argwhere(_told(keep, config) if apart else keep):
         vector = tuple(scores[b, k].tolist())
-        predictions[b].append(Prediction(ACTIONS[c], int(position_ms[b, k]), vector[c], vector))
+        if apart:
+            vector = tuple(value if i == c else 0.0 for i, value in enumerate(vector))
+        predictions[b].append(Prediction(ACTIONS[c], int(position_ms[b, k, c]), vector[c], vector))
     for listed in predictions:
         listed.sort(key=lambda prediction: prediction.position_ms)  # stable: slots in their order at equal times
     return predictions

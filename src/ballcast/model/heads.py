@@ -1,5 +1,7 @@
 """The three prediction heads on each slot: objectness, class and time (equations 2 to 4)."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -9,7 +11,8 @@ from ballcast.model.slots import Slots
 class Heads(nn.Module):
     """Slots z (B, K, d) → `Slots`, through three independent linear heads.
 
-    `scalar`: the time is one number, sigmoid of its head, instead of logits over `bins`.
+    `offset`: the time as logits over `bins`; as logits over them for each class, (B, K, C, bins); or as one number, the
+    sigmoid of its head.
 
     `joint`: the ablation with one softmax over C classes and background. Its background logit g and class logits l
     give the objectness logit logsumexp(l) - g. Then sigmoid(objectness) = 1 - p_background, and p_obj · p_cls is the
@@ -17,14 +20,22 @@ class Heads(nn.Module):
     pos_weight 1, plus CE of the class where there is one, is exactly the cross-entropy of the C + 1 softmax.
     """
 
-    def __init__(self, *, dim: int, classes: int, bins: int, scalar: bool, joint: bool) -> None:
+    def __init__(
+        self,
+        *,
+        dim: int,
+        classes: int,
+        bins: int,
+        offset: Literal["bins", "class bins", "scalar"] = "bins",
+        joint: bool = False,
+    ) -> None:
         super().__init__()
         self.bins = bins
-        self.scalar = scalar
+        self.kind = offset
         self.joint = joint
         self.objectness = nn.Linear(dim, 1)  # when joint: the background logit
         self.classes = nn.Linear(dim, classes)
-        self.offset = nn.Linear(dim, 1 if scalar else bins)
+        self.offset = nn.Linear(dim, {"bins": bins, "class bins": classes * bins, "scalar": 1}[offset])
 
     def forward(self, z: Tensor, presence: Tensor | None = None) -> Slots:
         """`presence` (B, N, C) passes through into the slots."""
@@ -36,6 +47,8 @@ class Heads(nn.Module):
             if self.joint:
                 objectness = classes.logsumexp(dim=-1) - objectness
             offsets = self.offset(z)
-            if self.scalar:
+            if self.kind == "scalar":
                 offsets = torch.sigmoid(offsets.squeeze(-1))
+            elif self.kind == "class bins":
+                offsets = offsets.unflatten(-1, (-1, self.bins))
         return Slots(objectness, classes, offsets, self.bins, presence)

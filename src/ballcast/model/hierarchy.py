@@ -1,5 +1,8 @@
 """The paper's network: local encoder per window, GRU over all of them, slots decoded from its memory."""
 
+from dataclasses import replace
+
+import torch
 from torch import Tensor, nn
 
 from ballcast.model.aggregator import Aggregator
@@ -13,7 +16,8 @@ from ballcast.model.slots import Slots
 class Hierarchy(nn.Module):
     """Features (B, W, N, D) → tokens (B, W, N, d) → memory (B, T, d) → slots z (B, K, d) → `Slots`.
 
-    `lookback`: how many of the latest windows it reads, here all W.
+    `lookback`: how many of the latest windows it reads, here all W. `every_layer`: while training, the slots of the
+    decoder's earlier layers come along.
     """
 
     def __init__(
@@ -25,6 +29,7 @@ class Hierarchy(nn.Module):
         decoder: SlotDecoder,
         heads: Heads,
         presence: PresenceHead | None,
+        every_layer: bool = False,
     ) -> None:
         super().__init__()
         self.lookback = lookback
@@ -33,11 +38,16 @@ class Hierarchy(nn.Module):
         self.decoder = decoder
         self.heads = heads
         self.presence = presence
+        self.every_layer = every_layer
 
     def encode_window(self, features: Tensor) -> Tensor:
         return self.encoder(features)
 
     def anticipate(self, tokens: Tensor, present: Tensor | None = None) -> Slots:
         memory, counts = self.aggregator(tokens, present)
-        z = self.decoder(memory, counts)
-        return self.heads(z, None if self.presence is None else self.presence(tokens[:, -1]))
+        presence = None if self.presence is None else self.presence(tokens[:, -1])
+        if not (self.training and self.every_layer):
+            return self.heads(self.decoder(memory, counts), presence)
+        *earlier, z = self.decoder.every_layer(memory, counts)
+        slots = self.heads(z, presence)
+        return replace(slots, earlier=self.heads(torch.stack(earlier, dim=1).flatten(0, 1))) if earlier else slots

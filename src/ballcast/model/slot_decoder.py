@@ -22,11 +22,17 @@ class SlotDecoder(nn.Module):
 
     def forward(self, memory: Tensor, counts: Tensor | None = None) -> Tensor:
         """`counts` (B, T) bool: the steps of H that count, at least one a sample; None: all."""
+        return self.every_layer(memory, counts)[-1]
+
+    def every_layer(self, memory: Tensor, counts: Tensor | None = None) -> list[Tensor]:
+        """The slots as each layer leaves them, L × (B, K, d); without layers the queries."""
         z = self.queries(memory, counts)
         mask = None if counts is None else counts[:, None, None, :]
+        states = []
         for layer in self.layers:
             z = layer(z, memory, memory_mask=mask)
-        return self.norm(z)
+            states.append(self.norm(z))
+        return states or [self.norm(z)]
 
     def queries(self, memory: Tensor, counts: Tensor | None = None) -> Tensor:
         """(B, K, d): equation 1, q_k = e_k + W_ctx · mean of the h_t that count."""

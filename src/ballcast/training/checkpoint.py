@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ballcast.core.config import from_dict
 from ballcast.core.errors import InputError
 from ballcast.core.files import write_bytes
+from ballcast.training.ema import Ema
 
 FILE_NAME = "state.safetensors"
 FORMAT = "ballcast-state-1"
@@ -33,9 +34,12 @@ class Progress:
             raise InputError("a run's progress is never negative, and its score at most 1")
 
 
-def save_state(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
-    """Weights, moments, random states and progress: everything the next step depends on."""
+def save_state(
+    path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress, ema: Ema | None = None
+) -> None:
+    """Weights, their running mean, moments, random states and progress: everything the next step depends on."""
     tensors: dict[str, Tensor] = {f"model.{k}": v for k, v in model.state_dict().items()}
+    tensors |= {f"ema.{k}": v for k, v in ema.state_dict().items()} if ema else {}
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
             tensors[f"optimizer.{key}.{name}"] = torch.as_tensor(value)
@@ -47,11 +51,13 @@ def save_state(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, p
     write_bytes(path, serialise({k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}, metadata))
 
 
-def load_state(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
+def load_state(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, ema: Ema | None = None) -> Progress:
     """Put a run back where it was saved; the optimizer's state is made as its first step would make it."""
     tensors, progress = _read(path)
-    _check(path, tensors, model)
+    _check(path, tensors, model, ema)
     model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")})
+    if ema is not None:
+        ema.load_state_dict({k.removeprefix("ema."): v for k, v in tensors.items() if k.startswith("ema.")})
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             optimizer.state.pop(parameter, None)
@@ -67,9 +73,10 @@ def load_state(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -
     return progress
 
 
-def _check(path: Path, tensors: dict[str, Tensor], model: nn.Module) -> None:
+def _check(path: Path, tensors: dict[str, Tensor], model: nn.Module, ema: Ema | None) -> None:
     """An InputError unless the tensors are this model's weights, all or no moments of each, and the random states."""
     expected = {f"model.{k}": _kind(v) for k, v in model.state_dict().items()}
+    expected |= {f"ema.{k}": _kind(v) for k, v in ema.state_dict().items()} if ema else {}
     expected["random.cpu"] = _kind(torch.get_rng_state())
     if "random.cuda" in tensors:  # a run may go on where there is no GPU
         cuda = torch.cuda.get_rng_state() if torch.cuda.is_available() else tensors["random.cuda"]

@@ -8,12 +8,12 @@ from torch import Tensor, nn
 
 from ballcast.core.clips import Prediction
 from ballcast.core.errors import BallcastError
-from ballcast.core.grid import merge_bins
+from ballcast.core.grid import merge_arrays, merge_bins
 from ballcast.core.recipe import EmitConfig, TrainConfig
 from ballcast.data.batch import Samples
 from ballcast.data.sampler import Plan
-from ballcast.metrics.average_precision import Score, score
-from ballcast.model.emit import emit
+from ballcast.metrics.average_precision import Score, score, score_arrays
+from ballcast.model.emit import emit, emit_flat
 from ballcast.model.slots import Slots
 from ballcast.training.distributed import Ranks
 from ballcast.training.optimizer import set_learning_rate
@@ -79,7 +79,7 @@ def _require_finite(losses: Tensor, samples: Samples, plan: Plan, epoch: int, fi
     if len(bad):
         step = first + int(bad[0])
         members = sorted({*plan.first[step].tolist(), *plan.second[step].tolist()})
-        names = ", ".join(samples.windows.names[m] for m in members)
+        names = ", ".join(samples.windows.names[m % len(samples)] for m in members)
         raise NotFinite(
             f"epoch {epoch + 1} step {step + 1}: the loss is {losses[int(bad[0]), 0].item()}; the batch was {names}; "
             "look at these features, or lower train.lr; the last saved state is from before"
@@ -94,16 +94,28 @@ def predict(
 
     Several ranks share the work and all get the result.
     """
+    return dict(zip(samples.windows.names, emit(answers(model, samples, ranks=ranks), config), strict=True))
+
+
+@torch.inference_mode()
+def answers(model: nn.Module, samples: Samples, *, ranks: Ranks | None = None) -> Slots:
+    """The slots of every sample, in order and in float32."""
     ranks = ranks or Ranks()
     with mode(model, training=False):
         parts = samples.run(model, rank=ranks.rank, ranks=ranks.count)
-    slots = _cat(parts).map(lambda t: ranks.interleave(t.float(), len(samples)))
-    return dict(zip(samples.windows.names, emit(slots, config), strict=True))
+    return _cat(parts).map(lambda t: ranks.interleave(t.float(), len(samples)))
 
 
 def evaluate(model: nn.Module, samples: Samples, config: EmitConfig, *, ranks: Ranks | None = None) -> Score:
-    """The official score on the samples, which must be official clips."""
-    return score_of(samples, predict(model, samples, config, ranks=ranks))
+    """The official score on the samples, which must be official clips, merged as a submission is.
+
+    The same as `score_of` what `predict` says, without an object for each prediction.
+    """
+    return score_slots(samples, answers(model, samples, ranks=ranks), config)
+
+
+def score_slots(samples: Samples, slots: Slots, config: EmitConfig) -> Score:
+    return score_arrays(samples.windows.clips, *merge_arrays(*emit_flat(slots, config)))
 
 
 def score_of(samples: Samples, predictions: dict[str, list[Prediction]]) -> Score:

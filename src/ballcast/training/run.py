@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from ballcast.model.anticipator import Anticipator
 from ballcast.training import checkpoint
 from ballcast.training.checkpoint import Progress
 from ballcast.training.distributed import Ranks
+from ballcast.training.ema import Ema
 from ballcast.training.engine import evaluate, train_epoch
 from ballcast.training.log import STEP_COLUMNS, Curves, Table
 from ballcast.training.optimizer import build_optimizer
@@ -97,6 +99,8 @@ class Run:
         longer = resumed and _asks_for_more(recipe, folder)
         material = material or open_material(recipe)
         windows = material.train
+        if recipe.data.mirror and not windows.mirrored:
+            raise InputError("data.mirror is for event feeds; features of a video cannot be mirrored, so set it to 0")
         self.samples = Samples(windows, device, recipe.data.device)
         self.valid = Samples(material.valid, device, recipe.data.device) if material.valid is not None else None
 
@@ -114,7 +118,8 @@ class Run:
         criterion = Criterion(config=recipe.loss, model=recipe.model, class_weights=weights).to(device)
         graphed = device.type == "cuda" and recipe.train.graph and ranks.count == 1
         self.optimizer = build_optimizer(self.model, recipe.train, graphed=graphed)
-        self.progress = checkpoint.load_state(state, self.model, self.optimizer) if resumed else Progress()
+        self.ema = Ema(self.model, recipe.train.ema) if recipe.train.ema else None
+        self.progress = checkpoint.load_state(state, self.model, self.optimizer, self.ema) if resumed else Progress()
         if longer:
             self.progress.finished = False
         if ranks.rank:  # dropout differs between processes; the state holds only what the first of them draws
@@ -128,6 +133,7 @@ class Run:
             bins=recipe.model.bins,
             graphed=graphed,
             reduce=ranks.mean if ranks.count > 1 else None,
+            ema=self.ema,
         )
 
     def fit(self) -> Progress:
@@ -187,21 +193,17 @@ class Run:
 
         train_epoch(self.step, self.samples, plan, config=config, epoch=epoch, first=first, report=report)
         seconds = time.perf_counter() - began
-        result = evaluate(self.model, self.valid, self.recipe.emit, ranks=self.ranks) if self.valid else None
-        self._finish_epoch(epoch, plan, seconds, result)
+        with self.ema.swapped() if self.ema else nullcontext():  # what is scored is what is kept
+            result = evaluate(self.model, self.valid, self.recipe.emit, ranks=self.ranks) if self.valid else None
+            better = self._keep(epoch, result)
+        self._finish_epoch(epoch, plan, seconds, result, better)
 
-    def _finish_epoch(self, epoch: int, plan: Plan, seconds: float, result: Score | None) -> None:
+    def _keep(self, epoch: int, result: Score | None) -> bool:
+        """Write the model, also as the best if it is; whether it is."""
         progress = self.progress
-        rows = [[float(v) for v in row[3:]] for row in self.steps.rows if int(row[1]) == epoch + 1]
-        mean = np.mean(rows, axis=0).tolist()
-        scores = [*result.at.values(), result.avg] if result else [float("nan")] * 7
         better = result is None or result.avg > progress.best
         if better:
             progress.best, progress.best_epoch = (result.avg if result else -1.0), epoch + 1
-        self.epochs.add(epoch + 1, seconds, *mean, *scores)
-        if result:
-            names = (*TOLERANCES, "avg")
-            self.curves.add({f"valid/{k}": v for k, v in zip(names, scores, strict=True)}, progress.step)
         self.model.metadata["epoch"] = epoch + 1
         if result:
             self.model.metadata["validation"] = result.as_dict()
@@ -209,6 +211,17 @@ class Run:
             if better:
                 self.model.save_pretrained(self.folder / "best")
             self.model.save_pretrained(self.folder / "last")
+        return better
+
+    def _finish_epoch(self, epoch: int, plan: Plan, seconds: float, result: Score | None, better: bool) -> None:
+        progress = self.progress
+        rows = [[float(v) for v in row[3:]] for row in self.steps.rows if int(row[1]) == epoch + 1]
+        mean = np.mean(rows, axis=0).tolist()
+        scores = [*result.at.values(), result.avg] if result else [float("nan")] * 7
+        self.epochs.add(epoch + 1, seconds, *mean, *scores)
+        if result:
+            names = (*TOLERANCES, "avg")
+            self.curves.add({f"valid/{k}": v for k, v in zip(names, scores, strict=True)}, progress.step)
         self._save()
         named = dict(zip(STEP_COLUMNS[3:], mean, strict=True))
         speed = len(plan) * self.recipe.train.batch / max(seconds, 1e-9)
@@ -220,7 +233,8 @@ class Run:
         if self.ranks.writes:
             self.steps.write()
             self.epochs.write()
-            checkpoint.save_state(self.folder / checkpoint.FILE_NAME, self.model, self.optimizer, self.progress)
+            state = self.folder / checkpoint.FILE_NAME
+            checkpoint.save_state(state, self.model, self.optimizer, self.progress, self.ema)
 
 
 def _asks_for_more(recipe: Recipe, folder: Path) -> bool:

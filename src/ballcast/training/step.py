@@ -14,6 +14,7 @@ from ballcast.data.batch import Batch
 from ballcast.loss.criterion import Criterion, Losses, Reduce
 from ballcast.loss.targets import Targets
 from ballcast.model.graph import record
+from ballcast.training.ema import Ema
 
 
 def compute_losses(
@@ -58,6 +59,7 @@ class TrainStep:
         model: the network, or DDP around it.
         bins: the model's bins.
         graphed: record the step (GPU, one process). The optimizer must be made for it.
+        ema: the running mean of the weights, which every step goes into.
     """
 
     def __init__(
@@ -70,7 +72,9 @@ class TrainStep:
         bins: int,
         graphed: bool,
         reduce: Reduce | None = None,
+        ema: Ema | None = None,
     ) -> None:
+        self.ema = ema
         self.model = model
         self.criterion = criterion
         self.optimizer = optimizer
@@ -118,12 +122,15 @@ class TrainStep:
         losses.total.backward()
         nn.utils.clip_grad_norm_(self.parameters, self.config.clip)
         self.optimizer.step()
+        if self.ema is not None:
+            self.ema.update()
         return torch.stack(losses).detach()
 
     def _record(self, batch: Batch, share: Tensor, absent: Tensor) -> None:
         """Record the step on copies of its inputs; the warm-up's steps are undone afterwards."""
         inputs = (Batch(*(t.clone() for t in batch.tensors())), share.clone(), absent.clone())
         before = [p.detach().clone() for p in self.parameters]
+        mean = {k: v.clone() for k, v in self.ema.state_dict().items()} if self.ema is not None else {}
         moments = {p: {k: v.clone() for k, v in self.optimizer.state[p].items()} for p in self.optimizer.state}
         generator = torch.cuda.default_generators[self.parameters[0].device.index or 0]
         drawn = generator.get_state()
@@ -134,5 +141,7 @@ class TrainStep:
             for parameter in self.parameters:
                 for key, value in self.optimizer.state[parameter].items():
                     value.copy_(moments[parameter][key]) if parameter in moments else value.zero_()
+        if self.ema is not None:
+            self.ema.load_state_dict(mean)
         generator.set_state(drawn)
         self._inputs = inputs

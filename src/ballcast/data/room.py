@@ -1,0 +1,21 @@
+"""Where the machine has room for much data: on the GPU, in memory, or only on disk."""
+
+import os
+from typing import Literal
+
+import torch
+
+Where = Literal["gpu", "memory", "disk"]
+
+
+def place(nbytes: int, device: torch.device) -> Where:
+    """The nearest place where the data take up no more than half of what is free."""
+    if device.type == "cuda" and nbytes < torch.cuda.mem_get_info(device)[0] / 2:
+        return "gpu"
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return "memory" if nbytes < free / 2 else "disk"
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
