@@ -57,21 +57,7 @@ class Targets:
 
 def write_timeline(path: Path, timeline: Sequence[Anticipation], about: Mapping[str, Any]) -> None:
     """One record a moment, also where nothing is expected; `about` (every_ms, model, …) comes first."""
-    anticipations = [
-        {
-            "at_ms": made.at_ms,
-            "predictions": [
-                {
-                    "label": p.label,
-                    "position_ms": p.position_ms,
-                    "confidence": p.confidence,
-                    "scores": list(p.scores),
-                }
-                for p in made.predictions
-            ],
-        }
-        for made in timeline
-    ]
+    anticipations = [made.to_json() for made in timeline]
     write_json(path, {**about, "anticipations": anticipations}, indent=1)
 
 

@@ -29,6 +29,7 @@ from ballcast.core.errors import InputError
 from ballcast.video.luma import Turn, luma, turn_of
 from ballcast.video.packets import decoded
 from ballcast.video.probe import VideoInfo, declared_end, open_container
+from ballcast.video.resample import Grid
 
 
 class FrameSource(Protocol):
@@ -70,13 +71,12 @@ class VideoFile:
             self._unit = Fraction(stream.time_base)  # seconds a tick of the file's clock
             self._turn = turn_of(first, str(self.path))
             self._coded_size = (first.height, first.width)
-            self._period = 1 / Fraction(stream.average_rate or FPS)  # how long a frame stands, in seconds
+            period = 1 / Fraction(stream.average_rate or FPS)  # how long a frame stands, in seconds
+            self._grid = Grid(origin=self._origin, unit=self._unit, period=period)
             self._end = declared_end(container, stream)
             self._info = self._describe(container, stream, first)
             # A program stream times only some packets: after a seek the times are guesses, and so is its length.
             self._timed = container.format.name != "mpeg"
-        exact = (1 / (FPS * self._unit)).denominator == 1  # the clock can express 1/25 s
-        self._slack = Fraction(0) if exact else min(self._unit, Fraction(1, 1000))
 
     @property
     def size(self) -> tuple[int, int]:
@@ -99,36 +99,18 @@ class VideoFile:
 
     def frames(self, start: int = 0, stop: int | None = None) -> Iterator[np.ndarray]:
         """Frames start … stop − 1 at 25 fps (None: to the end), each (H, W) uint8; see `FrameSource`."""
+        for picture in self.sampled(start, stop):
+            yield luma(picture, self._turn)
+
+    def sampled(self, start: int = 0, stop: int | None = None) -> Iterator[av.VideoFrame]:
+        """The same as decoded pictures, in colour and as coded; `upright` turns their planes for display."""
         if start < 0:
             raise ValueError(f"frames are counted from 0, start is {start}")
-        n = start
-        if stop is not None and n >= stop:
+        if stop is not None and start >= stop:
             return
-        held: av.VideoFrame | None = None
-        at = self._origin  # the held frame's timestamp
-        try:
-            for time, frame in self._from(n):
-                while held is not None and self._latest(n) < time:
-                    yield luma(held, self._turn)
-                    n += 1
-                    if n == stop:
-                        return
-                at, held = time, frame
-        except InputError:
-            if held is not None and (self._latest(n) - at) * self._unit < self._period:  # it is not to blame
-                yield luma(held, self._turn)
-                if n + 1 == stop:
-                    return
-            raise
-        if held is None:
-            return
-        stands = min(self._period, held.duration * self._unit) if held.duration else self._period
-        since = (at - self._origin) * self._unit  # when the last frame begins
-        count = max(floor((since + self._slack) * FPS) + 1, floor((since + stands) * FPS + Fraction(1, 2)))
-        for _ in range(n, count if stop is None else min(stop, count)):
-            yield luma(held, self._turn)
-        if stop is None or stop > count:
-            self._check_end(since + stands)
+        end = yield from self._grid.sample(self._from(start), start, stop)
+        if end is not None:
+            self._check_end(end)
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Frames start … stop − 1 as (T, H, W) uint8; T is smaller at the end of the video, 0 beyond it."""
@@ -162,13 +144,9 @@ class VideoFile:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _latest(self, n: int) -> int:
-        """The latest timestamp, on the file's clock, that output frame n may show."""
-        return self._origin + floor((Fraction(n, FPS) + self._slack) / self._unit)
-
     def _from(self, n: int) -> Iterator[tuple[int, av.VideoFrame]]:
         """Timestamps and frames in order of time, from one that output frame n may show or an earlier one on."""
-        target = self._latest(n)
+        target = self._grid.latest(n)
         # A seek may land late (transport streams, broken indices): go back further, in the end decode from the start.
         for back in (0, 2, 10) if n and self._timed else ():
             sought = target - floor(back / self._unit)

@@ -29,30 +29,36 @@ class _Damage(Exception):
 def decoded(
     container: InputContainer,
     stream: VideoStream,
-    path: Path,
+    path: Path | str,
     *,
     threads: int = 0,
     sought: int | None = None,
     origin: int | None = None,
+    packets: Iterator[av.Packet] | None = None,
 ) -> Iterator[_Timed]:
     """The stream's frames in order of time, each with its timestamp; damage is an `InputError` that gives its time.
 
     container, stream: freshly opened. path: for the messages. threads: 0: one per core.
     sought: begin at the key frame before this timestamp; None: at the beginning.
     origin: timestamp of the video's first frame, which the times in messages count from.
+    packets: decode these, which may begin and end anywhere in the stream, from the first key frame among them on.
     """
-    stream.thread_type = "AUTO"
-    stream.codec_context.thread_count = threads
+    if stream.codec_context.is_open:
+        stream.codec_context.flush_buffers()
+    else:
+        stream.thread_type = "AUTO"
+        stream.codec_context.thread_count = threads
     if sought is not None:
         container.seek(sought, stream=stream, backward=True)
     account = _Account(path, stream, origin)
     # A damaged picture spoils those that are predicted from it, and B-frames among them are shown before it is. So
     # frames wait here until no later one can be their source.
     waiting: deque[_Timed] = deque()
-    begun = sought is None
+    begun = sought is None and packets is None
     fault: InputError | None = None
     try:
-        for packet in _packets(container, stream, account, begins=begun):
+        every = container.demux(stream) if packets is None else packets
+        for packet in _packets(container, every, account, begins=begun):
             for frame in account.decode(packet):
                 begun = begun or frame.key_frame
                 if begun:  # what comes out before the key frame refers to pictures that were not read
@@ -73,13 +79,13 @@ def decoded(
 
 
 def _packets(
-    container: InputContainer, stream: VideoStream, account: "_Account", *, begins: bool
+    container: InputContainer, every: Iterator[av.Packet], account: "_Account", *, begins: bool
 ) -> Iterator[av.Packet | None]:
     """The stream's packets up to the first incomplete one, then None: the frames still in the decoder are good.
 
     begins: the first packet is the first of the whole stream.
     """
-    packets = (packet for packet in container.demux(stream) if packet.size)
+    packets = (packet for packet in every if packet.size)
     # A transport stream is cut anywhere, so a mark on its very first or last packet tells of no loss inside it.
     transport = container.format.name == "mpegts"
     try:
@@ -99,7 +105,7 @@ def _packets(
 class _Account:
     """Which packets went into the decoder and have not come out as a frame yet, by timestamp."""
 
-    def __init__(self, path: Path, stream: VideoStream, origin: int | None) -> None:
+    def __init__(self, path: Path | str, stream: VideoStream, origin: int | None) -> None:
         assert stream.time_base is not None
         self._path, self._stream, self._origin = path, stream, origin
         self._unit = Fraction(stream.time_base)

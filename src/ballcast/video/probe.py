@@ -14,7 +14,8 @@ from av.video.stream import VideoStream
 from ballcast.core.errors import InputError
 
 # Titles in unknown encodings must not keep a video from opening. PyAV 19 sees to that itself and takes no such option.
-_TOLERANT: dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
+TOLERANT: dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
+_ALONE = {"protocol_whitelist": "file"}  # a playlist that calls itself a video leads to no address
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +35,25 @@ def open_container(path: Path, accel: HWAccel | None = None) -> tuple[InputConta
     """The container and its video stream (cover art does not count), ready to decode, by `accel` where given."""
     _check_file(path)
     try:
-        container = av.open(str(path), mode="r", hwaccel=accel, **_TOLERANT)
+        container = av.open(str(path), mode="r", hwaccel=accel, options=_ALONE, **TOLERANT)
     except (av.FFmpegError, OSError, ValueError) as error:
         if accel is not None:  # it may be the device's fault, and then the CPU can open it
             raise
         raise InputError(_why_not(path, error)) from None
+    return container, video_stream(container, path)
+
+
+def video_stream(container: InputContainer, name: Path | str) -> VideoStream:
+    """The container's video stream, ready to decode; `name` is for the error where there is none."""
     streams = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
     if not streams:
         kinds = " and ".join(sorted({s.type for s in container.streams})) or "nothing"
         container.close()
-        raise InputError(f"{path}: has no video stream, only {kinds}; give a video")
+        raise InputError(f"{name}: has no video stream, only {kinds}; give a video")
     if streams[0].codec_context is None:
         container.close()
-        raise InputError(f"{path}: is coded in a way that PyAV has no decoder for; encode it again as H.264")
-    return container, streams[0]
+        raise InputError(f"{name}: is coded in a way that PyAV has no decoder for; encode it again as H.264")
+    return streams[0]
 
 
 def declared_end(container: InputContainer, stream: VideoStream) -> Fraction | None:

@@ -1,0 +1,71 @@
+"""Which of a video's frames stands at each 25th of a second, by the frames' own timestamps.
+
+Output frame n is the frame with the latest time ≤ n/25 s after the video's first. Files and live streams both take
+their frames from here.
+"""
+
+from collections.abc import Generator, Iterator
+from fractions import Fraction
+from math import floor
+
+import av
+
+from ballcast.core.actions import FPS
+from ballcast.core.errors import InputError
+
+
+class Grid:
+    """The 25 fps grid on a video's own clock.
+
+    Args:
+        origin: timestamp of the first frame. unit: seconds a tick of the clock.
+        period: how long a frame stands, in seconds, unless it says itself.
+    """
+
+    def __init__(self, *, origin: int, unit: Fraction, period: Fraction) -> None:
+        self.origin, self.unit, self.period = origin, unit, period
+        exact = (1 / (FPS * unit)).denominator == 1  # the clock can express 1/25 s
+        self._slack = Fraction(0) if exact else min(unit, Fraction(1, 1000))
+
+    def latest(self, n: int) -> int:
+        """The latest timestamp that output frame n may show."""
+        return self.origin + floor((Fraction(n, FPS) + self._slack) / self.unit)
+
+    def sample(
+        self, frames: Iterator[tuple[int, av.VideoFrame]], start: int = 0, stop: int | None = None
+    ) -> Generator[av.VideoFrame, None, Fraction | None]:
+        """The frames shown at start … stop − 1 (None: to the end), out of `frames`, timestamped and in order of time.
+
+        Each comes out as soon as no later one can take its place. Returns when the last one ends, in seconds, or None
+        if it did not get there. An InputError in `frames` comes through, after the frames before it.
+        """
+        n = start
+        held: av.VideoFrame | None = None
+        at = self.origin  # the held frame's timestamp
+        try:
+            for time, frame in frames:
+                while held is not None and self.latest(n) < time:
+                    yield held
+                    n += 1
+                    if n == stop:
+                        return None
+                at, held = time, frame
+                if self.latest(n) == at:  # whatever comes next is later
+                    yield held
+                    n += 1
+                    if n == stop:
+                        return None
+        except InputError:
+            if held is not None and (self.latest(n) - at) * self.unit < self.period:  # it is not to blame
+                yield held
+                if n + 1 == stop:
+                    return None
+            raise
+        if held is None:
+            return None
+        stands = min(self.period, held.duration * self.unit) if held.duration else self.period
+        since = (at - self.origin) * self.unit  # when the last frame begins
+        count = max(floor((since + self._slack) * FPS) + 1, floor((since + stands) * FPS + Fraction(1, 2)))
+        for _ in range(n, count if stop is None else min(stop, count)):
+            yield held
+        return since + stands if stop is None or stop > count else None

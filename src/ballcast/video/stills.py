@@ -1,0 +1,42 @@
+"""Single pictures of a video, in colour and upright, for film strips and pictures."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import av
+import numpy as np
+from PIL import Image
+
+from ballcast.core.actions import FPS
+from ballcast.video.decode import VideoFile
+from ballcast.video.luma import Turn
+
+
+def stills(path: Path, times_ms: Sequence[int], width: int | None = None) -> list[Image.Image | None]:
+    """What the video shows at each of `times_ms` (ascending, ms since its first frame); None after its end.
+
+    width: of the pictures in pixels; None: the video's own. Decodes from the first of the times to the last.
+    """
+    found: list[Image.Image | None] = []
+    with VideoFile(path) as video:
+        held: av.VideoFrame | None = None
+        since = 0.0
+        for seconds, frame in video.pictures(max(0, times_ms[0] * FPS // 1000)) if times_ms else ():
+            while len(found) < len(times_ms) and held is not None and times_ms[len(found)] < seconds * 1000:
+                found.append(_upright(held, video.upright, width))
+            if len(found) == len(times_ms):
+                return found
+            held, since = frame, float(seconds * 1000)
+        stands = 1000 / (video.probe().rate or FPS)  # ms the last picture is seen
+        for time in times_ms[len(found) :]:
+            shown = held is not None and time < since + stands
+            found.append(_upright(held, video.upright, width) if shown and held is not None else None)
+    return found
+
+
+def _upright(frame: av.VideoFrame, turn: Turn, width: int | None) -> Image.Image:
+    rgb = frame.to_ndarray(format="rgb24")  # (H, W, 3)
+    picture = Image.fromarray(np.stack([turn(rgb[..., c]) for c in range(3)], axis=-1))
+    if width is None:
+        return picture
+    return picture.resize((width, max(1, round(picture.height * width / picture.width))), Image.Resampling.LANCZOS)

@@ -1,0 +1,273 @@
+"""Streams through PyAV: RTSP, HLS, transport streams over HTTP, TCP or UDP, capture devices, stdin.
+
+A stream is read in stretches of frames without a hole. Lost packets, a damaged picture, a clock that jumps (an HLS
+discontinuity) or another picture size end one, and the next begins at the next key frame; a connection that breaks is
+opened again, ever less often, until `give_up_s` have passed without a frame. Between two stretches there is a
+`Break`: nobody is led to believe that the frames around it follow each other.
+"""
+
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import chain
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import av
+from av.container import InputContainer
+from av.video.stream import VideoStream
+
+from ballcast.core.actions import FPS
+from ballcast.core.errors import InputError
+from ballcast.video.live_source import FRAME_MS, Break, LiveFrame, Pacer
+from ballcast.video.luma import luma, turn_of
+from ballcast.video.packets import MAX_GAP_S, decoded
+from ballcast.video.probe import TOLERANT, video_stream
+from ballcast.video.resample import Grid
+
+STDIN = "-"
+UNPACED = frozenset({"rtsp", "rtsps", "udp", "rtp"})  # frames come when they are taken
+PACED = frozenset({"http", "https", "tcp"})  # frames may come in bursts: HLS sends whole segments
+DEVICES = frozenset({"v4l2", "avfoundation", "dshow"})  # v4l2:/dev/video0, avfoundation:0, dshow:video=Camera
+CATCH_UP = 1.02  # bursts are played a little faster than real time, so that a slow clock of ours never falls behind
+OPTIONS = {"rtsp": {"rtsp_transport": "tcp"}, "rtsps": {"rtsp_transport": "tcp"}}  # over UDP packets get lost
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 8.0  # before opening again
+SILENT_S = 10.0  # a connection that sends nothing for so long is broken
+
+
+def is_stream(address: str) -> bool:
+    """Whether it names a stream and not a file; an InputError if it names something unknown."""
+    scheme = scheme_of(address)
+    if address == STDIN or scheme in UNPACED | PACED | DEVICES or address.endswith(".m3u8"):
+        return True
+    if "://" in address and scheme != "file":
+        known = ", ".join(sorted(UNPACED | PACED))
+        raise InputError(f"{shown(address)}: a stream's address begins with one of {known}")
+    return _is_device(address)
+
+
+def scheme_of(address: str) -> str:
+    scheme, colon, rest = address.partition(":")
+    known = rest.startswith("//") or scheme in DEVICES
+    return scheme.lower() if colon and known else ""
+
+
+def shown(address: str) -> str:
+    """The address without a password, for people and logs."""
+    if address == STDIN:
+        return "stdin"
+    parts = urlsplit(address) if "://" in address else None
+    if parts is None or "@" not in parts.netloc:
+        return address
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def _is_device(address: str) -> bool:
+    try:
+        return stat.S_ISCHR(Path(address).stat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+class StreamSource:
+    """A stream as a `LiveSource`.
+
+    address: what `is_stream` takes. speed: of those that can wait (http, tcp, stdin), as in `Pacer`.
+    give_up_s: how long a stream that broke is tried for. silent_s: without data for so long, it is broken.
+    """
+
+    def __init__(
+        self, address: str, *, speed: float = 1.0, give_up_s: float = 60.0, silent_s: float = SILENT_S
+    ) -> None:
+        self.name = shown(address)
+        self._address = f"v4l2:{address}" if _is_device(address) else address
+        self._scheme = scheme_of(self._address)
+        self._waits = self._scheme not in UNPACED | DEVICES
+        self._speed = speed if self._waits else 1.0
+        self._give_up_s, self._silent_s = give_up_s, silent_s
+        self._stopped = threading.Event()
+        self._clock = _Clock(self._speed)
+
+    @property
+    def patient(self) -> bool:
+        return self._waits and not self._speed
+
+    def close(self) -> None:
+        self._stopped.set()
+
+    def items(self) -> Iterator[LiveFrame | Break]:
+        wait_s, broken_at = FIRST_WAIT_S, time.monotonic()
+        reason, attempts, ever = "", 0, False
+        while not self._stopped.is_set():
+            try:
+                container, stream = self._open()
+            except InputError as error:
+                if not ever:
+                    raise
+                reason = _reason(error, self.name)
+            else:
+                with container:
+                    whole = container.duration is not None  # it states its length: a recording, not a broadcast
+                    reading = _Reading(container, stream, self.name)
+                    for item in self._stretches(reading):
+                        if isinstance(item, LiveFrame):
+                            ever, attempts, wait_s, broken_at = True, 0, FIRST_WAIT_S, time.monotonic()
+                        yield item
+                reason = reading.reason
+                if self._stopped.is_set() or ((self._address == STDIN or whole) and not reason):
+                    return
+                if not ever:
+                    raise InputError(f"{self.name}: {reason or 'ends without a single frame'}; is it a video?")
+                if self._address == STDIN or whole:
+                    raise InputError(f"{self.name}: broke off: {reason}; start it again")
+            if time.monotonic() - broken_at > self._give_up_s:
+                said = f"broke off and did not come back in {self._give_up_s:g} s"
+                raise InputError(f"{self.name}: {said} ({reason or 'it was closed'}); start it again")
+            if not attempts:
+                yield Break("gap", f"{self.name}: broke off: {reason or 'it was closed'}")
+            attempts += 1
+            yield Break("reconnecting", f"{self.name}: opening again in {wait_s:g} s, attempt {attempts}")
+            if self._stopped.wait(wait_s):
+                return
+            wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+            self._clock.restarts()
+
+    def _open(self) -> tuple[InputContainer, VideoStream]:
+        device = self._scheme in DEVICES
+        place = self._address.partition(":")[2] if device else "pipe:0" if self._address == STDIN else self._address
+        try:
+            container = av.open(
+                place,
+                mode="r",
+                format=self._scheme if device else None,
+                options=OPTIONS.get(self._scheme, {}),
+                timeout=None if self._address == STDIN else (self._silent_s, self._silent_s),
+                **TOLERANT,
+            )
+        except (av.FFmpegError, OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            if isinstance(error, av.ExitError):
+                why = f"no answer in {self._silent_s:g} s"
+            raise InputError(
+                f"{self.name}: cannot be opened as a video stream ({why}); is the address right?"
+            ) from None
+        return container, video_stream(container, self.name)
+
+    def _stretches(self, reading: "_Reading") -> Iterator[LiveFrame | Break]:
+        """All of one connection's frames, a `Break` wherever some are missing."""
+        begun = False
+        while not reading.over:
+            reading.reason = ""
+            try:
+                for frame in self._stretch(reading):
+                    begun = True
+                    yield frame
+                    if self._stopped.is_set():
+                        return
+            except InputError as error:
+                reading.reason = _reason(error, self.name)
+            if begun and not reading.over:
+                yield Break("gap", f"{self.name}: {reading.reason}")
+                begun = False
+
+    def _stretch(self, reading: "_Reading") -> Iterator[LiveFrame]:
+        stream = reading.stream
+        pairs = decoded(reading.container, stream, self.name, threads=1, packets=reading.packets())
+        first = next(pairs, None)
+        if first is None:
+            return
+        assert stream.time_base is not None
+        unit, size = Fraction(stream.time_base), (first[1].height, first[1].width)
+        grid = Grid(origin=first[0], unit=unit, period=1 / Fraction(stream.average_rate or FPS))
+        begin_ms, turn = self._clock.begin(first[0] * unit), turn_of(first[1], self.name)
+        pacer = Pacer(self._speed * CATCH_UP if self._waits else 0.0, self._stopped)
+        for n, picture in enumerate(grid.sample(chain([first], pairs))):
+            if (picture.height, picture.width) != size:
+                raise InputError(f"{self.name}: its size changes to {picture.width}×{picture.height}")
+            pixels, at_ms = luma(picture, turn), begin_ms + n * FRAME_MS
+            if not pacer.wait(at_ms):
+                return
+            self._clock.end_ms = at_ms + FRAME_MS
+            yield LiveFrame(pixels, at_ms, time.time(), picture, turn)
+
+
+class _Reading:
+    """A connection's packets, handed out in stretches that end where some are missing or the clock jumps."""
+
+    def __init__(self, container: InputContainer, stream: VideoStream, name: str) -> None:
+        assert stream.time_base is not None
+        self.container, self.stream, self.name = container, stream, name
+        self.over = False  # the connection has nothing more
+        self.reason = ""  # why the last stretch ended; "" at a proper end
+        self._unit = Fraction(stream.time_base)
+        self._all: Iterator[av.Packet] = (packet for packet in container.demux(stream) if packet.size)
+        self._back: av.Packet | None = None
+
+    def packets(self) -> Iterator[av.Packet]:
+        """From the next key frame to the end of the stretch."""
+        last: int | None = None
+        while (packet := self._next()) is not None:
+            if last is None and not packet.is_keyframe:
+                continue
+            if packet.is_corrupt and last is not None:
+                following = self._next()
+                if following is not None:  # else the stream was cut inside it, and the decoder's account will judge
+                    self._back, self.reason = following, "packets were lost"
+                    return
+            now = packet.dts
+            if now is not None and last is not None and not -Fraction(1, 2) <= (now - last) * self._unit <= MAX_GAP_S:
+                self._back, self.reason = packet, "its clock jumps"
+                return
+            last = now if now is not None else last if last is not None else 0
+            yield packet
+
+    def _next(self) -> av.Packet | None:
+        if self._back is not None:
+            packet, self._back = self._back, None
+            return packet
+        if self.over:
+            return None
+        try:
+            for packet in self._all:
+                return packet
+        except BaseException:
+            self.over = True
+            raise
+        self.over = True
+        return None
+
+
+class _Clock:
+    """The session's clock through breaks: by timestamps where they go on, else by the time that passed."""
+
+    def __init__(self, speed: float) -> None:
+        self.end_ms = 0  # of the last frame
+        self._speed = speed
+        self._began: float | None = None  # time.monotonic() of the first frame
+        self._anchor: tuple[Fraction, int] | None = None  # a time on the stream's clock, and on ours
+
+    def restarts(self) -> None:
+        """The stream's clock means something else from now on."""
+        self._anchor = None
+
+    def begin(self, seconds: Fraction) -> int:
+        """When a stretch begins whose first frame is at `seconds` on the stream's clock."""
+        now = time.monotonic()
+        if self._began is None:
+            self._began, self._anchor = now, (seconds, 0)
+            return 0
+        at_ms = max(self.end_ms, round(1000 * (now - self._began) * self._speed))
+        if self._anchor is not None:
+            goes_on = self._anchor[1] + round(1000 * (seconds - self._anchor[0]))
+            if 0 <= goes_on - self.end_ms <= 3_600_000:
+                at_ms = goes_on
+        self._anchor = (seconds, at_ms)
+        return at_ms
+
+
+def _reason(error: InputError, name: str) -> str:
+    """The middle of a sentence: without the name before and the advice after it."""
+    text = str(error).removeprefix(f"{name}: ")
+    return text.partition(";")[0]
