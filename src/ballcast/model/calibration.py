@@ -24,6 +24,7 @@ from ballcast.core.files import read_bytes, read_json, write_json
 from ballcast.core.grid import GRID_BINS
 from ballcast.core.recipe import LossConfig
 from ballcast.model.chances import BIN_MS, Chances, Floats, mean_intensity
+from ballcast.model.peaks import find_peaks, shift
 
 FORMAT = "ballcast-calibration-1"
 FILE_NAME = "calibration.json"
@@ -52,6 +53,8 @@ class ClassCalibration:
             raise InputError(f"shift_ms {self.shift_ms} must be a multiple of {BIN_MS} within {HORIZON_MS}")
         if any(b <= a for a, b in zip(self.knots, self.knots[1:], strict=False)) or len(self.knots) == 1:
             raise InputError("knots must be two or more numbers, each above the one before")
+        if self.knots and not 0 < self.knots[0] <= self.knots[-1] <= 1:
+            raise InputError("knots are scores, above 0 and at most 1")
 
     def spread(self, scores: Floats) -> Floats:
         """The scores on their new scale, in the same order; 0 (nothing is said) stays 0."""
@@ -59,9 +62,7 @@ class ClassCalibration:
             return scores
         levels = np.linspace(0.005, 0.99, len(self.knots))
         # A last piece for scores above all that were seen; those below the first knot keep their order too.
-        places = np.array([0.0, *self.knots, max(1.0, 2 * self.knots[-1])])
-        if places[1] <= 0:
-            raise InputError("knots must be above 0")
+        places = np.array([0.0, *self.knots, 2.0])
         return np.interp(scores, places, np.array([0.0, *levels, 1.0])).astype(np.float32)
 
 
@@ -71,13 +72,14 @@ class Calibration:
 
     - `actions`: by label; those not there have the defaults.
     - `weights`: the SHA-256 of the `model.safetensors` it belongs to, of each model of an ensemble in order.
-    - `fitted`: plain JSON data: on how many samples of what, and the scores before and after.
+    - `fitted_on`: where the samples came from; `figures`: how many there were, and mAP before and after.
     """
 
     peaks: int = PEAKS
     actions: dict[str, ClassCalibration] = field(default_factory=dict)
     weights: tuple[str, ...] = ()
-    fitted: dict[str, float | str] = field(default_factory=dict)
+    fitted_on: str = ""
+    figures: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for label in self.actions:
@@ -117,41 +119,6 @@ class Calibration:
             told = np.flatnonzero(sample.any(-1))
             predictions.append([Prediction.from_scores(int(POSITIONS_MS[b]), sample[b].tolist()) for b in told])
         return predictions
-
-
-def find_peaks(intensity: Floats, reach_ms: Sequence[int], count: int) -> Floats:
-    """Intensity (C, n, 32) → scores (n, 32, C): `count` times for each class, the best first, each in a bin of its own.
-
-    The best time is where most is expected, an action at distance d counting exp(−d²/2 reach²): near enough for some of
-    the scorer's tolerances if not for all. Of the m actions it gathers, one can be matched to it, with the chance
-    1 − exp(−m), its score. What that one stood for is taken away before the next best time is sought.
-    """
-    classes, samples, bins = intensity.shape
-    apart = np.abs(np.arange(bins)[:, None] - np.arange(bins)) * BIN_MS
-    counts = np.exp(-0.5 * (apart / np.array(reach_ms)[:, None, None]) ** 2).astype(np.float32)  # (C, 32, 32)
-    left, result = intensity.copy(), np.zeros((samples, bins, classes), np.float32)
-    row = np.arange(samples)
-    for c in range(classes):
-        for _ in range(count):
-            gathered = left[c] @ counts[c]  # (n, 32)
-            gathered[result[:, :, c] > 0] = -1
-            best = gathered.argmax(-1)
-            mass = gathered[row, best].clip(1e-9)
-            score = -np.expm1(-mass)
-            result[row, best, c] = score
-            left[c] *= 1 - counts[c][best] * (score / mass)[:, None]
-    return result
-
-
-def shift(scores: Floats, by: int) -> Floats:
-    """Scores (n, 32) moved by so many bins; what would leave the horizon stays in its first or last bin."""
-    if not by:
-        return scores
-    target = (np.arange(GRID_BINS) + by).clip(0, GRID_BINS - 1)
-    moved = np.zeros_like(scores)
-    for b, t in enumerate(target):
-        moved[:, t] = np.maximum(moved[:, t], scores[:, b])
-    return moved
 
 
 def even_knots(scores: NDArray[np.floating[Any]]) -> tuple[float, ...]:

@@ -29,8 +29,7 @@ class Chances:
 
     - `objectness` (n, K): logits of p_obj, as the network gives them.
     - `classes` (n, K, C): p_cls.
-    - `times` (n, K, 1, 32), or (n, K, C, 32) where every class has a time of its own: the chance of each of the scorer's
-      bins.
+    - `times` (n, K, 1, 32): the chance of each of the scorer's bins; (n, K, C, 32) where every class has its own.
     """
 
     objectness: Floats
