@@ -1,0 +1,150 @@
+"""Between the network and the application: what every request must pass, and what every response carries.
+
+- **Host**: a page elsewhere can have its own name point to this machine (DNS rebinding) and would then be the same
+  origin. It cannot choose the Host header: only addresses, this machine's names and those given at start are answered.
+- **Origin**: a request that changes something, and everything below /api, must come from our own page or from no page.
+- **Token**: where one is asked for, all but the login page and its files need it.
+- Responses may run no script but our files, may not be framed or embedded elsewhere, and are what they say they are.
+- A client that takes no byte of its response for long is let go.
+"""
+
+import asyncio
+import ipaddress
+import re
+import socket
+from collections.abc import Iterable
+from contextlib import suppress
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ballcast.web.refused import Refused
+from ballcast.web.settings import Limits
+from ballcast.web.tokens import Door
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "media-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+}
+READS = frozenset({"GET", "HEAD", "OPTIONS"})
+ANYONE = re.compile(r"/login|/api/login|/api/health|/palette\.css|/static/[a-z_]+\.(css|js|svg)")
+STREAMED = re.compile(r"/api/uploads|/api/jobs/[0-9a-f]{16}/labels")  # these count their bodies themselves
+_HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?")
+
+
+def user_of(scope: Scope) -> str:
+    """Whose turn a request takes: the address it comes from."""
+    return scope["client"][0] if scope.get("client") else "local"
+
+
+class _Gone(Exception):
+    """The client takes nothing any more."""
+
+
+class Guard:
+    """ASGI middleware; `hosts` are names besides addresses and localhost under which the server may be asked for."""
+
+    def __init__(self, app: ASGIApp, *, door: Door, hosts: Iterable[str], limits: Limits) -> None:
+        self._app, self._door, self._limits = app, door, limits
+        self._hosts = {"localhost", socket.gethostname().lower(), *(host.lower() for host in hosts)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+
+        async def careful(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                carried = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    carried.setdefault(name, value)
+                carried.setdefault("Cache-Control", "no-store")
+            try:
+                await asyncio.wait_for(send(message), self._limits.stall_s)
+            except TimeoutError:
+                raise _Gone from None
+
+        refusal: Response | None
+        try:
+            refusal = self._refusal(scope, headers)
+            if refusal is None and scope["method"] not in READS and not STREAMED.fullmatch(scope["path"]):
+                receive = _given(await self._small_body(receive), receive)
+        except Refused as refused:
+            refusal = refusal_response(refused)
+        with suppress(_Gone):  # the server closes the connection of a response that was broken off
+            await (refusal or self._app)(scope, receive, careful)
+
+    def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
+        """None: it may pass."""
+        path = scope["path"]
+        if not self._is_ours(headers.get("host", "")):
+            raise Refused(421, "this server is not known under that name; see --allow-host")
+        if scope["method"] not in READS or path.startswith("/api/"):
+            _check_origin(headers)
+        if ANYONE.fullmatch(path):
+            return None
+        if self._door.lets_in(headers.get("authorization", ""), headers.get("cookie", ""), user_of(scope)):
+            return None
+        if scope["method"] == "GET" and not path.startswith("/api/"):
+            return RedirectResponse("/login", 303)
+        raise Refused(401, "a token is needed: send it as 'Authorization: Bearer …', or log in at /login")
+
+    async def _small_body(self, receive: Receive) -> bytes:
+        body = bytearray()
+        while True:
+            try:
+                message = await asyncio.wait_for(receive(), self._limits.stall_s)
+            except TimeoutError:
+                raise Refused(408, "the request's body did not come") from None
+            body += message.get("body", b"")
+            if len(body) > self._limits.body_bytes:
+                raise Refused(413, "the request's body is too large")
+            if not message.get("more_body", False):
+                return bytes(body)
+
+    def _is_ours(self, host: str) -> bool:
+        """Whether a Host header is an address, which no name server can bend, or one of our names."""
+        match = _HOST.fullmatch(host)
+        if match is None:
+            return False
+        name = match["name"].lower().rstrip(".")
+        try:
+            ipaddress.ip_address(name.strip("[]"))
+        except ValueError:
+            return name in self._hosts
+        return True
+
+
+def _check_origin(headers: Headers) -> None:
+    origin = headers.get("origin")
+    elsewhere = origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
+    if elsewhere or headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        raise Refused(403, "requests from pages of other sites are not answered")
+
+
+def refusal_response(refused: Refused) -> Response:
+    headers = dict(refused.headers)
+    if refused.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if refused.status in (408, 413):
+        headers["Connection"] = "close"  # the rest of the body is not read
+    return JSONResponse({"error": refused.sentence}, refused.status, headers)
+
+
+def _given(body: bytes, rest: Receive) -> Receive:
+    """Gives the whole body at once, then what else comes (that the client went)."""
+    first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Message:
+        return first.pop() if first else await rest()
+
+    return receive

@@ -1,0 +1,138 @@
+"""One running server's parts: its folders, jobs, workers, streams and door. The routes only ask these."""
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ballcast.core.clips import Event
+from ballcast.core.errors import InputError
+from ballcast.core.files import alone
+from ballcast.web.actual import actual_beside, read_actual
+from ballcast.web.engine import Engine
+from ballcast.web.jobs import ACTIVE, Job, JobStore
+from ballcast.web.library import Library
+from ballcast.web.refused import Refused
+from ballcast.web.settings import Settings
+from ballcast.web.streams import OpenSession, Stream, open_session
+from ballcast.web.tokens import Door
+from ballcast.web.uploads import Gate
+from ballcast.web.worker import Workers
+
+UPLOAD, LABELS = "video", "labels.json"  # in a job's folder
+
+
+class House:
+    """Made when the server is set up, at work between `open` and `close`.
+
+    sessions: how an address becomes a live session; by default the engine's.
+    """
+
+    def __init__(self, settings: Settings, engine: Engine, *, sessions: OpenSession | None = None) -> None:
+        self.settings, self.engine = settings, engine
+        self.limits = settings.limits
+        self.door = Door(settings.token, settings.limits)
+        self.library = Library(settings.videos)
+        self.gate = Gate(settings.limits)
+        self._sessions = sessions or open_session(engine)
+        self._jobs = settings.data / "jobs"
+
+    @contextmanager
+    def opened(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+        """At work on what is in the data folder, alone."""
+        self._jobs.mkdir(parents=True, exist_ok=True)
+        busy = f"{self.settings.data}: another server uses this folder; stop it, or give another with --data"
+        with alone(self.settings.data / ".lock", busy):
+            self.store = JobStore(self.settings.data / "jobs.sqlite")
+            self._sweep()
+            self.streams = {
+                name: Stream(name, address, self._sessions, loop) for name, address in self.settings.streams.items()
+            }
+            self.workers = Workers(
+                self.store, self.engine, self.limits, loop, self.video_of, self.folder_of, self.settings.workers
+            )
+            self.workers.start()
+            try:
+                yield
+            finally:
+                self.hush()
+                self.store.close()
+
+    def hush(self) -> None:
+        """End what holds connections open: streams and jobs at work."""
+        self.workers.stop()
+        for stream in self.streams.values():
+            stream.close()
+
+    def job(self, job_id: str) -> Job:
+        job = self.store.get(job_id)
+        if job is None:
+            raise Refused(404, "there is no such job")
+        return job
+
+    def folder_of(self, job: Job) -> Path:
+        """Named by an id that was made here."""
+        return self._jobs / job.id
+
+    def video_of(self, job: Job) -> Path | None:
+        """Where the job's video lies; None: it was taken out of the folder."""
+        if job.library:
+            video = self.library.get(job.library)
+            return None if video is None else video.path
+        path = self.folder_of(job) / UPLOAD
+        return path if path.is_file() else None
+
+    def actual_of(self, job: Job) -> tuple[Event, ...] | None:
+        """What happened in the job's video, from labels uploaded for it, else from those beside it; None: unknown."""
+        given = self.folder_of(job) / LABELS
+        try:
+            if given.is_file():
+                return read_actual(given, Path(job.name).name)
+            video = self.video_of(job)
+            return actual_beside(video) if job.library and video is not None else None
+        except InputError as error:
+            raise Refused(422, str(error).replace(str(given), "the labels")) from None
+
+    def actual_of_stream(self, name: str) -> tuple[Event, ...] | None:
+        """What happens in a stream that is a file played in real time, from labels beside it."""
+        path = Path(self.settings.streams[name])
+        try:
+            return actual_beside(path) if path.is_file() else None
+        except (InputError, OSError):
+            return None
+
+    def check_room(self, user: str) -> None:
+        """A `Refused` if the user may not add a job now."""
+        active, total = self.store.count(user)
+        if active >= self.limits.waiting_a_user:
+            raise Refused(429, f"{active} jobs of yours are waiting; let some end, or cancel them")
+        if total >= self.limits.kept_a_user:
+            raise Refused(429, f"{total} jobs of yours are kept; delete some")
+
+    def cancel(self, job: Job) -> Job:
+        if not self.store.end(job.id, "cancelled"):
+            raise Refused(409, f"the job has ended: it is {self.job(job.id).state}")
+        job = self.job(job.id)
+        self.workers.close_channel(job)
+        self.workers.look()
+        return job
+
+    def delete(self, job: Job) -> None:
+        """The job, its upload and its results."""
+        if job.state in ACTIVE:
+            self.store.end(job.id, "cancelled")
+            self.workers.close_channel(self.job(job.id))
+        self.store.remove(job.id)
+        self.workers.look()
+        shutil.rmtree(self.folder_of(job), ignore_errors=True)
+
+    def viewers(self) -> int:
+        return sum(stream.viewers for stream in self.streams.values()) + self.workers.viewers
+
+    def _sweep(self) -> None:
+        """Remove folders of uploads that were cut off and of jobs that were deleted while being written."""
+        known = {job.id for job in self.store.all()}
+        for folder in self._jobs.iterdir():
+            if folder.name not in known:
+                shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,121 @@
+"""The page and its files, health, login, streams."""
+
+from importlib.resources import files
+
+from fastapi import APIRouter, Request, Response
+from starlette.responses import HTMLResponse
+
+from ballcast import __version__
+from ballcast.core import palette
+from ballcast.core.actions import ACTIONS, HORIZON_MS, SHORT_NAMES
+from ballcast.web.guard import user_of
+from ballcast.web.job_routes import house_of
+from ballcast.web.refused import Refused
+from ballcast.web.schema import About, Actual, Error, Health, Key, StreamRecord
+from ballcast.web.sse import EventStream
+from ballcast.web.tokens import COOKIE
+
+router = APIRouter()
+pages = APIRouter(include_in_schema=False)
+KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml", "html": "text/html"}
+# All of them, read once: a request's text is only ever looked up here, never made a path.
+STATIC = {file.name: file.read_bytes() for file in (files("ballcast.web") / "static").iterdir() if "." in file.name}
+
+
+@router.get("/api/health", tags=["server"])
+def health() -> Health:
+    """Answers while the server works; needs no token."""
+    return Health(version=__version__)
+
+
+@router.get("/api/about", tags=["server"])
+def about(request: Request) -> About:
+    """What a page needs to know of this server."""
+    house = house_of(request)
+    return About(
+        version=__version__,
+        actions=list(ACTIONS),
+        names=list(SHORT_NAMES),
+        horizon_ms=HORIZON_MS,
+        every_ms=house.settings.every_ms,
+        upload_bytes=house.limits.upload_bytes,
+        video_s=house.limits.video_s,
+        login=not house.door.open,
+    )
+
+
+@router.post("/api/login", status_code=204, tags=["server"], responses={401: {"model": Error}, 429: {"model": Error}})
+def login(request: Request, key: Key) -> Response:
+    """Trade the token for a cookie, which a browser then sends by itself."""
+    door = house_of(request).door
+    if not door.opens(key.token.strip(), user_of(request.scope)):
+        raise Refused(401, "this is not the token")
+    response = Response(status_code=204)
+    if not door.open:
+        secure = request.url.scheme == "https"
+        response.set_cookie(COOKIE, door.session, httponly=True, samesite="strict", secure=secure, max_age=30 * 86400)
+    return response
+
+
+@router.post("/api/logout", status_code=204, tags=["server"])
+def logout() -> Response:
+    """Take the cookie away."""
+    response = Response(status_code=204)
+    response.delete_cookie(COOKIE)
+    return response
+
+
+@router.get("/api/streams", tags=["streams"])
+async def streams(request: Request) -> list[StreamRecord]:
+    """The streams named at start; no others can be watched."""
+    return [StreamRecord(name=s.name, state=s.state, viewers=s.viewers) for s in house_of(request).streams.values()]
+
+
+@router.get(
+    "/api/streams/{name}/events", tags=["streams"], response_class=EventStream, responses={404: {"model": Error}}
+)
+async def stream_events(request: Request, name: str) -> EventStream:
+    """Server-sent events of a stream: anticipation, status, preview (JPEG, base64), lost; see docs/live.md."""
+    house = house_of(request)
+    if name not in house.streams:
+        raise Refused(404, "there is no such stream; streams are named when the server is started")
+    if house.viewers() >= house.limits.viewers:
+        raise Refused(503, "too many viewers at once; try again later", retry_s=30)
+    return EventStream(house.streams[name].follow())
+
+
+@router.get("/api/streams/{name}/actual", tags=["streams"], responses={404: {"model": Error}})
+def stream_actual(request: Request, name: str) -> Actual:
+    """What really happens in a stream that is a file with labels beside it, on the file's clock."""
+    house = house_of(request)
+    if name not in house.streams:
+        raise Refused(404, "there is no such stream; streams are named when the server is started")
+    return Actual.of(house.actual_of_stream(name))
+
+
+@pages.get("/palette.css")
+def palette_css() -> Response:
+    return Response(palette.css(), media_type="text/css", headers={"Cache-Control": "max-age=300"})
+
+
+@pages.get("/")
+def index() -> HTMLResponse:
+    return HTMLResponse(STATIC["index.html"])
+
+
+@pages.get("/login")
+def login_page() -> HTMLResponse:
+    return HTMLResponse(STATIC["login.html"])
+
+
+@pages.get("/docs")
+def docs_page() -> HTMLResponse:
+    return HTMLResponse(STATIC["docs.html"])
+
+
+@pages.get("/static/{name}")
+def static(name: str) -> Response:
+    if name not in STATIC or name.endswith(".html"):
+        raise Refused(404, "there is no such file")
+    kind = KINDS[name.rsplit(".", 1)[-1]]
+    return Response(STATIC[name], media_type=kind, headers={"Cache-Control": "no-cache"})

@@ -1,0 +1,198 @@
+"""Jobs over HTTP: hand a video in, see how it goes, take the results, cancel, delete."""
+
+import shutil
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Path, Request, Response
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import FileResponse
+
+from ballcast.core.errors import InputError
+from ballcast.core.files import replacing
+from ballcast.video.probe import VideoInfo
+from ballcast.web import decoder
+from ballcast.web.actual import read_actual
+from ballcast.web.guard import user_of
+from ballcast.web.house import LABELS, UPLOAD, House
+from ballcast.web.jobs import ACTIVE, Job
+from ballcast.web.refused import Refused
+from ballcast.web.schema import Actual, Error, JobRecord, Submission, VideoRecord
+from ballcast.web.sse import EventStream
+from ballcast.web.uploads import save_body, shown_name
+from ballcast.web.worker import CSV, TIMELINE
+
+router = APIRouter(prefix="/api", tags=["videos"], responses={404: {"model": Error}})
+JobId = Annotated[str, Path(pattern="^[0-9a-f]{16}$")]
+MEDIA = {"MP4": "video/mp4", "Matroska": "video/webm", "AVI": "video/x-msvideo", "MPEG-TS": "video/mp2t"}
+_BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {"application/octet-stream": {}}}}
+
+
+def house_of(request: Request) -> House:
+    return request.app.state.house
+
+
+def _record(house: House, job: Job, user: str) -> JobRecord:
+    done = house.workers.done_ms(job.id) if job.state in ACTIVE else 0
+    return JobRecord(**job.as_dict() | {"done_ms": done, "mine": job.user == user})  # type: ignore[arg-type]
+
+
+@router.get("/videos")
+def videos(request: Request) -> list[VideoRecord]:
+    """The videos of the server's folder (--videos), to hand in by id."""
+    return [VideoRecord(id=v.id, name=v.name, bytes=v.bytes) for v in house_of(request).library.all()]
+
+
+@router.get("/jobs")
+def jobs(request: Request) -> list[JobRecord]:
+    """All jobs, the newest first."""
+    house, user = house_of(request), user_of(request.scope)
+    return [_record(house, job, user) for job in house.store.all()]
+
+
+@router.post("/jobs", status_code=201, responses={422: {"model": Error}, 429: {"model": Error}})
+def submit(request: Request, submission: Submission) -> JobRecord:
+    """Anticipate along a video of the server's folder."""
+    house, user = house_of(request), user_of(request.scope)
+    house.check_room(user)
+    video = house.library.get(submission.video)
+    if video is None:
+        raise Refused(404, "there is no such video")
+    info = _probe(house, video.path, video.name)
+    return _record(house, _add(house, Job.new_id(), user, video.name, video.id, info), user)
+
+
+@router.post(
+    "/uploads",
+    status_code=201,
+    openapi_extra=_BODY,
+    responses={status: {"model": Error} for status in (408, 413, 415, 422, 429, 507)},
+)
+async def upload(request: Request, x_file_name: Annotated[str, Header(max_length=2000)] = "video") -> JobRecord:
+    """Anticipate along the video that is the request's body, as it is; X-File-Name, percent-encoded, is its name."""
+    house, user = house_of(request), user_of(request.scope)
+    kind = request.headers.get("content-type", "application/octet-stream").split(";")[0].strip()
+    if kind != "application/octet-stream" and not kind.startswith("video/"):
+        raise Refused(415, f"{kind} is not a video")
+    await run_in_threadpool(house.check_room, user)
+    name, job_id = shown_name(x_file_name), Job.new_id()
+    folder = house.settings.data / "jobs" / job_id
+    with house.gate.enter(user):
+        folder.mkdir()
+        try:
+            await save_body(request, folder / UPLOAD, house.limits.upload_bytes, house.limits, check=_check_head)
+            info = await run_in_threadpool(_probe, house, folder / UPLOAD, name)
+            job = await run_in_threadpool(_add, house, job_id, user, name, "", info)
+        except BaseException:
+            await run_in_threadpool(shutil.rmtree, folder, ignore_errors=True)
+            raise
+    return _record(house, job, user)
+
+
+@router.get("/jobs/{job_id}")
+def job(request: Request, job_id: JobId) -> JobRecord:
+    """How a job goes."""
+    house = house_of(request)
+    return _record(house, house.job(job_id), user_of(request.scope))
+
+
+@router.get("/jobs/{job_id}/events", response_class=EventStream)
+def job_events(request: Request, job_id: JobId) -> EventStream:
+    """Server-sent events of a job that is not ended: anticipation, progress, state. What was before comes first."""
+    house = house_of(request)
+    house.job(job_id)
+    if house.viewers() >= house.limits.viewers:
+        raise Refused(503, "too many viewers at once; try again later", retry_s=30)
+    channel = house.workers.channel(job_id)
+    job = house.store.get(job_id)  # after the channel is there: else its end could be missed
+    if job is None or job.state not in ACTIVE:
+        house.workers.close_channel(job or house.job(job_id))
+    return EventStream(channel.follow())
+
+
+@router.get("/jobs/{job_id}/timeline", response_class=FileResponse, responses={409: {"model": Error}})
+def timeline(request: Request, job_id: JobId) -> FileResponse:
+    """Everything anticipated along the video: the JSON of `ballcast predict`."""
+    return _result(request, job_id, TIMELINE, "application/json")
+
+
+@router.get("/jobs/{job_id}/timeline.csv", response_class=FileResponse, responses={409: {"model": Error}})
+def timeline_csv(request: Request, job_id: JobId) -> FileResponse:
+    """The same as a table: at_ms, label, position_ms, confidence."""
+    return _result(request, job_id, CSV, "text/csv; charset=utf-8")
+
+
+@router.get("/jobs/{job_id}/video", response_class=FileResponse)
+def job_video(request: Request, job_id: JobId) -> FileResponse:
+    """The video itself; parts of it by Range."""
+    house = house_of(request)
+    path = house.video_of(house.job(job_id))
+    if path is None:
+        raise Refused(404, "the video is no longer there")
+    with path.open("rb") as file:
+        kind = decoder.kind_of(file.read(decoder.SNIFFED)) or ""
+    return FileResponse(path, media_type=MEDIA.get(kind, "application/octet-stream"))
+
+
+@router.get("/jobs/{job_id}/actual", responses={422: {"model": Error}})
+def actual(request: Request, job_id: JobId) -> Actual:
+    """What really happened in the video, where labels were uploaded or lie beside it."""
+    house = house_of(request)
+    return Actual.of(house.actual_of(house.job(job_id)))
+
+
+@router.put("/jobs/{job_id}/labels", openapi_extra=_BODY, responses={422: {"model": Error}})
+async def put_labels(request: Request, job_id: JobId) -> Actual:
+    """Say what really happened: Labels-ball.json, matches.json or OSL JSON as the request's body."""
+    house = house_of(request)
+    job = await run_in_threadpool(house.job, job_id)
+    target = house.folder_of(job) / LABELS
+    with replacing(target) as temporary:
+        await save_body(request, temporary, house.limits.labels_bytes, house.limits)
+        try:
+            events = await run_in_threadpool(read_actual, temporary, job.name.rsplit("/", 1)[-1])
+        except InputError as error:
+            raise Refused(422, str(error).replace(str(temporary), "the labels")) from None
+    return Actual.of(events)
+
+
+@router.post("/jobs/{job_id}/cancel", responses={409: {"model": Error}})
+def cancel(request: Request, job_id: JobId) -> JobRecord:
+    """Stop a job that is queued or running; what it found so far is thrown away."""
+    house = house_of(request)
+    return _record(house, house.cancel(house.job(job_id)), user_of(request.scope))
+
+
+@router.delete("/jobs/{job_id}", status_code=204)
+def delete(request: Request, job_id: JobId) -> Response:
+    """Remove a job with its upload and results; a video of the server's folder stays."""
+    house = house_of(request)
+    house.delete(house.job(job_id))
+    return Response(status_code=204)
+
+
+def _check_head(head: bytes) -> None:
+    if decoder.kind_of(head) is None:
+        raise Refused(415, "this is not a video in MP4, MOV, Matroska, WebM, AVI, MPEG-TS or MPEG-PS")
+
+
+def _probe(house: House, path: Any, name: str) -> VideoInfo:
+    try:
+        return decoder.probe(path, name, house.limits)
+    except InputError as error:
+        raise Refused(422, str(error)) from None
+
+
+def _add(house: House, job_id: str, user: str, name: str, library: str, info: VideoInfo) -> Job:
+    made = Job(job_id, user, name, library, info.height, info.width, info.duration_ms)
+    (house.folder_of(made)).mkdir(exist_ok=True)
+    made = house.store.add(made)
+    house.workers.look()
+    return made
+
+
+def _result(request: Request, job_id: str, file: str, kind: str) -> FileResponse:
+    house = house_of(request)
+    job = house.job(job_id)
+    if job.state != "done":
+        raise Refused(409, f"the job is {job.state}; there are results when it is done")
+    return FileResponse(house.folder_of(job) / file, media_type=kind, filename=f"{job.id}.{file}")

@@ -1,0 +1,112 @@
+"""Running the application: one socket, connections that are not waited for forever, a clean end."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ballcast.core.errors import InputError
+from ballcast.web.app import build_app
+from ballcast.web.house import House
+
+GRACE_S = 3  # for responses under way when the server is to stop
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that listens soon; port 0: any free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise InputError(
+            f"{host}:{port}: cannot be listened on: {error.strerror}; give another --host or --port"
+        ) from None
+    return listener
+
+
+class Server(uvicorn.Server):
+    """Ends streams first when it is told to stop: else their viewers' connections would be waited for."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        super().__init__(
+            uvicorn.Config(
+                build_app(house),
+                http=_protocol(house.limits.headers_s),
+                ws="none",
+                lifespan="off",
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                limit_concurrency=house.limits.connections,
+                timeout_keep_alive=15,
+                timeout_graceful_shutdown=GRACE_S,
+                h11_max_incomplete_event_size=32 << 10,
+                backlog=512,
+            )
+        )
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """From any thread: stop soon."""
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await asyncio.to_thread(self._house.hush)
+        await super().shutdown(sockets)
+
+
+async def serve(house: House, listener: socket.socket, ready: Callable[[Server], None] = lambda server: None) -> None:
+    """Serve until told to stop; `ready` is called when the house is at work, just before the first request."""
+    with house.opened(asyncio.get_running_loop()):
+        server = Server(house)
+        ready(server)
+        await server.serve(sockets=[listener])
+
+
+def _protocol(headers_s: float) -> type[H11Protocol]:
+    """uvicorn's, but a connection whose request's headers are not there in time is closed."""
+
+    class Patient(H11Protocol):
+        _timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._watch()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._watch()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._unwatch()
+            super().connection_lost(exc)
+
+        def _watch(self) -> None:
+            """The clock runs while no request is there; a few bytes now and then do not set it back."""
+            if self.cycle is not None and not self.cycle.response_complete:
+                self._unwatch()
+            elif self._timer is None:
+                self._timer = self.loop.call_later(headers_s, self._close)
+
+        def _unwatch(self) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+        def _close(self) -> None:
+            self._timer = None
+            if (self.cycle is None or self.cycle.response_complete) and not self.transport.is_closing():
+                self.transport.close()
+
+    return Patient

@@ -1,0 +1,50 @@
+"""What a server is started with: where things lie, who may come in, and how much of anything is allowed."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds on what one request, one user or one video may cost. Sizes in bytes, times in seconds."""
+
+    upload_bytes: int = 4 << 30  # of one video
+    labels_bytes: int = 16 << 20  # of one file of labels
+    body_bytes: int = 64 << 10  # of any other request
+    free_bytes: int = 1 << 30  # of the disk always stay free
+    stall_s: float = 30.0  # a client that neither sends nor takes anything for so long is let go
+    slow_bytes_s: int = 16 << 10  # an upload slower than this on average, after its first `stall_s`, is refused
+    headers_s: float = 10.0  # from a connection's opening to the end of its request's headers
+    uploads: int = 8  # at once, of all users
+    uploads_a_user: int = 2
+    waiting_a_user: int = 20  # jobs that are queued or running
+    kept_a_user: int = 200  # jobs in all
+    pixels: int = 4096 * 2304  # of a frame
+    video_s: float = 4 * 3600.0  # of a video
+    memory_bytes: int = 3 << 30  # of the process that decodes
+    frame_s: float = 60.0  # to decode one frame
+    slice_s: float = 10.0  # one user's turn at the computer while others wait
+    open_jobs: int = 8  # begun and not ended, of all users
+    viewers: int = 1000  # following streams or jobs at once
+    connections: int = 2000
+    guesses: int = 10  # wrong tokens from one address within `guesses_s`
+    guesses_s: float = 60.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything `ballcast serve` was told.
+
+    data: the folder of jobs, uploads and results. videos: a folder to pick from, or None. streams: name → address,
+    the only ones that can be watched. token: asked of everyone, or None for nobody. hosts: names, besides addresses
+    and the machine's own, under which the server may be asked for. every_ms: from one anticipation to the next.
+    """
+
+    data: Path
+    videos: Path | None = None
+    streams: dict[str, str] = field(default_factory=dict)
+    token: str | None = None
+    hosts: tuple[str, ...] = ()
+    workers: int = 1
+    every_ms: int = 1000
+    limits: Limits = field(default_factory=Limits)
