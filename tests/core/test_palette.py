@@ -61,4 +61,4 @@ def test_the_style_sheet_has_every_colour_in_both_themes() -> None:
     for theme in (DARK, LIGHT):
         assert all(f"--action-{i}: {hue};" in sheet for i, hue in enumerate(theme.actions))
         assert f"--ink: {theme.ink};" in sheet
-    assert sheet.count("--ground:") == 4  # each by the system's wish and by the viewer's
+    assert sheet.count("--ground:") == 5  # each by the system's wish and by the viewer's, and paper

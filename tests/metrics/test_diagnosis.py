@@ -85,6 +85,7 @@ def test_quality_counts_nearness_and_what_is_too_much() -> None:
     assert quality([right(31_000, 500)], 2_500) == pytest.approx(0.8)
     assert quality([right(31_000), MISSED, IN_VAIN], 2_500) == pytest.approx(2 / 4)
     assert quality([MISTAKEN], 2_500) == 0
+    assert quality([right(31_000)], 2_500, doubt=2) == 0.5
     assert quality([], 2_500) == 1
 
 

@@ -98,7 +98,8 @@ def _luminance(colour: Colour) -> float:
 def css() -> str:
     """A style sheet of variables: `--ground` … `--bad`, and `--action-0` … `--action-9`.
 
-    They follow what the viewer's system prefers, unless the root element says `data-theme="light"` or `"dark"`.
+    They follow what the viewer's system prefers, unless the root element says `data-theme="light"` or `"dark"`;
+    on paper they are the light ones.
     """
     dark, light = _variables(DARK), _variables(LIGHT)
     return (
@@ -106,6 +107,7 @@ def css() -> str:
         f"@media (prefers-color-scheme: dark) {{ :root {{ color-scheme: dark; {dark} }} }}\n"
         f':root[data-theme="light"] {{ color-scheme: light; {light} }}\n'
         f':root[data-theme="dark"] {{ color-scheme: dark; {dark} }}\n'
+        f"@media print {{ :root:root:root {{ color-scheme: light; {light} }} }}\n"  # paper is white
     )
 
 

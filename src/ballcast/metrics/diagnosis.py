@@ -45,7 +45,7 @@ def reliability(confidence: Sequence[float], hit: Sequence[bool], bins: int = 10
         return None
     place = np.minimum((p * bins).astype(np.int64), bins - 1)
     count = np.bincount(place, minlength=bins)
-    with np.errstate(invalid="ignore"):  # 0/0 of an empty bin is the NaN that is wanted
+    with np.errstate(invalid="ignore", divide="ignore"):  # an empty bin gives the NaN that is wanted
         mean = np.bincount(place, p, minlength=bins) / count
         share = np.bincount(place, came.astype(np.float64), minlength=bins) / count
         low, high = wilson(share, count)
@@ -79,13 +79,14 @@ def confusion(pairs: Iterable[Pair]) -> NDArray[np.int64]:
     return table
 
 
-def quality(pairs: Sequence[Pair], reach_ms: int) -> float:
+def quality(pairs: Sequence[Pair], reach_ms: int, doubt: int = 0) -> float:
     """How well one clip was anticipated, 0 to 1: right pairs, each by how near it was, out of all there could be.
 
-    2 · Σ (1 − |error| / reach) / (predictions + events); 1 also where nothing came and nothing was said.
+    2 · Σ (1 − |error| / reach) / (predictions + events); 1 also where nothing came and nothing was said. `doubt` counts
+    as so many more that failed, so that one lucky prediction is worth less than three good ones.
     """
     near = sum(1 - abs(p.error_ms) / reach_ms for p in pairs if p.right)
-    could = sum((p.prediction is not None) + (p.event is not None) for p in pairs)
+    could = doubt + sum((p.prediction is not None) + (p.event is not None) for p in pairs)
     return 2 * near / could if could else 1.0
 
 
@@ -96,7 +97,7 @@ def ranked(pairs: Mapping[str, Sequence[Pair]], reach_ms: int) -> list[str]:
     """
 
     def key(name: str) -> tuple[float, float, float]:
-        value = quality(pairs[name], reach_ms)
+        value = quality(pairs[name], reach_ms, doubt=2)
         events = sum(p.event is not None for p in pairs[name])
         wrong = sum(p.prediction.confidence for p in pairs[name] if p.prediction and not p.right)
         return value, events if value else -events, -wrong
