@@ -116,15 +116,16 @@ def test_a_baseline_reads_only_the_last_window(backbone: Backbone, video: np.nda
 def test_how_often_it_speaks_does_not_change_what_it_says(
     model: Anticipator, backbone: Backbone, video: np.ndarray
 ) -> None:
-    """Other batches: the same up to float noise. The same batches: the same bits."""
+    """Nor does a change of the rate on the way, nor another video before."""
     often = {m.at_ms: m for m in roll(RollingAnticipator(model, backbone, every_ms=200, emit=ALL), video[:300])}
     rolling = RollingAnticipator(model, backbone, every_ms=1000, emit=ALL)
     timeline = roll(rolling, video[:300])
     assert [m.at_ms for m in timeline] == [5000, 6000, 7000, 8000, 9000, 10_000, 11_000, 12_000]
-    for made in timeline:
-        assert_same(made, list(often[made.at_ms].predictions))
+    assert timeline == [often[made.at_ms] for made in timeline]
     rolling.reset()
-    assert roll(rolling, video[:300]) == timeline
+    begin = roll(rolling, video[:200])
+    rolling.every_ms = 2000
+    assert [*begin, *roll(rolling, video[200:300])] == [often[t] for t in (5000, 6000, 7000, 8000, 9000, 11_000)]
 
 
 def test_no_stack_and_no_window_is_computed_twice(
@@ -136,7 +137,8 @@ def test_no_stack_and_no_window_is_computed_twice(
     monkeypatch.setattr(Anticipator, "encode_window", lambda self, x: windows.append(x) or encode_window(self, x))
     rolling = RollingAnticipator(model, backbone, every_ms=1000, emit=ALL)
     timeline = roll(rolling, video)
-    assert len(stacks) == rolling.stream.stacks == (25 * 37 + 11 - 5) // 3 + 1 - rolling.stream.pending
+    stacks = [stack for stack in stacks if stack.any()]  # a black one is encoded to learn the size of the maps
+    assert len(stacks) == rolling.stream.stacks == (25 * 37 + 11 - 5) // 3 + 1
     assert len({stack.tobytes() for stack in stacks}) == len(stacks)
     assert len(windows) == len(timeline) == 33  # the newest of each moment; the five before it are known
 
@@ -146,21 +148,18 @@ def test_memory_does_not_grow(model: Anticipator, backbone: Backbone, every_ms: 
     """Five minutes, the networks replaced by nothing: what is kept after two minutes is what is kept after five."""
     rolling = RollingAnticipator(model, backbone, every_ms=every_ms)
     engine = rolling.stream._engine
-    engine.maps = lambda pixels, begins: torch.zeros(len(begins), 16, 1, 1)  # type: ignore[method-assign]
+    engine.encode = lambda pictures: torch.zeros(len(pictures), 16, 1, 1)  # type: ignore[method-assign]
     engine.mix = lambda maps: torch.zeros(len(maps) - engine.overlap, SMALL.width)  # type: ignore[method-assign]
     frame, held, moments = np.zeros((1, 1), np.uint8), [], 0
     for _ in range(25 * (300 if every_ms > 40 else 60)):
         moments += rolling.push(frame) is not None
-        maps = rolling.stream._maps
-        held.append(
-            (len(rolling.stream._waiting), 0 if maps is None else len(maps), len(rolling._clips), len(rolling._tokens))
-        )
+        held.append((len(rolling.stream._waiting), len(rolling._clips), len(rolling._tokens)))
     assert moments == (len(held) - 125) * 40 // every_ms + 1
     most = np.array(held).max(0)
-    assert (most <= (3 * 33 + 5, 8, 250 + 3 * 33, 252)).all()
+    assert (most <= (5, 252, 252)).all()
     early, late = np.array(held[: len(held) * 2 // 3]).max(0), np.array(held[len(held) * 2 // 3 :]).max(0)
     assert (late <= early).all()
-    assert rolling._clips.untyped_storage().nbytes() <= 4 * SMALL.width * 350
+    assert rolling._clips.untyped_storage().nbytes() <= 4 * SMALL.width * 252
 
 
 def test_a_model_gone_wrong_is_not_a_quiet_game(model: Anticipator, backbone: Backbone, video: np.ndarray) -> None:

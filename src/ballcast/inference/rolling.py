@@ -5,7 +5,7 @@
         made = rolling.push(frame)        # an Anticipation when one is due, else None
 
 A file and a live broadcast take the same way through here, so they give the same predictions bit for bit: what is
-computed together depends on how many frames there were, never on how fast they came.
+computed together depends on the frames alone, never on how fast they came or how often an anticipation is asked for.
 
 At time T the model reads windows of 5 s that start at T − 30 s, − 25 s, …, − 5 s. Each begins at the latest clip of the
 stream's grid that is not after its own start (`snap`), at most 2 frames early. So all windows of all times share their
@@ -28,6 +28,7 @@ from ballcast.features.backbone import Backbone
 from ballcast.features.stream import ClipStream
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.emit import emit
+from ballcast.model.graph import GraphedSteps
 from ballcast.video.decode import VideoFile
 from ballcast.video.prefetch import Prefetched
 from ballcast.video.sampling import snap
@@ -44,7 +45,7 @@ class RollingAnticipator:
 
     Args:
         model: moved to `device` and put in eval mode. backbone: the one the model was trained on (`check_backbone`).
-        every_ms: from one anticipation to the next; the first is made at 5 s.
+        every_ms: from one anticipation to the next; the first is made at 5 s. May be changed between two frames.
         emit: how slots become predictions; by default the model's own way.
         device: where to compute; by default where the backbone lies.
     """
@@ -66,9 +67,8 @@ class RollingAnticipator:
         self.emit = emit or model.emit
         self.pos_weight = pos_weight(model)
         self._stride = backbone.config.stride
-        step = -(-every_ms // FRAME_MS)  # frames, rounded up
-        # As many stacks as become whole between two anticipations, so that each needs one batch.
-        self.stream = ClipStream(backbone, batch=-(-step // self._stride), device=self.device)
+        self.stream = ClipStream(backbone, device=self.device)
+        self._steps: Anticipator | GraphedSteps | None = None  # made on the thread that uses it
         self.reset()
 
     def reset(self) -> None:
@@ -93,7 +93,6 @@ class RollingAnticipator:
         self._keep(self.stream.push(frame))
         if self.stream.frames < self._due_frames:
             return None
-        self._keep(self.stream.flush())
         made = self._anticipate()
         self._due_ms += self.every_ms
         return made
@@ -124,7 +123,7 @@ class RollingAnticipator:
         absent = self.model.network.lookback - len(encoded)
         tokens = torch.stack([torch.zeros_like(encoded[0])] * absent + encoded)  # (W, N, d)
         present = torch.arange(len(tokens), device=self.device) >= absent  # (W,)
-        slots = self.model.anticipate(tokens[None], present[None])
+        slots = self._work.anticipate(tokens[None], present[None])
         if not torch.isfinite(slots.objectness).all():  # a NaN is above no threshold: it would look like a quiet game
             raise InputError(f"at {self._due_ms} ms: the model gives numbers that are not finite")
         (emitted,) = emit(slots, self.emit, pos_weight=self.pos_weight)
@@ -135,8 +134,16 @@ class RollingAnticipator:
         """Tokens (N, d) of the window whose first clip is `first`, encoded alone, when it is first asked for."""
         if first not in self._tokens:
             begin = first - self._first
-            self._tokens[first] = self.model.encode_window(self._clips[begin : begin + self.model.config.clips])
+            tokens = self._work.encode_window(self._clips[begin : begin + self.model.config.clips])
+            self._tokens[first] = tokens.clone()  # a graph's next replay overwrites it
         return self._tokens[first]
+
+    @property
+    def _work(self) -> Anticipator | GraphedSteps:
+        """The model, on a GPU as recorded graphs."""
+        if self._steps is None:
+            self._steps = GraphedSteps(self.model) if self.device.type == "cuda" else self.model
+        return self._steps
 
 
 def pos_weight(model: Anticipator) -> float:

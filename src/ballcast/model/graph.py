@@ -1,37 +1,15 @@
-"""CUDA graphs: work of fixed shapes recorded once and replayed without the host."""
-
-from collections.abc import Callable
-from typing import TypeVar
+"""A model's work at fixed shapes, recorded as CUDA graphs: for the lowest latency on a GPU."""
 
 import torch
 from torch import Tensor
 
+from ballcast.features.graph import record
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.slots import Slots
 
-T = TypeVar("T")
-
-
-def record(work: Callable[[], T], warmups: int = 3) -> tuple[Callable[[], None], T]:
-    """Run `work` a few times, so that everything is compiled and allocated, then record it.
-
-    Gives the function that replays it and what it returned: tensors that every replay overwrites. What `work` reads
-    must stay at the same addresses.
-    """
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(warmups):
-            work()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        result = work()
-    return graph.replay, result
-
 
 class Graphed:
-    """A model's forward pass at one batch size, compiled and recorded: for the lowest latency on a GPU.
+    """A model's forward pass at one batch size, compiled and recorded.
 
     Args:
         model: on a GPU, in eval mode; features (batch, W, N, D) and present (batch, W) in, `Slots` out.
@@ -52,4 +30,34 @@ class Graphed:
         self.features.copy_(features, non_blocking=True)
         self.present.fill_(True) if present is None else self.present.copy_(present, non_blocking=True)
         self._replay()
+        return self._slots
+
+
+class GraphedSteps:
+    """The two steps of a model on one stream, window by window, recorded as they are: no minute of compiling.
+
+    model: on a GPU, in eval mode. What a call gives is overwritten by the next of its kind.
+    """
+
+    def __init__(self, model: Anticipator) -> None:
+        config, device = model.config, next(model.parameters()).device
+        lookback = model.network.lookback
+        self._features = torch.zeros(config.clips, config.width, device=device)
+        self._present = torch.ones(1, lookback, dtype=torch.bool, device=device)
+        with torch.inference_mode():
+            self._encode, self._encoded = record(lambda: model.encode_window(self._features))
+            self._tokens = torch.zeros(1, lookback, *self._encoded.shape, device=device, dtype=self._encoded.dtype)
+            self._anticipate, self._slots = record(lambda: model.anticipate(self._tokens, self._present))
+
+    def encode_window(self, features: Tensor) -> Tensor:
+        """Features (N, D) → tokens (N, d)."""
+        self._features.copy_(features)
+        self._encode()
+        return self._encoded
+
+    def anticipate(self, tokens: Tensor, present: Tensor) -> Slots:
+        """Tokens (1, W, N, d) and which windows there are, (1, W) → slots."""
+        self._tokens.copy_(tokens)
+        self._present.copy_(present)
+        self._anticipate()
         return self._slots

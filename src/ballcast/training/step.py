@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from ballcast.core.recipe import TrainConfig
 from ballcast.data.batch import Batch
+from ballcast.features.graph import record
 from ballcast.loss.criterion import Criterion, Losses, Reduce
 from ballcast.loss.targets import Targets
-from ballcast.model.graph import record
 from ballcast.training.ema import Ema
 
 
