@@ -50,6 +50,54 @@ def train(
 
 
 @app.command()
+def pretrain(
+    config: Annotated[Path, typer.Argument(help="A recipe, for example configs/pretrain.yaml.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value, for example train.lr=5e-4.")] = None,
+    run: Annotated[Path, typer.Option("--out", "-o", help="The run's folder; an unfinished run there goes on.")] = Path(
+        "runs/pretrain"
+    ),
+    device: Device = "auto",
+) -> None:
+    """Train a backbone of your own: it learns to spot ball actions in videos with labels.
+
+    Reads SN-BAA as it unpacks, games of SN-BAS, and simulated matches. Scores the held-out games after each epoch:
+    average precision of the actions spotted within 1 s. The best backbone is OUT/best, for `ballcast extract`.
+    Kill it at any time and run the same command to go on.
+
+    Examples:
+
+    ballcast pretrain configs/pretrain.yaml data.sources=[snbaa/224p] --out runs/backbone
+
+    ballcast pretrain configs/pretrain.yaml data.sources=[SN-BAS] data.train=['*'] data.valid=['*Leeds*']
+    """
+    from ballcast.cli.shell import frames_progress
+    from ballcast.core.config import load
+    from ballcast.core.pretrain import PretrainConfig
+    from ballcast.training.distributed import start
+    from ballcast.training.pretrain import Pretraining
+    from ballcast.training.progress import Display
+
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        raise InputError("pretrain is one process on one GPU; start it without torchrun")
+    recipe, console = load(PretrainConfig, config, overrides or ()), new_console()
+    display = Display(console, recipe.train.epochs)
+
+    def say(text: str) -> None:
+        console.print(text, markup=False, soft_wrap=True)
+
+    work = Pretraining(recipe, run, device=start(device)[1], show=display.show, say=say)
+    with resumable():
+        with frames_progress(new_console(stderr=True)) as decoded:
+            work.load_frames(decoded)
+        with display:
+            progress = work.fit()
+    best = (
+        f"best mean AP {100 * progress.best:.2f} in epoch {progress.best_epoch}" if progress.best >= 0 else "unscored"
+    )
+    typer.echo(f"{run}: {progress.step} steps, {best}; the backbone is {run / 'best'}")
+
+
+@app.command()
 def ablate(
     config: Annotated[Path, typer.Argument(help="The recipe the variants start from.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value for all variants.")] = None,

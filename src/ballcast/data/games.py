@@ -7,16 +7,18 @@ Three layouts are read, told apart by what is in the folder:
 - simulated matches, <folder>/matches.json and the videos it names.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from ballcast.core.actions import FPS, OBSERVED_MS
+from ballcast.core.actions import ACTIONS, FPS, OBSERVED_MS
 from ballcast.core.clips import Clip, Event
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_json
 from ballcast.core.order import natural
+from ballcast.core.pretrain import GamesConfig
 from ballcast.data.soccernet import RESOLUTIONS, SPLITS, read_labels
 from ballcast.data.spotting_labels import MATCHES, read_halves, read_matches
 from ballcast.data.stitch import STEP_MS, Stretch, stitch
@@ -87,6 +89,24 @@ def choose(games: Sequence[Game], wanted: Sequence[str]) -> list[Game]:
             names = sorted({game.split for game in games} - {""}) or [game.name for game in games[:5]]
             raise InputError(f"no game or split is called {wish!r}; there are {', '.join(names)}")
     return [game for game in games if any(_fits(game, wish) for wish in wanted)]
+
+
+def choose_games(config: GamesConfig) -> dict[str, list[Game]]:
+    """The games to train on, to be chosen by and to be tested on, by "train", "valid" and "test"."""
+    games = [game for source in config.sources for game in find_games(Path(source))]
+    valid, test = choose(games, config.valid), choose(games, config.test)
+    if both := {game.name for game in valid} & {game.name for game in test}:
+        raise InputError(f"{min(both)} is in data.valid and in data.test; take it out of one")
+    train = [game for game in choose(games, config.train) if game not in valid and game not in test]
+    if not train:
+        raise InputError("every game of data.train is held out by data.valid or data.test; leave some to learn from")
+    return {"train": train, "valid": valid, "test": test}
+
+
+def count_actions(games: Sequence[Game]) -> dict[str, int]:
+    """How often each action happens in the games."""
+    counts = Counter(event.label for game in games for event in game.events)
+    return {action: counts[action] for action in ACTIONS}
 
 
 def split_games(folder: Path) -> list[Game]:

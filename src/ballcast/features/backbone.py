@@ -7,10 +7,8 @@ A clip is `frames` pictures, every `step`-th of the video, read as J stacks of `
 stack on its own, 3D blocks mix the clip's J stacks, and pooling gives D = J · projected features.
 """
 
-import dataclasses
 import hashlib
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,73 +20,13 @@ from torch import Tensor, nn
 
 from ballcast.core import config as configs
 from ballcast.core import hub
-from ballcast.core.actions import WINDOW_FRAMES
+from ballcast.core.backbone import BackboneConfig
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_json, write_bytes, write_json
 from ballcast.features.blocks import GeM, InvertedResidual3d, NormAct
 from ballcast.features.manifest import BackboneIdentity, Preprocessing
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
-
-
-@dataclass(frozen=True)
-class BackboneConfig:
-    """Sizes of the network and the frames it reads; the defaults are the published 15-frame network's."""
-
-    encoder: str = "tf_efficientnetv2_b0.in1k"  # timm's name of the 2D network
-    frames: int = 15  # pictures a clip
-    stack: int = 3  # pictures a stack: the 2D network's input channels
-    step: int = 2  # frames from one picture to the next
-    stride: int = 3  # frames from one clip to the next
-    channels: int = 192  # C, of a stack's map
-    blocks: int = 4  # 3D blocks
-    expansion: int = 3  # in a 3D block
-    se_ratio: int = 24  # squeeze of its gate
-    projected: int = 256  # channels a stack at the end
-    classes: int = 2  # spotting logits
-    padding: int = 32  # the picture is zero-padded to a multiple of this
-    dropout: float = 0.2  # before the logits, in training
-    drop_path: float = 0.2  # in the networks, in training
-
-    def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            if field.type is int and getattr(self, field.name) <= 0:
-                raise InputError(f"{field.name} must be positive")
-        if self.frames % self.stack:
-            raise InputError(f"frames must be a multiple of stack ({self.stack})")
-        if self.step * self.stack % self.stride:
-            raise InputError("step · stack must be a multiple of stride, or clips share no stacks")
-        if self.channels * self.expansion < self.se_ratio:
-            raise InputError("se_ratio is larger than the channels it squeezes")
-
-    @property
-    def stacks(self) -> int:
-        """J, stacks a clip."""
-        return self.frames // self.stack
-
-    @property
-    def width(self) -> int:
-        """D, features a clip."""
-        return self.stacks * self.projected
-
-    @property
-    def span(self) -> int:
-        """Frames from a clip's first to its last, both counted."""
-        return (self.frames - 1) * self.step + 1
-
-    @property
-    def stack_span(self) -> int:
-        """Frames from a stack's first to its last, both counted."""
-        return (self.stack - 1) * self.step + 1
-
-    @property
-    def hop(self) -> int:
-        """Clip i's stack j is stack i + hop · j of the video, counted every `stride` frames."""
-        return self.step * self.stack // self.stride
-
-    def clips(self, frames: int = WINDOW_FRAMES) -> int:
-        """How many clips so many consecutive frames give."""
-        return max(0, (frames - self.span) // self.stride + 1)
 
 
 class Backbone(nn.Module):
@@ -99,6 +37,7 @@ class Backbone(nn.Module):
         name: what people call it.
         fold: the fold an imported spotting model held out.
         note: what its user should know; recorded, like the fold, in every store made with it.
+        metadata: where it comes from: training games, scores; plain JSON, saved with it.
     """
 
     def __init__(
@@ -108,9 +47,11 @@ class Backbone(nn.Module):
         name: str = "ballcast-backbone",
         fold: str | None = None,
         note: str = "",
+        metadata: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
         self.config, self.name, self.fold, self.note = config, name, fold, note
+        self.metadata = metadata if metadata is not None else {}
         c = config
         encoder = timm.create_model(
             c.encoder,
@@ -159,6 +100,20 @@ class Backbone(nn.Module):
         x = x / 255 if x.dtype == torch.uint8 else x
         return self.mix(self.encode(x.unflatten(1, (-1, self.config.stack)).flatten(0, 1)))  # stacks (B·J, stack, H, W)
 
+    def runs(self, frames: Tensor) -> Tensor:
+        """Runs of sampled pictures (B, stack · (n + J − 1), H, W), uint8, or floats in [0, 1] → features (B, n, D).
+
+        A run's n clips begin a stack apart and share their stacks, so that it costs n + J − 1 stacks and not n · J.
+        """
+        x = pad_frames(frames, self.config.padding)
+        x = x / 255 if x.dtype == torch.uint8 else x
+        stacks = x.unflatten(1, (-1, self.config.stack))  # (B, S, stack, H, W)
+        B, S = stacks.shape[:2]
+        clips, within = (torch.arange(k, device=x.device) for k in (S - self.config.stacks + 1, self.config.stacks))
+        index = S * torch.arange(B, device=x.device)[:, None, None] + clips[:, None] + within  # (B, n, J)
+        stacks = stacks.flatten(0, 1).contiguous(memory_format=torch.channels_last)
+        return self.mix(self.encode(stacks), index.flatten(0, 1)).unflatten(0, (B, -1))
+
     def forward(self, frames: Tensor) -> Tensor:
         """A clip's sampled pictures (B, frames, H, W) → spotting logits (B, classes)."""
         return self.classifier(self.dropout(self.features(frames)))
@@ -204,7 +159,8 @@ class Backbone(nn.Module):
         folder = Path(folder)
         state = {key: value.detach().cpu().contiguous() for key, value in self.state_dict().items()}
         write_bytes(folder / WEIGHTS_FILE, save(state))
-        about = {"kind": "ballcast-backbone", "name": self.name, "fold": self.fold, "note": self.note}
+        about: dict[str, Any] = {"kind": "ballcast-backbone", "name": self.name, "fold": self.fold, "note": self.note}
+        about |= {"metadata": self.metadata} if self.metadata else {}
         write_json(folder / CONFIG_FILE, {**about, "config": configs.to_dict(self.config)}, indent=1)
 
     @classmethod
@@ -215,8 +171,10 @@ class Backbone(nn.Module):
         if not isinstance(about, dict) or about.get("kind") != "ballcast-backbone":
             raise InputError(f"{folder / CONFIG_FILE}: is not the config of a ballcast backbone")
         config = configs.from_dict(BackboneConfig, about.get("config", {}), str(folder / CONFIG_FILE))
-        fold, note = about.get("fold"), about.get("note", "")
-        backbone = cls(config, name=str(about.get("name", folder.name)), fold=fold, note=str(note))
+        fold, note, metadata = about.get("fold"), about.get("note", ""), about.get("metadata", {})
+        if not isinstance(metadata, dict):
+            raise InputError(f"{folder / CONFIG_FILE}: 'metadata' is not a record")
+        backbone = cls(config, name=str(about.get("name", folder.name)), fold=fold, note=str(note), metadata=metadata)
         try:
             state = load_file(folder / WEIGHTS_FILE)
         except FileNotFoundError:

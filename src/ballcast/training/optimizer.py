@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from ballcast.core.pretrain import SpotTrainConfig
 from ballcast.core.recipe import TrainConfig
 
 
@@ -12,7 +13,9 @@ def decayed(model: nn.Module) -> set[nn.Parameter]:
     return {p for p in model.parameters() if p.ndim >= 2} - embedded
 
 
-def build_optimizer(model: nn.Module, config: TrainConfig, *, graphed: bool = False) -> torch.optim.AdamW:
+def build_optimizer(
+    model: nn.Module, config: TrainConfig | SpotTrainConfig, *, graphed: bool = False
+) -> torch.optim.AdamW:
     """`graphed`: made to live inside a CUDA graph, with the learning rate as a tensor on the device."""
     trained, heavy = [p for p in model.parameters() if p.requires_grad], decayed(model)
     groups = [

@@ -1,4 +1,4 @@
-"""The learning rate: a linear warm-up, then a cosine with warm restarts."""
+"""The learning rate: a linear warm-up, then a cosine with warm restarts; or one cycle over a whole run."""
 
 import math
 
@@ -20,3 +20,14 @@ def learning_rate(step: int, steps_per_epoch: int, config: TrainConfig) -> float
         since -= length
         length *= config.restart_factor
     return config.lr * 0.5 * (1 + math.cos(math.pi * since / length))
+
+
+def one_cycle(step: int, steps: int, *, top: float, warmup: float) -> float:
+    """The rate of step number `step` of `steps`: up along a half cosine to `top`, and down along another to almost 0.
+
+    `warmup` is the share of all steps that the rise takes; it begins at a 25th of the top.
+    """
+    rise = warmup * steps
+    if step < rise:
+        return top * (0.04 + 0.96 * 0.5 * (1 - math.cos(math.pi * (step + 1) / rise)))
+    return top * 0.5 * (1 + math.cos(math.pi * (step - rise) / max(steps - rise, 1)))

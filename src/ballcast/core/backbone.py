@@ -1,0 +1,67 @@
+"""The backbone's sizes and the frames it reads, as one config; the network itself is `ballcast.features.backbone`."""
+
+import dataclasses
+from dataclasses import dataclass
+
+from ballcast.core.actions import WINDOW_FRAMES
+from ballcast.core.errors import InputError
+
+
+@dataclass(frozen=True)
+class BackboneConfig:
+    """Sizes of the network and the frames it reads; the defaults are the published 15-frame network's."""
+
+    encoder: str = "tf_efficientnetv2_b0.in1k"  # timm's name of the 2D network
+    frames: int = 15  # pictures a clip
+    stack: int = 3  # pictures a stack: the 2D network's input channels
+    step: int = 2  # frames from one picture to the next
+    stride: int = 3  # frames from one clip to the next
+    channels: int = 192  # C, of a stack's map
+    blocks: int = 4  # 3D blocks
+    expansion: int = 3  # in a 3D block
+    se_ratio: int = 24  # squeeze of its gate
+    projected: int = 256  # channels a stack at the end
+    classes: int = 2  # spotting logits
+    padding: int = 32  # the picture is zero-padded to a multiple of this
+    dropout: float = 0.2  # before the logits, in training
+    drop_path: float = 0.2  # in the networks, in training
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if field.type is int and getattr(self, field.name) <= 0:
+                raise InputError(f"{field.name} must be positive")
+        if self.frames % self.stack:
+            raise InputError(f"frames must be a multiple of stack ({self.stack})")
+        if self.step * self.stack % self.stride:
+            raise InputError("step · stack must be a multiple of stride, or clips share no stacks")
+        if self.channels * self.expansion < self.se_ratio:
+            raise InputError("se_ratio is larger than the channels it squeezes")
+
+    @property
+    def stacks(self) -> int:
+        """J, stacks a clip."""
+        return self.frames // self.stack
+
+    @property
+    def width(self) -> int:
+        """D, features a clip."""
+        return self.stacks * self.projected
+
+    @property
+    def span(self) -> int:
+        """Frames from a clip's first to its last, both counted."""
+        return (self.frames - 1) * self.step + 1
+
+    @property
+    def stack_span(self) -> int:
+        """Frames from a stack's first to its last, both counted."""
+        return (self.stack - 1) * self.step + 1
+
+    @property
+    def hop(self) -> int:
+        """Clip i's stack j is stack i + hop · j of the video, counted every `stride` frames."""
+        return self.step * self.stack // self.stride
+
+    def clips(self, frames: int = WINDOW_FRAMES) -> int:
+        """How many clips so many consecutive frames give."""
+        return max(0, (frames - self.span) // self.stride + 1)

@@ -1,0 +1,176 @@
+"""Spotting: peaks of scores along a game against the actions that happened, as average precision per class.
+
+A peak is the largest score of its class within `apart_ms` to either side. Peaks of all games, the surest first, each
+take the nearest free action of their class within the tolerance; a peak that finds none is false. From precision and
+recall after each peak come two numbers: the 11-point AP (the mean, over recalls 0, 0.1, … 1, of the best precision at
+that recall or beyond) and the area under the same curve.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ballcast.core.actions import ACTIONS, SHORT_NAMES
+from ballcast.core.clips import Event
+
+Floats = NDArray[np.float64]
+RECALLS = np.arange(11) / 10
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """What was spotted in a game: `action` (P,) int64, `position_ms` (P,) and `score` (P,) float64."""
+
+    action: NDArray[np.int64]
+    position_ms: Floats
+    score: Floats
+
+
+@dataclass(frozen=True)
+class SpottingScore:
+    """Per class (C,): 11-point AP and area AP as fractions, NaN for a class without actions; and how many there are."""
+
+    ap: Floats
+    area: Floats
+    events: NDArray[np.int64]
+    least: int  # a class with fewer actions is no part of the mean
+
+    @property
+    def counted(self) -> NDArray[np.bool_]:
+        return self.events >= self.least
+
+    @property
+    def avg(self) -> float:
+        """The mean 11-point AP over the classes with enough actions; 0 where none has."""
+        return float(self.ap[self.counted].mean()) if self.counted.any() else 0.0
+
+    @property
+    def mean_area(self) -> float:
+        return float(self.area[self.counted].mean()) if self.counted.any() else 0.0
+
+    def told(self) -> str:
+        """In words and per cent: "mean AP 61.30 (area 58.90) over 9 classes: pass 73.1, …"."""
+        each = ", ".join(f"{n} {100 * self.ap[c]:.1f}" for c, n in enumerate(SHORT_NAMES) if self.events[c])
+        means = f"mean AP {100 * self.avg:.2f} (area {100 * self.mean_area:.2f})"
+        return f"{means} over {self.counted.sum()} classes: {each}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON: the means, the classes they are over, and per class AP, area and count; None: no action."""
+        per_class = {
+            name: {"ap": _or_none(self.ap[c]), "area": _or_none(self.area[c]), "events": int(self.events[c])}
+            for c, name in enumerate(ACTIONS)
+        }
+        names = [name for c, name in enumerate(ACTIONS) if self.counted[c]]
+        return {
+            "mean_ap": self.avg,
+            "mean_area": self.mean_area,
+            "mean_over": names,
+            "least_events": self.least,
+            "per_class": per_class,
+        }
+
+
+def find_peaks(scores: Floats, times_ms: Floats, *, apart_ms: float, smooth_ms: float = 0) -> Peaks:
+    """Peaks of scores (n, C) at evenly spaced, rising times (n,): the surest stay, and silence those around them."""
+    if smooth_ms and len(times_ms) > 1:
+        scores = _smooth(scores, smooth_ms / (times_ms[1] - times_ms[0]))
+    actions, times, kept = [], [], []
+    for action in range(scores.shape[1]):
+        alive = np.ones(len(scores), bool)
+        for i in np.argsort(-scores[:, action], kind="stable"):  # the earliest of equals
+            if alive[i]:
+                near = slice(
+                    *np.searchsorted(times_ms, (times_ms[i] - apart_ms, np.nextafter(times_ms[i] + apart_ms, np.inf)))
+                )
+                alive[near] = False
+                actions.append(action)
+                times.append(times_ms[i])
+                kept.append(scores[i, action])
+    return Peaks(np.array(actions, np.int64), np.array(times, float), np.array(kept, float))
+
+
+def spotting_score(
+    games: Sequence[tuple[Sequence[Event], Peaks]], *, tolerance_ms: float = 1000, least: int = 5
+) -> SpottingScore:
+    """The score of what was spotted in several games, each given as its actions and its peaks."""
+    ap, area = np.full(len(ACTIONS), np.nan), np.full(len(ACTIONS), np.nan)
+    counts = np.zeros(len(ACTIONS), np.int64)
+    for action in range(len(ACTIONS)):
+        times = [np.array([e.position_ms for e in events if e.action == action], float) for events, _ in games]
+        counts[action] = sum(map(len, times))
+        if counts[action]:
+            true = _match(times, [_of(peaks, action) for _, peaks in games], tolerance_ms)
+            ap[action], area[action] = average_precisions(true, int(counts[action]))
+    return SpottingScore(ap, area, counts, least)
+
+
+def chance_score(
+    games: Sequence[tuple[Sequence[Event], Floats]],
+    *,
+    apart_ms: float,
+    tolerance_ms: float = 1000,
+    least: int = 5,
+    draws: int = 5,
+) -> SpottingScore:
+    """What scores without any knowledge get, the mean over some draws: where actions are frequent that is far from 0.
+
+    games: each as its actions and the times (n,) that are scored.
+    """
+    rng, ap, area = np.random.default_rng(0), [], []
+    for _ in range(draws):
+        drawn = [
+            (events, find_peaks(rng.random((len(times), len(ACTIONS))), times, apart_ms=apart_ms))
+            for events, times in games
+        ]
+        score = spotting_score(drawn, tolerance_ms=tolerance_ms, least=least)
+        ap.append(score.ap)
+        area.append(score.area)
+    return SpottingScore(np.mean(ap, 0), np.mean(area, 0), score.events, least)
+
+
+def average_precisions(true: NDArray[np.bool_], events: int) -> tuple[float, float]:
+    """11-point and area AP of predictions in order of falling score, `true` (P,) saying which are right."""
+    if not len(true):
+        return 0.0, 0.0
+    found = np.cumsum(true)
+    precision, recall = found / np.arange(1, len(true) + 1), found / events
+    best = np.maximum.accumulate(precision[::-1])[::-1]  # at this recall or beyond
+    at = np.searchsorted(recall, RECALLS - 1e-12)
+    eleven = np.append(best, 0.0)[at].mean()
+    return float(eleven), float((np.diff(recall, prepend=0.0) * best).sum())
+
+
+def _of(peaks: Peaks, action: int) -> tuple[Floats, Floats]:
+    mine = peaks.action == action
+    return peaks.position_ms[mine], peaks.score[mine]
+
+
+def _match(events: Sequence[Floats], peaks: Sequence[tuple[Floats, Floats]], tolerance_ms: float) -> NDArray[np.bool_]:
+    """Which peaks of one class, of all games and in order of falling score, take an action."""
+    game = np.repeat(np.arange(len(peaks)), [len(times) for times, _ in peaks])
+    times = np.concatenate([times for times, _ in peaks])
+    order = np.argsort(-np.concatenate([scores for _, scores in peaks]), kind="stable")
+    free = [np.ones(len(own), bool) for own in events]
+    true = np.zeros(len(order), bool)
+    for rank, i in enumerate(order):
+        own = events[game[i]]
+        distance = np.where(free[game[i]], np.abs(own - times[i]), np.inf)
+        if len(own) and distance.min() <= tolerance_ms:
+            free[game[i]][distance.argmin()] = False
+            true[rank] = True
+    return true
+
+
+def _smooth(scores: Floats, deviation: float) -> Floats:
+    """A Gaussian along time, of so many places' deviation; at the ends, over what there is."""
+    reach = min(int(np.ceil(3 * deviation)), (len(scores) - 1) // 2)
+    kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1) / deviation) ** 2)
+    weight = np.convolve(np.ones(len(scores)), kernel, mode="same")
+    return np.stack([np.convolve(column, kernel, mode="same") / weight for column in scores.T], 1)
+
+
+def _or_none(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

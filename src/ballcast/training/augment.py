@@ -1,0 +1,104 @@
+"""Changes to runs of pictures that leave their actions as they are, a whole batch at once, where the pictures are.
+
+What is changed how is drawn on the host for an epoch at once, from the seed: the same on any device, and nothing to
+wait for in a step.
+"""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ballcast.core.pretrain import AugmentConfig
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Of B runs of P pictures, or of steps × B runs; all float32 but the last two.
+
+    - `turn` (…, B): −1 for left and right exchanged, else 1.
+    - `shift` (…, B, 2): to the right and down, in half widths and half heights of the picture.
+    - `zoom` (…, B): how much larger things appear.
+    - `brightness`, `contrast` (…, B): what is added, and what the distance to the mean is multiplied by.
+    - `blur` (…, B): 0 none, 1 the mean of 3 × 3.
+    - `share` (…, B): λ of MixUp, the part of the run itself; 1 without.
+    - `kept` (…, B, P) int64: which picture is shown in each place.
+    - `partner` (…, B) int64: the run mixed in.
+    """
+
+    turn: Tensor
+    shift: Tensor
+    zoom: Tensor
+    brightness: Tensor
+    contrast: Tensor
+    blur: Tensor
+    share: Tensor
+    kept: Tensor
+    partner: Tensor
+
+    def __getitem__(self, step: int) -> "Changes":
+        return Changes(*(getattr(self, f.name)[step] for f in fields(self)))
+
+    def to(self, device: torch.device) -> "Changes":
+        return Changes(*(getattr(self, f.name).to(device) for f in fields(self)))
+
+
+def draw_changes(config: AugmentConfig, steps: int, batch: int, pictures: int, rng: np.random.Generator) -> Changes:
+    """Changes of an epoch: `steps` × `batch` runs of so many pictures."""
+    shape = (steps, batch)
+
+    def between(low: float, high: float, *more: int) -> Tensor:
+        return torch.from_numpy(rng.uniform(low, high, (*shape, *more)).astype(np.float32))
+
+    turn = torch.where(between(0, 1) < config.flip, -1.0, 1.0)
+    shift = between(-2 * config.shift, 2 * config.shift, 2)
+    zoom = torch.exp(between(-1, 1) * float(np.log1p(config.zoom)))
+    brightness, contrast = between(-config.brightness, config.brightness), between(-config.contrast, config.contrast)
+    blur = torch.where(between(0, 1) < config.blur, between(0, 1), 0.0)
+    lost = rng.random((*shape, pictures)) < config.drop
+    lost[..., 0] = False  # nothing is there before the first
+    kept = np.maximum.accumulate(np.where(lost, 0, np.arange(pictures)), axis=-1)
+    share, partner = np.ones(shape, np.float32), np.broadcast_to(np.arange(batch), shape).copy()
+    if config.mixup:
+        share = rng.beta(config.mixup, config.mixup, shape).astype(np.float32)
+        partner = rng.permuted(partner, axis=1)
+    return Changes(
+        turn,
+        shift,
+        zoom,
+        brightness,
+        1 + contrast,
+        blur,
+        torch.from_numpy(share),
+        torch.from_numpy(kept.astype(np.int64)),
+        torch.from_numpy(partner.astype(np.int64)),
+    )
+
+
+def change(pictures: Tensor, how: Changes) -> Tensor:
+    """Pictures (B, P, H, W) uint8 → the changed ones, float32 in [0, 1]."""
+    B, P, H, W = pictures.shape
+    x = pictures.gather(1, how.kept[:, :, None, None].expand(B, P, H, W)).float() / 255
+    # Where the pixel at (x, y) of the result is taken from; what lies outside repeats the edge.
+    zero, scale = torch.zeros_like(how.zoom), 1 / how.zoom
+    across = torch.stack([how.turn * scale, zero, -how.shift[:, 0]], 1)
+    down = torch.stack([zero, scale, -how.shift[:, 1]], 1)
+    grid = functional.affine_grid(torch.stack([across, down], 1), [B, P, H, W], align_corners=False)
+    x = functional.grid_sample(x, grid, mode="bilinear", padding_mode="border", align_corners=False)
+    blurred = functional.avg_pool2d(x, 3, 1, 1, count_include_pad=False)
+    x = torch.lerp(x, blurred, _each(how.blur))
+    mean = x.mean((1, 2, 3), keepdim=True)
+    x = ((x - mean) * _each(how.contrast) + mean + _each(how.brightness)).clamp(0, 1)
+    return mix(x, how)
+
+
+def mix(values: Tensor, how: Changes) -> Tensor:
+    """MixUp of whatever belongs to each run, (B, …)."""
+    share = how.share.view(-1, *[1] * (values.ndim - 1))
+    return share * values + (1 - share) * values[how.partner]
+
+
+def _each(value: Tensor) -> Tensor:
+    return value[:, None, None, None]

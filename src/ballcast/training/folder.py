@@ -1,0 +1,58 @@
+"""What every run's folder holds: the config it was begun with, and the machine it ran on."""
+
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ballcast import __version__
+from ballcast.core.config import load, to_dict
+from ballcast.core.errors import InputError
+
+CONFIG, ENVIRONMENT = "config.yaml", "environment.json"
+
+
+def asks_for_more(config: Any, folder: Path) -> bool:
+    """Whether the config has more epochs than the run in `folder` began with; in all else they must be the same."""
+    before, now = (_leaves(to_dict(c)) for c in (load(type(config), folder / CONFIG), config))
+    for key in {**before, **now}:
+        if before.get(key) != now.get(key) and key != "train.epochs":
+            raise InputError(
+                f"{folder}: was started with {key}={before.get(key)}, now it is {now.get(key)}; "
+                "use the old value to go on, or another --out to start anew"
+            )
+    return now["train.epochs"] > before["train.epochs"]
+
+
+def environment(seed: int, device: torch.device, processes: int = 1) -> dict[str, Any]:
+    """Versions, machine, command and git's state, for whoever wants to repeat the run."""
+
+    def git(*args: str) -> str:
+        done = subprocess.run(["git", *args], capture_output=True, text=True, cwd=Path(__file__).parent)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    return {
+        "ballcast": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu",
+        "processes": processes,
+        "threads": torch.get_num_threads(),
+        "seed": seed,
+        "command": sys.argv,
+        "git": {"commit": git("rev-parse", "HEAD"), "changed": git("status", "--porcelain").splitlines()[:50]},
+    }
+
+
+def _leaves(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Every value of a config by its dotted key; a mapping that is itself a value, such as boosts, by its own."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        found |= _leaves(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return found
