@@ -131,7 +131,7 @@ def test_a_hub_id_is_downloaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     assert Anticipator.from_pretrained("someone/ballcast").metadata["note"] == "é"
-    assert asked == [("someone/ballcast", ["config.json", "model.safetensors"])]
+    assert asked == [("someone/ballcast", ["calibration.json", "config.json", "model.safetensors"])]
 
     def fail(*args: object, **kwargs: object) -> str:
         raise FileNotFoundError("cannot reach the hub\nsecond line")

@@ -11,8 +11,11 @@ SNBAA = "SoccerNet/ActionAnticipation"  # the challenge's data set
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
-def locate(source: Path | str, files: Sequence[str]) -> Path:
-    """The folder `source` names: itself if it exists, else the `files` of the hub's copy of it, downloaded."""
+def locate(source: Path | str, files: Sequence[str], also: Sequence[str] = ()) -> Path:
+    """The folder `source` names: itself if it exists, else the `files` of the hub's copy of it, downloaded.
+
+    `also`: files to fetch if they are there.
+    """
     if not str(source).strip():
         raise InputError("an empty name names no folder; give a folder that is there or a hub id like someone/name")
     folder = Path(source)
@@ -26,7 +29,7 @@ def locate(source: Path | str, files: Sequence[str]) -> Path:
     from huggingface_hub.errors import HFValidationError, HTTPError
 
     try:
-        return Path(snapshot_download(str(source), allow_patterns=list(files)))
+        return Path(snapshot_download(str(source), allow_patterns=[*files, *also]))
     except (HTTPError, HFValidationError, OSError) as error:
         raise InputError(f"{source}: no such folder, and not to be had from the hub: {_first_line(error)}") from None
 

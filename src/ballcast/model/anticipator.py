@@ -10,6 +10,7 @@ from ballcast.core.errors import InputError
 from ballcast.core.recipe import EmitConfig, ModelConfig
 from ballcast.model import pretrained
 from ballcast.model.build import build
+from ballcast.model.calibration import FILE_NAME, Calibration
 from ballcast.model.slots import Slots
 
 
@@ -18,6 +19,7 @@ class Anticipator(nn.Module):
 
     - `config`: the network and its sizes; `emit`: how its slots become predictions.
     - `metadata`: plain JSON data that travels with the weights: class weights, scores, backbone, provenance.
+    - `calibration`: what `ballcast tune` found, for submissions; None if it was not tuned.
 
     Shapes: B samples, W windows of 5 s in order of time, N clips a window, D features a clip, d the token width.
     """
@@ -33,6 +35,7 @@ class Anticipator(nn.Module):
         self.config = config or ModelConfig()
         self.emit = emit or EmitConfig()
         self.metadata = metadata or {}
+        self.calibration: Calibration | None = None
         self.network = build(self.config)
 
     def encode_window(self, features: Tensor) -> Tensor:
@@ -69,16 +72,20 @@ class Anticipator(nn.Module):
         return self.anticipate(self.encode_window(features[:, -lookback:]), present)
 
     def save_pretrained(self, folder: Path | str) -> None:
-        """Write `model.safetensors` and `config.json` into `folder`, made if need be."""
+        """Write `model.safetensors` and `config.json`, and a calibration if there is one, into `folder`."""
         pretrained.save(Path(folder), self.state_dict(), self.config, self.emit, self.metadata)
+        if self.calibration is not None:
+            pretrained.save_calibration(Path(folder), self.calibration)
 
     @classmethod
     def from_pretrained(cls, source: Path | str) -> "Anticipator":
         """The model in a folder, or of a hub id like "someone/ballcast", in eval mode on the CPU."""
-        saved = pretrained.read_config(hub.locate(source, (pretrained.CONFIG, pretrained.WEIGHTS)))
+        folder = hub.locate(source, (pretrained.CONFIG, pretrained.WEIGHTS), also=(FILE_NAME,))
+        saved = pretrained.read_config(folder)
         weights = pretrained.read_weights(saved.folder, saved.model)  # checked before any memory is taken
         model = cls(saved.model, emit=saved.emit, metadata=saved.metadata)
         model.load_state_dict(weights)
+        model.calibration = pretrained.read_calibration(folder)
         return model.eval()
 
     def push_to_hub(self, repo_id: str, *, private: bool = False) -> str:

@@ -55,6 +55,12 @@ class Chances:
             times = _softmax(offsets) @ _overlap(slots.bins)
         return cls(objectness, _softmax(classes), times if times.ndim == 4 else times[:, :, None])
 
+    @classmethod
+    def join(cls, parts: "Sequence[Chances]") -> "Chances":
+        """The samples of all parts, one after the other."""
+        names = ("objectness", "classes", "times")
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
     def intensity(self, inflation: Sequence[float]) -> Floats:
         """(C, n, 32): how many actions of each class are expected in each bin.
 

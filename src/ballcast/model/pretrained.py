@@ -1,7 +1,10 @@
-"""A model as files: `config.json` and `model.safetensors` in a folder or on the hub. Data only, no pickle."""
+"""A model as files, in a folder or on the hub: `config.json`, `model.safetensors`, `calibration.json` if it was tuned.
+
+Data only, no pickle.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from ballcast.core.errors import InputError
 from ballcast.core.files import read_bytes, read_json, write_bytes, write_json
 from ballcast.core.recipe import EmitConfig, ModelConfig
 from ballcast.core.records import show
+from ballcast.model import calibration
 from ballcast.model.build import build
 
 FORMAT = "ballcast-anticipator-1"
@@ -42,6 +46,20 @@ def save(
     write_bytes(folder / WEIGHTS, content)
     tree = {"format": FORMAT, "model": to_dict(model), "emit": to_dict(emit), "metadata": metadata}
     write_json(folder / CONFIG, tree, indent=2)
+
+
+def save_calibration(folder: Path, tuned: calibration.Calibration) -> None:
+    """Write it beside the weights it belongs to."""
+    own = replace(tuned, weights=(calibration.weights_hash(folder / WEIGHTS),))
+    calibration.write_calibration(folder / calibration.FILE_NAME, own)
+
+
+def read_calibration(folder: Path) -> calibration.Calibration | None:
+    """The folder's, if it was tuned; an InputError if its weights are not those it was fitted to."""
+    path = folder / calibration.FILE_NAME
+    if not path.exists():
+        return None
+    return calibration.read_calibration(path, [calibration.weights_hash(folder / WEIGHTS)])
 
 
 def read_config(folder: Path) -> Saved:

@@ -1,0 +1,69 @@
+"""Several models read together: the mean of what each expects, class by class and bin by bin.
+
+Models of other seeds have other slots, which do not correspond; what they expect together (`Chances.intensity`) can be
+averaged all the same. One model is the simplest ensemble, and a calibration is applied to either in the same way.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from ballcast.core.clips import Clip, Prediction
+from ballcast.core.errors import InputError
+from ballcast.data.batch import Samples
+from ballcast.data.event_windows import is_event_store, read_store
+from ballcast.data.windows import WindowSet, official_windows
+from ballcast.features.store import FeatureStore
+from ballcast.inference.predictor import check_fits
+from ballcast.inference.rolling import pos_weight
+from ballcast.model.anticipator import Anticipator
+from ballcast.model.calibration import Calibration, weights_hash
+from ballcast.model.chances import Chances
+from ballcast.model.pretrained import WEIGHTS
+
+
+def load_models(sources: Sequence[str], store: FeatureStore) -> list[Anticipator]:
+    """The models of these folders or hub ids; an InputError unless all of them read the store's features."""
+    models = [Anticipator.from_pretrained(source) for source in sources]
+    for model, source in zip(models, sources, strict=True):
+        check_fits(model, store, source)
+        if model.config.windows != models[0].config.windows:
+            raise InputError(f"{source}: reads another number of windows than {sources[0]}; average models that agree")
+    return models
+
+
+def hashes(sources: Sequence[str]) -> tuple[str, ...]:
+    """What a calibration of these model folders knows them by."""
+    return tuple(weights_hash(Path(source) / WEIGHTS) for source in sources)
+
+
+def open_windows(store: FeatureStore, clips: Sequence[Clip], windows: int) -> WindowSet:
+    """The samples of a store: its `clips` or, if it was made from event feeds, all it has."""
+    store.check_finite()
+    return read_store(store).windows if is_event_store(store) else official_windows([(store, clips)], windows)
+
+
+@torch.inference_mode()
+def answer(models: Sequence[Anticipator], windows: WindowSet, device: torch.device) -> list[Chances]:
+    """What each model answers, for every sample in order."""
+    samples = Samples(windows, device, "auto")
+    answers = []
+    for model in models:
+        parts = [Chances.of(slots) for slots in samples.run(model.to(device).eval())]
+        answers.append(Chances.join(parts))
+        model.cpu()  # many models need not fit on the device at once
+    return answers
+
+
+def untuned(models: Sequence[Anticipator]) -> Calibration:
+    """The calibration of models that were not tuned together: what the first one's loss inflated is undone."""
+    return Calibration.untuned(pos_weight(models[0]))
+
+
+def predict_together(
+    models: Sequence[Anticipator], windows: WindowSet, calibration: Calibration, device: torch.device
+) -> dict[str, list[Prediction]]:
+    """All that the models anticipate together for each sample, by name, in order; one entry a bin."""
+    predictions = calibration.predict(answer(models, windows, device))
+    return dict(zip(windows.names, predictions, strict=True))
