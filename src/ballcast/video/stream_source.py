@@ -150,9 +150,8 @@ class StreamSource:
             why = getattr(error, "strerror", None) or str(error)
             if isinstance(error, av.ExitError):
                 why = f"no answer in {self._silent_s:g} s"
-            raise InputError(
-                f"{self.name}: cannot be opened as a video stream ({why}); is the address right?"
-            ) from None
+            mend = "pipe a video into it" if self._address == STDIN else "is the address right, and a video there?"
+            raise InputError(f"{self.name}: cannot be read as a video stream ({why}); {mend}") from None
         return container, video_stream(container, self.name)
 
     def _stretches(self, reading: "_Reading") -> Iterator[LiveFrame | Break]:

@@ -1,0 +1,162 @@
+"""`ballcast live`: anticipation on a stream."""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated
+
+import typer
+
+from ballcast.cli.shell import Device, app, new_console, number
+from ballcast.core.errors import BallcastError, InputError
+
+if TYPE_CHECKING:
+    from ballcast.inference.broadcast import Subscription
+    from ballcast.inference.live_records import Record
+
+ROOM = 4096  # records that may wait for a slow reader of our output: an hour of them
+
+
+@app.command()
+def live(
+    source: Annotated[
+        str,
+        typer.Argument(help="A file (played in real time), rtsp://…, http(s)://….m3u8, tcp://…, /dev/video0, or -."),
+    ],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(help="key=value: mode=slot|class, vector=full|emitted, threshold=0.3, run=1."),
+    ] = None,
+    model: Annotated[str | None, typer.Option("--model", help="A model's folder, or its id on the hub.")] = None,
+    backbone: Annotated[
+        str | None, typer.Option("--backbone", help="The backbone the model was trained on, as in `extract`.")
+    ] = None,
+    every: Annotated[
+        float, typer.Option(min=0.04, max=3600, callback=number, help="Seconds from one anticipation to the next.")
+    ] = 1.0,
+    json_: Annotated[
+        str | None,
+        typer.Option("--json", help="Write a JSON object a line to this file, or to stdout: -."),
+    ] = None,
+    speed: Annotated[
+        float,
+        typer.Option(min=0, max=1000, callback=number, help="Of a file or stdin; 0: as fast as the machine goes."),
+    ] = 1.0,
+    give_up: Annotated[
+        float, typer.Option(min=0, max=86400, callback=number, help="Seconds a stream that broke off is tried for.")
+    ] = 60.0,
+    device: Device = "auto",
+) -> None:
+    """Anticipate along a stream as it comes: every second, the actions of the next 5 s.
+
+    In a terminal the actions to come are shown; otherwise, or with --json, every anticipation and every change of state
+    is a JSON object on a line of its own. Times are milliseconds of the stream since its first frame.
+
+    A stream that breaks off is opened again. Where frames are missing it says so and begins anew; they are never made
+    up. If this machine is too slow it says so, anticipates less often, and at last skips ahead. Ctrl-C stops it.
+
+    Examples:
+
+    ballcast live rtsp://camera.local/1 --model runs/paper/best --backbone my-backbone
+
+    ffmpeg -i anything -c copy -f mpegts - | ballcast live - --json actions.jsonl
+    """
+    from ballcast.core.config import from_dict, parse_overrides, to_dict
+    from ballcast.core.embedded import choose_models
+    from ballcast.core.recipe import EmitConfig
+    from ballcast.features.backbone import Backbone
+    from ballcast.inference.live import LiveSession
+    from ballcast.inference.predictor import check_backbone
+    from ballcast.inference.rolling import RollingAnticipator
+    from ballcast.model.anticipator import Anticipator
+    from ballcast.training.distributed import start
+    from ballcast.video.live_source import open_source
+
+    chosen, network = choose_models(model, backbone, "live")
+    with ExitStack() as stack:
+        show = stack.enter_context(_writer(json_))
+        anticipator, eyes = Anticipator.from_pretrained(chosen), Backbone.load(network)
+        check_backbone(anticipator, eyes, chosen, network)
+        tree = parse_overrides([text.removeprefix("emit.") for text in overrides or ()])
+        emit = from_dict(EmitConfig, {**to_dict(anticipator.emit), **tree})
+        rolling = RollingAnticipator(
+            anticipator, eyes, every_ms=round(1000 * every), emit=emit, device=start(device)[1]
+        )
+        session = LiveSession(open_source(source, speed=speed, give_up_s=give_up), rolling)
+        stack.enter_context(_until_stopped())
+        records = stack.enter_context(session.subscribe(room=ROOM))
+        stack.enter_context(session)
+        _follow(records, show)
+    if isinstance(session.error, BallcastError):
+        raise session.error
+    if session.error is not None:
+        raise RuntimeError("live anticipation failed") from session.error
+
+
+def _follow(records: "Subscription", show: "Callable[[Record], None]") -> None:
+    while not records.over:
+        record = records.get(0.2)  # not for ever: Ctrl-C is only noticed between two calls
+        if record is not None:
+            show(record)
+
+
+@contextmanager
+def _until_stopped() -> Iterator[None]:
+    """Ctrl-C, SIGTERM and a reader of our output that went away are all ways to say: enough."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.secho("ballcast: stopped", err=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes at exit
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _writer(to: str | None) -> "Iterator[Callable[[Record], None]]":
+    """What shows a record: JSON lines where asked for or where nobody watches, else the view."""
+    watched = sys.stdout.isatty() and to != "-"
+    with ExitStack() as stack:
+        shows: list[Callable[[Record], None]] = []
+        if to not in (None, "-"):
+            shows.append(_line_writer(stack.enter_context(_opened(Path(str(to))))))
+        elif not watched:
+            shows.append(_line_writer(sys.stdout))
+        if watched:
+            from ballcast.cli.live_view import LiveView
+
+            shows.append(stack.enter_context(LiveView(new_console())).show)
+
+        def show(record: "Record") -> None:
+            for each in shows:
+                each(record)
+
+        yield show
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[str]]:
+    try:
+        file = path.open("w", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+    with file:
+        yield file
+
+
+def _line_writer(file: IO[str]) -> "Callable[[Record], None]":
+    def write(record: "Record") -> None:
+        file.write(json.dumps(record.to_json(), allow_nan=False) + "\n")
+        file.flush()
+
+    return write
