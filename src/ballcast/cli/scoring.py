@@ -21,19 +21,37 @@ def evaluate(
     plots: Annotated[
         Path | None, typer.Option("--plots", help="Draw precision-recall and per-class plots here.")
     ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Write a report here: one HTML file with all of it and more.")
+    ] = None,
+    videos: Annotated[
+        Path | None,
+        typer.Option("--videos", help="--report: the split's folder with the clips' videos, for film strips."),
+    ] = None,
 ) -> None:
     """Score predictions exactly as the reference scorer does.
 
     Prints mAP at 1 to 5 s and without limit, their mean (the ranking), AP per action, and the score by visibility.
 
-    Example: ballcast eval --labels test/Labels-ball.json --predictions results_anticipation.zip
+    The report also tells whether the confidences are honest and the times right, what was taken for what, and shows the
+    best and the worst clips; with their videos, as film strips.
+
+    Examples:
+
+    ballcast eval --labels test/Labels-ball.json --predictions results_anticipation.zip
+
+    ballcast eval --labels snbaa/224p/test --predictions results_anticipation.zip --report report.html
     """
-    from ballcast.core.files import write_json
+    from ballcast.core.files import check_writable, write_json
     from ballcast.data.soccernet import read_labels
     from ballcast.inference.submission import read_submission, require_same_clips
     from ballcast.metrics.average_precision import score, score_by_visibility
     from ballcast.metrics.report import class_table, score_table
 
+    if report:
+        check_writable(report)
+    elif videos:
+        raise InputError("--videos goes with --report, which shows them as film strips")
     clips = read_labels(labels)
     if not all(clip.labelled for clip in clips):
         raise InputError(f"{labels}: has no labels to score against; the challenge split is scored by the server")
@@ -55,6 +73,19 @@ def evaluate(
 
         for path in draw(result, plots):
             console.print(f"drew {path}", soft_wrap=True)
+    if report:
+        from ballcast.inference.page.film import footage_in
+        from ballcast.inference.page.report import Report, write_report
+
+        footage = footage_in(videos or (labels if labels.is_dir() else labels.parent))
+        if videos and not footage:
+            raise InputError(f"{videos}: has no clips' videos; give the folder that holds clip_1, clip_2, …")
+        others = {name: row for name, row in rows.items() if name != "all"}
+        facts = {"predictions": str(predictions), "labels": str(labels)}
+        title = f"{predictions.name} against {labels.name}"
+        page = Report(title, clips, predicted, result, "all events", others=others, facts=facts, footage=footage)
+        write_report(report, page)
+        console.print(f"wrote {report}", soft_wrap=True)
 
 
 @app.command()

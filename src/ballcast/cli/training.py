@@ -21,13 +21,15 @@ def train(
 ) -> None:
     """Train an anticipator by a recipe; kill it at any time and run the same command to go on.
 
-    Needs a feature store per split (see `ballcast extract`) below data.features. On several GPUs:
+    Needs a feature store per split (see `ballcast extract`) below data.features. At the end the best epoch's report is
+    OUT/report.html: scores, curves, honesty, timing, confusion, the best and the worst clips. On several GPUs:
     torchrun --nproc-per-node 4 -m ballcast train …
 
     Example: ballcast train configs/paper.yaml data.features=features --out runs/paper
     """
     from ballcast.core.config import load
     from ballcast.core.recipe import Recipe
+    from ballcast.reports import report_run
     from ballcast.training import distributed
     from ballcast.training.progress import Display
     from ballcast.training.run import train as train_run
@@ -47,6 +49,8 @@ def train(
             else "no validation"
         )
         typer.echo(f"{run}: {progress.step} steps, {best}; the model is {run / 'best'}")
+        if report := report_run(recipe, run, device=chosen):
+            typer.echo(f"{report}: how it does on the validation clips")
 
 
 @app.command()

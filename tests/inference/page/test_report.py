@@ -11,6 +11,7 @@ from synthetic import make_clips
 
 from ballcast.core.clips import Clip, Event, Prediction
 from ballcast.core.palette import DARK, LIGHT, rgb
+from ballcast.inference.page.film import Footage, footage_in
 from ballcast.inference.page.report import History, Report, render, write_report
 from ballcast.metrics.average_precision import score
 from tests.video.conftest import make_video
@@ -116,7 +117,7 @@ def test_the_film_shows_the_video_and_what_it_lacks(tmp_path: Path) -> None:
     clips = [Clip("a", (), (Event("PASS", 31_000),)), Clip("b", (), (Event("SHOT", 33_000),))]
     made = {"a": [Prediction("PASS", 31_200, 0.5)], "b": [Prediction("OUT", 33_500, 0.25)]}
     told: list[tuple[int, int]] = []
-    report = Report("r", clips, made, score(clips, made), video={"a": video, "b": longer}.get)
+    report = Report("r", clips, made, score(clips, made), footage={"a": Footage(video), "b": Footage(longer, 0)})
     page = render(report, lambda done, total: told.append((done, total)))
     assert page.count("data:image/webp;base64,") == 5 + 10  # five seconds before now; and, if it is longer, five after
     assert page.count("tile unseen") == 5
@@ -125,6 +126,18 @@ def test_the_film_shows_the_video_and_what_it_lacks(tmp_path: Path) -> None:
     assert "came 0.2 s earlier" in page
     assert "a shot came instead, in 3.0 s" in page
     assert told == [(1, 2), (2, 2)]
+
+
+def test_footage_may_begin_later_and_is_found_in_a_split(tmp_path: Path) -> None:
+    (tmp_path / "split" / "clip_1").mkdir(parents=True)
+    video = make_video(tmp_path / "split" / "clip_1" / "224p.mp4", range(1_000), size=(32, 64))
+    assert footage_in(tmp_path / "split") == {"clip_1": Footage(video)}
+    assert footage_in(tmp_path / "nowhere") == footage_in(tmp_path) == {}
+    clips = [Clip("clip_1", (), (Event("PASS", 31_000),))]
+    made = {"clip_1": [Prediction("PASS", 31_000, 0.5)]}
+    page = render(Report("r", clips, made, score(clips, made), footage={"clip_1": Footage(video, 6_000)}))
+    assert page.count("data:image/webp") == 9  # from 31 s to 40 s of the video
+    assert page.count("tile unseen") == 1
 
 
 def test_the_honest_confidences_are_the_ones_shown() -> None:
@@ -138,10 +151,8 @@ def test_the_honest_confidences_are_the_ones_shown() -> None:
 def test_in_a_browser(tmp_path: Path) -> None:
     video = make_video(tmp_path / "a.mp4", range(875), size=(32, 64))
     page = tmp_path / "report.html"
-    write_report(
-        page,
-        make("A report of " + "unbreakable" * 20, video=lambda name: video, history=History([3, 2], [0.1, 0.2], 2)),
-    )
+    title, film = "A report of " + "unbreakable" * 20, {f"clip_{n}": Footage(video) for n in range(1, 41)}
+    write_report(page, make(title, footage=film, history=History([3, 2], [0.1, 0.2], 2)))
 
     def colour(of: str) -> str:
         return f"rgb{rgb(of)}"

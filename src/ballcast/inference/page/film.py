@@ -6,11 +6,13 @@ import base64
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
+from typing import NamedTuple
 
 from PIL import Image
 
 from ballcast.core.actions import ACTION_INDEX, END_MS, HORIZON_MS, OBSERVED_MS, SHORT_NAMES
 from ballcast.core.clips import Clip, Event, Prediction
+from ballcast.features.sources import find_sources
 from ballcast.inference.page.markup import Markup, tag
 from ballcast.metrics.pairing import Pair
 from ballcast.video.stills import stills
@@ -22,26 +24,41 @@ MARK_MS = 1_400  # a mark's width on a phone, where the axis is 340 px; nearer o
 CODES = ("P", "D", "H", "HP", "TI", "C", "S", "O", "B", "T")
 
 
-def film_strip(clip: Clip, pairs: Sequence[Pair], video: Path | None, note: str) -> Markup:
-    """The strip of one clip. `video`: its file (30 s, or longer if it shows what came), or None for the axis alone.
+class Footage(NamedTuple):
+    """Where a clip's pictures are: a video, and the time in it when the clip begins."""
+
+    path: Path
+    start_ms: int = 0
+
+
+def footage_in(folder: Path) -> dict[str, Footage]:
+    """The clips' videos in a split's folder, by clip; none is no fault."""
+    if not folder.is_dir() or not any(folder.glob("*/*.mp4")):
+        return {}
+    return {source.name: Footage(source.path) for source in find_sources(folder) if source.size}
+
+
+def film_strip(clip: Clip, pairs: Sequence[Pair], footage: Footage | None, note: str) -> Markup:
+    """The strip of one clip. `footage`: 30 s of it, or more if it shows what came; None: the axis alone.
 
     note: what stands beside the clip's name. Times of `pairs` and of the clip's events in ms from its start.
     """
     return tag(
         "article",
         tag("h4", clip.name, tag("span", note, class_="quiet")),
-        _tiles(video) if video else None,
+        _tiles(footage) if footage else None,
         _axis(clip, pairs),
         _words(pairs),
         class_="clip",
     )
 
 
-def _tiles(video: Path) -> Markup:
+def _tiles(footage: Footage) -> Markup:
     begin = OBSERVED_MS - HORIZON_MS
     times = list(range(begin + TILE_MS // 2, END_MS, TILE_MS))  # the middle of each second
     tiles = []
-    for time, picture in zip(times, stills(video, times, TILE_WIDTH), strict=True):
+    pictures = stills(footage.path, [footage.start_ms + time for time in times], TILE_WIDTH)
+    for time, picture in zip(times, pictures, strict=True):
         seen = time < OBSERVED_MS
         if picture is None:
             tiles.append(tag("span", class_="tile unseen"))

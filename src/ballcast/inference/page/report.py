@@ -15,7 +15,7 @@ from ballcast.core import palette
 from ballcast.core.clips import Clip, Prediction
 from ballcast.core.files import write_bytes
 from ballcast.inference.page import sections
-from ballcast.inference.page.film import film_strip
+from ballcast.inference.page.film import Footage, film_strip
 from ballcast.inference.page.markup import Markup, tag
 from ballcast.metrics.average_precision import Score
 from ballcast.metrics.diagnosis import confusion, hits, per_clip, quality, ranked, reliability, timing_errors
@@ -41,7 +41,7 @@ class Report:
 
     title, name: of the report, and of the system in the table. clips: with labels. predictions: as `score` read them.
     shown: the same with confidences that are honest chances, for all that is not the score; by default `predictions`.
-    others: scores of other systems on the same clips. video: where a clip's video is, if anywhere. facts: what else to
+    others: scores of other systems on the same clips. footage: of clips, as far as there is any. facts: what else to
     tell, as name and value. history: of a training.
     """
 
@@ -52,7 +52,7 @@ class Report:
     name: str = "this system"
     shown: Predictions | None = None
     others: Mapping[str, Score] = field(default_factory=dict)
-    video: Callable[[str], Path | None] = lambda name: None
+    footage: Mapping[str, Footage] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
     history: History | None = None
     strips: int = 3  # of the best clips, and as many of the worst
@@ -148,7 +148,7 @@ def _films(report: Report, near: Mapping[str, Sequence[Pair]], progress: Callabl
         strips = []
         for name in names:
             note = f"{100 * quality(near[name], REACH_MS):.0f} of 100"
-            strips.append(film_strip(clips[name], near[name], report.video(name), note))
+            strips.append(film_strip(clips[name], near[name], report.footage.get(name), note))
             done += 1
             progress(done, total)
         if strips:

@@ -1,0 +1,61 @@
+"""Reports that need more than one room: what a training run's best model does on its validation clips."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from ballcast.core.grid import merge_bins
+from ballcast.core.recipe import Recipe
+from ballcast.data.batch import Samples
+from ballcast.inference.page.report import History, Report, write_report
+from ballcast.model.anticipator import Anticipator
+from ballcast.model.emit import emit
+from ballcast.training.engine import answers, score_of
+from ballcast.training.log import Table
+from ballcast.training.run import EPOCH_COLUMNS
+from ballcast.training.splits import Material, open_splits, scored_windows
+
+REPORT = "report.html"
+
+
+def report_run(recipe: Recipe, folder: Path, *, device: torch.device, material: Material | None = None) -> Path | None:
+    """Write the report of the run in `folder`; gives its path, or None for a run without validation.
+
+    `material` replaces the windows of the stores that the recipe names, as it did in training.
+    """
+    if material is not None:
+        windows = material.valid
+    elif recipe.data.valid:
+        windows = scored_windows(open_splits(recipe.data, recipe.data.valid, recipe.model), recipe.model)
+    else:
+        windows = None
+    if windows is None:
+        return None
+    model = Anticipator.from_pretrained(folder / "best").to(device)
+    samples = Samples(windows, device, recipe.data.device)
+    slots = answers(model, samples)
+    said = dict(zip(windows.names, emit(slots, recipe.emit), strict=True))
+    # What people read: the labels that are emitted, with honest chances.
+    plain = emit(slots, replace(recipe.emit, vector="emitted"), pos_weight=recipe.loss.pos_weight)
+    rows = Table(folder / "epochs.csv", EPOCH_COLUMNS, keep_through=recipe.train.epochs).rows
+    loss, average = (EPOCH_COLUMNS.index(name) for name in ("total", "avg"))
+    best = int(model.metadata["epoch"])
+    parameters = sum(p.numel() for p in model.parameters())
+    report = Report(
+        f"Training run {folder.name}",
+        windows.clips,
+        {name: merge_bins(entries) for name, entries in said.items()},
+        score_of(samples, said),
+        name=f"epoch {best}, on {', '.join(recipe.data.valid) or 'validation'}",
+        shown=dict(zip(windows.names, plain, strict=True)),
+        facts={
+            "model": f"{recipe.model.kind}, {parameters / 1e6:.2f} M parameters",
+            "trained on": f"{', '.join(recipe.data.train)}: {model.metadata['samples']} windows",
+            "features of": str(model.metadata["backbone"]["name"]),
+            "seed": str(recipe.train.seed),
+        },
+        history=History([float(row[loss]) for row in rows], [float(row[average]) for row in rows], best),
+    )
+    write_report(folder / REPORT, report)
+    return folder / REPORT
