@@ -1,0 +1,228 @@
+// All videos and streams: hand one in, see how it goes, choose one to watch.
+
+import * as api from "./api.js";
+import { clock, h, percent, size, toast } from "./dom.js";
+
+const POLL_MS = 1500;
+
+export class Home {
+  constructor(about) {
+    this.about = about;
+    this.rows = new Map(); // job id → its row, kept so that nothing flickers
+    this.input = h("input", {
+      type: "file",
+      id: "file",
+      class: "hidden-file",
+      accept: "video/*,.mkv,.ts,.mts,.m2ts,.mpg",
+      multiple: true,
+      onchange: () => {
+        for (const file of this.input.files) this.send(file);
+        this.input.value = "";
+      },
+    });
+    this.drop = h(
+      "label",
+      { class: "drop card", for: "file" },
+      h("strong", {}, "Drop a video here, or choose one"),
+      h("span", { class: "quiet" }, `MP4, MOV, MKV, WebM, AVI, TS; up to ${size(about.upload_bytes)}`),
+      this.input,
+    );
+    for (const kind of ["dragover", "dragleave", "drop"]) {
+      this.drop.addEventListener(kind, (event) => {
+        event.preventDefault();
+        this.drop.classList.toggle("over", kind === "dragover");
+        if (kind === "drop") for (const file of event.dataTransfer.files) this.send(file);
+      });
+    }
+    this.sending = h("div", { class: "sending" });
+    this.jobs = h("ul", { class: "rows", "data-testid": "jobs" });
+    this.none = h("p", { class: "quiet" }, "Nothing yet.");
+    this.videos = h("section", { hidden: true });
+    this.streams = h("section", { hidden: true });
+    this.element = h(
+      "div",
+      { class: "home" },
+      h(
+        "section",
+        { class: "intro" },
+        h("h1", {}, "What happens next?"),
+        h("p", { class: "quiet" }, "ballcast watches the last 30 seconds and says which actions come in the next 5."),
+        this.drop,
+        this.sending,
+      ),
+      this.streams,
+      h("section", {}, h("h2", {}, "Videos"), this.none, this.jobs),
+      this.videos,
+    );
+  }
+
+  async start() {
+    const poll = async () => {
+      if (!document.hidden) {
+        try {
+          await this.refresh();
+        } catch {
+          // the server is away for a moment; the next round tells
+        }
+      }
+      this.timer = setTimeout(poll, POLL_MS);
+    };
+    this.stopped = false;
+    await Promise.all([this.offerVideos(), this.refresh()]);
+    this.timer = setTimeout(poll, POLL_MS);
+  }
+
+  stop() {
+    clearTimeout(this.timer);
+  }
+
+  key() {
+    return false;
+  }
+
+  async send(file) {
+    const text = h("span", {});
+    const meter = h("progress", { max: "1", value: "0", "aria-label": "Uploaded" });
+    const { done, cancel } = api.upload(file, (loaded, total) => {
+      meter.value = loaded / total;
+      text.textContent = loaded < total ? `${percent(loaded / total)} sent` : "being looked at";
+    });
+    const row = h(
+      "div",
+      { class: "card sending-row" },
+      h("strong", { class: "cut" }, file.name),
+      meter,
+      text,
+      h("button", { onclick: cancel }, "Cancel"),
+    );
+    this.sending.append(row);
+    try {
+      await done;
+      await this.refresh();
+    } catch (error) {
+      toast(error.message);
+    }
+    row.remove();
+  }
+
+  async offerVideos() {
+    const videos = await api.get("/api/videos");
+    this.videos.hidden = !videos.length;
+    const submit = async (video) => {
+      try {
+        await api.post("/api/jobs", { video: video.id });
+        await this.refresh();
+        scrollTo({ top: 0, behavior: "smooth" });
+      } catch (error) {
+        toast(error.message);
+      }
+    };
+    this.videos.replaceChildren(
+      h("h2", {}, "On the server"),
+      h(
+        "ul",
+        { class: "rows", "data-testid": "videos" },
+        videos.map((video) =>
+          h(
+            "li",
+            { class: "card row" },
+            h("span", { class: "cut grow" }, video.name),
+            h("span", { class: "quiet" }, size(video.bytes)),
+            h("button", { onclick: () => submit(video) }, "Anticipate"),
+          ),
+        ),
+      ),
+    );
+  }
+
+  async refresh() {
+    const [jobs, streams] = await Promise.all([api.get("/api/jobs"), api.get("/api/streams")]);
+    this.none.hidden = jobs.length > 0;
+    for (const [id, row] of this.rows) {
+      if (!jobs.some((job) => job.id === id)) {
+        row.element.remove();
+        this.rows.delete(id);
+      }
+    }
+    jobs.forEach((job, i) => {
+      let row = this.rows.get(job.id);
+      if (!row) {
+        row = new Row(job, () => this.refresh());
+        this.rows.set(job.id, row);
+      }
+      if (this.jobs.children[i] !== row.element) this.jobs.insertBefore(row.element, this.jobs.children[i] ?? null);
+      row.show(job);
+    });
+    this.offerStreams(streams);
+  }
+
+  offerStreams(streams) {
+    this.streams.hidden = !streams.length;
+    const words = (stream) =>
+      stream.state === "idle" ? "nobody is watching" : `${stream.state}, ${stream.viewers} watching`;
+    const list = streams.map((stream) =>
+      h(
+        "li",
+        { class: "card row" },
+        h("span", { class: `dot ${stream.state}` }),
+        h("strong", { class: "grow cut" }, stream.name),
+        h("span", { class: "quiet" }, words(stream)),
+        h("a", { class: "button first", href: `#/stream/${encodeURIComponent(stream.name)}` }, "Watch live"),
+      ),
+    );
+    const key = JSON.stringify(streams);
+    if (key === this.streamsKey) return;
+    this.streamsKey = key;
+    this.streams.replaceChildren(h("h2", {}, "Live"), h("ul", { class: "rows", "data-testid": "streams" }, list));
+  }
+}
+
+// One job's row. Its buttons stay the same elements, so that a click is never lost to a refresh.
+class Row {
+  constructor(job, refresh) {
+    const act = (what) => async () => {
+      try {
+        await what();
+      } catch (error) {
+        toast(error.message);
+      }
+      await refresh();
+    };
+    this.meter = h("progress", { max: "1", "aria-label": "Computed" });
+    this.words = h("span", { class: "words" });
+    this.watch = h("a", { class: "button first", href: `#/job/${job.id}` }, "Watch");
+    this.cancel = h("button", { onclick: act(() => api.post(`/api/jobs/${job.id}/cancel`)) }, "Cancel");
+    this.remove = h(
+      "button",
+      { class: "icon", title: "Delete", "aria-label": "Delete", onclick: act(() => api.remove(`/api/jobs/${job.id}`)) },
+      "✕",
+    );
+    this.element = h(
+      "li",
+      { class: "card row", "data-job": job.id },
+      h("strong", { class: "cut grow" }, job.name),
+      h("span", { class: "state" }, this.meter, this.words),
+      this.cancel,
+      this.watch,
+      this.remove,
+    );
+  }
+
+  show(job) {
+    const active = job.state === "queued" || job.state === "running";
+    this.element.dataset.state = job.state;
+    this.meter.hidden = job.state !== "running";
+    if (job.duration_ms) this.meter.value = job.done_ms / job.duration_ms;
+    const words = {
+      queued: "waits its turn",
+      running: `${clock(job.done_ms)} of ${job.duration_ms ? clock(job.duration_ms) : "?"}`,
+      done: job.duration_ms ? clock(job.duration_ms) : "done",
+      cancelled: "cancelled",
+      failed: job.message,
+    };
+    this.words.textContent = words[job.state];
+    this.cancel.hidden = !active;
+    this.remove.hidden = active;
+    this.watch.hidden = job.state === "failed" || job.state === "cancelled";
+  }
+}

@@ -1,0 +1,65 @@
+// The page's frame: which view is shown, keys, help.
+
+import * as api from "./api.js";
+import { h, toast } from "./dom.js";
+import { Home } from "./home.js";
+import { switchTheme } from "./theme.js";
+import { watchJob, watchStream } from "./watch.js";
+
+const view = document.getElementById("view");
+const keys = document.getElementById("keys");
+let shown = null;
+let turn = 0;
+
+async function route(about) {
+  const mine = (turn += 1);
+  const [, kind, name] = location.hash.split("/");
+  shown?.stop();
+  shown = null;
+  try {
+    let next;
+    if (kind === "job") next = await watchJob(about, encodeURIComponent(name));
+    else if (kind === "stream") next = await watchStream(about, decodeURIComponent(name));
+    else next = new Home(about);
+    if (mine !== turn) {
+      next.stop(); // somebody has gone on meanwhile
+      return;
+    }
+    shown = next;
+    document.getElementById("here").textContent = next.title ?? "";
+    document.title = next.title ? `${next.title} · ballcast` : "ballcast";
+    view.replaceChildren(next.element);
+    await next.start();
+  } catch (error) {
+    toast(error.message);
+    view.replaceChildren(h("p", {}, error.message, " ", h("a", { href: "#/" }, "All videos")));
+  }
+}
+
+function help() {
+  if (keys.open) keys.close();
+  else keys.showModal();
+}
+
+addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || keys.open) return;
+  if (event.target.matches("input:not([type=range]), select, textarea")) return;
+  if (event.key === " " && event.target.matches("button, a, label")) return; // it presses the button
+  if (event.key === "?") help();
+  else if (event.key === "t") switchTheme();
+  else if (event.key === "Escape" && location.hash.length > 2) location.hash = "#/";
+  else if (!shown?.key(event)) return;
+  event.preventDefault();
+});
+
+document.getElementById("help").addEventListener("click", help);
+const logout = document.getElementById("logout");
+logout.addEventListener("click", async () => {
+  await api.post("/api/logout");
+  location.assign("/login");
+});
+
+const about = await api.get("/api/about");
+logout.hidden = !about.login;
+addEventListener("hashchange", () => route(about));
+await route(about);

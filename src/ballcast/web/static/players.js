@@ -1,0 +1,109 @@
+// Two clocks for the same page: a video that is played, and a stream that comes in.
+
+import { h } from "./dom.js";
+
+// A video file. Where the browser cannot play it, the clock still runs, without the picture.
+export class VideoPlayer {
+  constructor(address, duration_ms) {
+    this.live = false;
+    this.duration = duration_ms ?? 0;
+    this.element = h("video", { src: address, preload: "auto", playsinline: "", "aria-label": "The video" });
+    this.element.muted = true; // else browsers do not start it without a click
+    this.failed = false;
+    this.began = null; // of the clock without a picture
+    this.passed = 0;
+    this.element.addEventListener("error", () => (this.failed = true));
+    this.element.addEventListener("click", () => this.toggle());
+    this.element.addEventListener("loadedmetadata", () => {
+      if (Number.isFinite(this.element.duration)) this.duration = 1000 * this.element.duration;
+    });
+  }
+
+  get now() {
+    if (!this.failed) return 1000 * this.element.currentTime;
+    const running = this.began === null ? 0 : performance.now() - this.began;
+    return Math.min(this.duration, this.passed + running);
+  }
+
+  get paused() {
+    return this.failed ? this.began === null : this.element.paused;
+  }
+
+  toggle() {
+    if (!this.failed) {
+      if (this.element.paused) this.element.play().catch(() => {}); // told by the "error" event
+      else this.element.pause();
+    } else if (this.began === null) this.began = performance.now();
+    else {
+      this.passed = this.now;
+      this.began = null;
+    }
+  }
+
+  seek(ms) {
+    const to = Math.max(0, Math.min(this.duration || Infinity, ms));
+    if (!this.failed) this.element.currentTime = to / 1000;
+    else {
+      this.passed = to;
+      if (this.began !== null) this.began = performance.now();
+    }
+  }
+
+  stop() {
+    this.element.pause();
+    this.element.removeAttribute("src");
+    this.element.load();
+  }
+}
+
+// A stream: small pictures as they come, and a clock that follows their times without jumping.
+export class StreamPlayer {
+  constructor() {
+    this.live = true;
+    this.duration = 0;
+    this.failed = false;
+    this.element = h("img", { alt: "The stream", class: "preview" });
+    this.element.hidden = true;
+    this.offset = null; // the stream's time minus ours
+    this.latest = 0;
+    this.running = false;
+    this.held = null; // the time at which somebody paused
+  }
+
+  get now() {
+    if (this.held !== null) return this.held;
+    if (this.offset === null) return 0;
+    return this.running ? Math.min(performance.now() + this.offset, this.latest + 1500) : this.latest;
+  }
+
+  get paused() {
+    return this.held !== null;
+  }
+
+  toggle() {
+    this.held = this.held === null ? this.now : null;
+  }
+
+  seek(ms) {
+    if (this.held !== null) this.held = Math.max(0, Math.min(this.latest, ms));
+  }
+
+  saw(at_ms) {
+    const offset = at_ms - performance.now();
+    if (this.offset === null || Math.abs(offset - this.offset) > 1500) this.offset = offset;
+    else this.offset += 0.1 * (offset - this.offset);
+    this.latest = Math.max(at_ms, this.offset + performance.now() - 1500);
+    this.running = true;
+  }
+
+  show(preview) {
+    this.saw(preview.at_ms);
+    if (this.held !== null) return;
+    this.element.src = `data:image/jpeg;base64,${preview.jpeg}`;
+    this.element.hidden = false;
+  }
+
+  stop() {
+    this.running = false;
+  }
+}
