@@ -4,21 +4,10 @@
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from ballcast.core.actions import ACTIONS, FPS, MAX_EVENTS, action_index
-from ballcast.core.errors import InputError
-
-
-def _require(ok: bool, message: str) -> None:
-    if not ok:
-        raise InputError(message)
-
-
-def _within(config: Any, low: int, high: int, *names: str) -> None:
-    """Each named value is between `low` and `high`; far beyond what is sensible, short of what stops the machine."""
-    for name in names:
-        _require(low <= getattr(config, name) <= high, f"{name} must be between {low} and {high}")
+from ballcast.core.checks import require, within
 
 
 @dataclass(frozen=True)
@@ -46,21 +35,21 @@ class DataConfig:
     device: Literal["auto", "gpu", "memory", "disk"] = "auto"  # where the features live while training
 
     def __post_init__(self) -> None:
-        _require(bool(self.train), "train must name at least one split")
+        require(bool(self.train), "train must name at least one split")
         for name in ("train", "valid"):
             splits = getattr(self, name)
-            _require(len(set(splits)) == len(splits), f"{name} names a split twice")
+            require(len(set(splits)) == len(splits), f"{name} names a split twice")
         frame_ms = 1000 // FPS
-        _require(
+        require(
             self.every_ms > 0 and self.every_ms % frame_ms == 0,
             f"every_ms must be a multiple of a frame, {frame_ms} ms",
         )
-        _require(0 <= self.drop_windows <= 1, "drop_windows is a chance, between 0 and 1")
-        _require(0 <= self.mirror <= 1, "mirror is a chance, between 0 and 1")
-        _within(self, 0, 1000, "mixup")
+        require(0 <= self.drop_windows <= 1, "drop_windows is a chance, between 0 and 1")
+        require(0 <= self.mirror <= 1, "mirror is a chance, between 0 and 1")
+        within(self, 0, 1000, "mixup")
         for label, factor in self.boost.items():
             action_index(label)
-            _require(0 < factor <= 1e6, f"boost of {label} must be above 0 and at most a million")
+            require(0 < factor <= 1e6, f"boost of {label} must be above 0 and at most a million")
 
 
 @dataclass(frozen=True)
@@ -85,15 +74,15 @@ class HierarchyConfig:
     every_layer: bool = False  # while training, every layer of the decoder answers, and each answer has its loss
 
     def __post_init__(self) -> None:
-        _within(self, 1, 2**16, "dim", "encoder_heads", "encoder_ffn", "decoder_heads", "decoder_ffn")
-        _within(self, 1, 1024, "steps")
-        _within(self, 1, 64, "gru_layers")
-        _within(self, 0, 64, "encoder_layers", "decoder_layers")
-        _within(self, -1000, 1000, "window_gamma")
+        within(self, 1, 2**16, "dim", "encoder_heads", "encoder_ffn", "decoder_heads", "decoder_ffn")
+        within(self, 1, 1024, "steps")
+        within(self, 1, 64, "gru_layers")
+        within(self, 0, 64, "encoder_layers", "decoder_layers")
+        within(self, -1000, 1000, "window_gamma")
         for name in ("drop_path", "dropout"):
-            _require(0 <= getattr(self, name) < 1, f"{name} is a chance, in [0, 1)")
-        _require(self.dim % self.encoder_heads == 0, "dim must be a multiple of encoder_heads")
-        _require(self.dim % self.decoder_heads == 0, "dim must be a multiple of decoder_heads")
+            require(0 <= getattr(self, name) < 1, f"{name} is a chance, in [0, 1)")
+        require(self.dim % self.encoder_heads == 0, "dim must be a multiple of encoder_heads")
+        require(self.dim % self.decoder_heads == 0, "dim must be a multiple of decoder_heads")
 
 
 @dataclass(frozen=True)
@@ -111,11 +100,11 @@ class FaantraConfig:
     decoder_reach: int = 9  # decoder self-attention sees this many queries to either side
 
     def __post_init__(self) -> None:
-        _within(self, 1, 2**16, "dim", "heads", "ffn", "clip_ms")
-        _within(self, 0, 64, "encoder_layers", "decoder_layers")
-        _within(self, 0, 2**16, "encoder_reach_ms", "decoder_reach")
-        _require(0 <= self.dropout < 1, "dropout is a chance, in [0, 1)")
-        _require(self.dim % self.heads == 0, "dim must be a multiple of heads")
+        within(self, 1, 2**16, "dim", "heads", "ffn", "clip_ms")
+        within(self, 0, 64, "encoder_layers", "decoder_layers")
+        within(self, 0, 2**16, "encoder_reach_ms", "decoder_reach")
+        require(0 <= self.dropout < 1, "dropout is a chance, in [0, 1)")
+        require(self.dim % self.heads == 0, "dim must be a multiple of heads")
 
 
 @dataclass(frozen=True)
@@ -134,9 +123,9 @@ class ModelConfig:
     faantra: FaantraConfig = field(default_factory=FaantraConfig)
 
     def __post_init__(self) -> None:
-        _within(self, 1, 1024, "windows", "clips", "bins")
-        _within(self, 1, 2**16, "width")
-        _within(self, 1, MAX_EVENTS, "slots")  # the exact assignment goes no further
+        within(self, 1, 1024, "windows", "clips", "bins")
+        within(self, 1, 2**16, "width")
+        within(self, 1, MAX_EVENTS, "slots")  # the exact assignment goes no further
 
     @property
     def classes(self) -> int:
@@ -161,11 +150,11 @@ class LossConfig:
     focal_alpha: float = 0.25
 
     def __post_init__(self) -> None:
-        _within(self, 0, 10**6, "offset_cost", "objectness", "classes", "offset", "auxiliary", "focal_gamma")
-        _within(self, 0, 1, "focal_alpha")
-        _require(0 < self.pos_weight <= 1e6, "pos_weight must be above 0 and at most a million")
-        _require(0 <= self.label_smoothing < 1, "label_smoothing must be in [0, 1)")
-        _require(self.sigma == 0 or 0.01 <= self.sigma <= 1000, "sigma must be 0 or between 0.01 and 1000")
+        within(self, 0, 10**6, "offset_cost", "objectness", "classes", "offset", "auxiliary", "focal_gamma")
+        within(self, 0, 1, "focal_alpha")
+        require(0 < self.pos_weight <= 1e6, "pos_weight must be above 0 and at most a million")
+        require(0 <= self.label_smoothing < 1, "label_smoothing must be in [0, 1)")
+        require(self.sigma == 0 or 0.01 <= self.sigma <= 1000, "sigma must be 0 or between 0.01 and 1000")
 
 
 @dataclass(frozen=True)
@@ -189,15 +178,15 @@ class TrainConfig:
     compile: bool = True  # on a GPU: kernels fused first, which takes most of a minute; false is quicker for short runs
 
     def __post_init__(self) -> None:
-        _within(self, 1, 10**6, "epochs", "restart_epochs", "restart_factor")
-        _within(self, 1, 2**16, "batch")
-        _within(self, 0, 10**6, "warmup_epochs", "patience")
-        _within(self, 0, 10**9, "save_every")
-        _within(self, 0, 2**32 - 1, "seed")
-        _within(self, 0, 1000, "weight_decay")
-        _require(0 < self.lr <= 1000, "lr must be above 0 and at most 1000")
-        _require(self.clip > 0, "clip must be positive")
-        _require(0 <= self.ema < 1, "ema is a decay, in [0, 1)")
+        within(self, 1, 10**6, "epochs", "restart_epochs", "restart_factor")
+        within(self, 1, 2**16, "batch")
+        within(self, 0, 10**6, "warmup_epochs", "patience")
+        within(self, 0, 10**9, "save_every")
+        within(self, 0, 2**32 - 1, "seed")
+        within(self, 0, 1000, "weight_decay")
+        require(0 < self.lr <= 1000, "lr must be above 0 and at most 1000")
+        require(self.clip > 0, "clip must be positive")
+        require(0 <= self.ema < 1, "ema is a decay, in [0, 1)")
 
 
 @dataclass(frozen=True)
@@ -210,8 +199,8 @@ class EmitConfig:
     run: int = 1  # the time is the middle of the likeliest run of so many bins; 1: of the likeliest bin
 
     def __post_init__(self) -> None:
-        _within(self, 1, 1024, "run")
-        _require(0 <= self.threshold < 1, "threshold must be in [0, 1)")
+        within(self, 1, 1024, "run")
+        require(0 <= self.threshold < 1, "threshold must be in [0, 1)")
 
 
 @dataclass(frozen=True)

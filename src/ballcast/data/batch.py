@@ -1,7 +1,6 @@
 """Samples as tensors, where the machine has room for them: on the GPU, in memory, or read from disk as they come."""
 
 import dataclasses
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,10 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ballcast.core.errors import InputError
+from ballcast.data.room import Where, place
 from ballcast.data.windows import ABSENT, WindowSet
 
 T = TypeVar("T")
-Where = Literal["gpu", "memory", "disk"]
 
 
 @dataclass
@@ -59,7 +58,7 @@ class Samples:
         self.device = device
         used = np.unique(windows.index[windows.index != ABSENT])
         self.nbytes = len(used) * int(np.prod(windows.rows[0].shape[1:])) * 2
-        self.where: Where = _place(self.nbytes, device) if where == "auto" else where
+        self.where: Where = place(self.nbytes, device) if where == "auto" else where
         if self.where == "gpu" and device.type != "cuda":
             raise InputError("data.device=gpu needs a GPU, and torch sees none; use data.device=auto")
         self._offsets = np.cumsum([0, *(len(block) for block in windows.rows)])
@@ -132,11 +131,3 @@ class Samples:
         for b, mine in zip(used, np.split(order, begin[1:]), strict=True):
             result[mine] = self.windows.rows[b][rows[mine] - self._offsets[b]]
         return result
-
-
-def _place(nbytes: int, device: torch.device) -> Where:
-    """The nearest place where the features take up no more than half of what is free."""
-    if device.type == "cuda" and nbytes < torch.cuda.mem_get_info(device)[0] / 2:
-        return "gpu"
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return "memory" if nbytes < free / 2 else "disk"

@@ -84,7 +84,7 @@ class Pretraining:
             self.backbone = start_backbone(config)
         self.backbone.to(device)
         if device.type == "cuda":
-            self.backbone = self.backbone.to(memory_format=torch.channels_last)
+            self.backbone.encoder.to(memory_format=torch.channels_last)
         self.backbone.metadata |= {
             "trained_on": [game.name for game in self.games["train"]],
             "actions": list(ACTIONS),
@@ -221,10 +221,10 @@ class Pretraining:
         self._save()
         speed = config.train.steps * config.clips.batch * config.clips.run / max(seconds, 1e-9)
         rate = float(self.steps.rows[-1][2])
-        moment = Moment(epoch, config.train.steps, config.train.steps, rate, {"loss": mean}, speed, ended=True)
-        self.show(moment)
+        total, losses = config.train.steps, {"loss": mean}
+        self.show(Moment(epoch, total, total, rate, losses, speed, score, better, ended=True))
         if score:
-            self.say(f"epoch {epoch + 1}: spotting {score.told()}{', the best so far' if better else ''}")
+            self.say(f"  {score.told()}")
 
     def _keep(self, epoch: int, due: bool) -> tuple[SpottingScore | None, bool]:
         """Score the backbone if it is time, and write it, also as the best if it is; whether it is."""

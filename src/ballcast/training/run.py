@@ -6,22 +6,19 @@ run/steps.csv          losses of each step   run/state.safetensors   everything 
 run/epochs.csv         scores of each epoch  run/tensorboard/
 """
 
-import platform
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ballcast import __version__
-from ballcast.core.config import load, to_dict, to_yaml
+from ballcast.core.config import to_yaml
 from ballcast.core.errors import InputError
 from ballcast.core.files import write_bytes, write_json
 from ballcast.core.recipe import Recipe
@@ -36,12 +33,20 @@ from ballcast.training.checkpoint import Progress
 from ballcast.training.distributed import Ranks
 from ballcast.training.ema import Ema
 from ballcast.training.engine import evaluate, train_epoch
+from ballcast.training.folder import CONFIG, ENVIRONMENT, asks_for_more, environment
 from ballcast.training.log import STEP_COLUMNS, Curves, Table
 from ballcast.training.optimizer import build_optimizer
 from ballcast.training.splits import Material, open_material
 from ballcast.training.step import TrainStep
 
 EPOCH_COLUMNS = ("epoch", "seconds", *STEP_COLUMNS[3:], *TOLERANCES, "avg")
+
+
+class Scored(Protocol):
+    """A score with one number to go by, a fraction."""
+
+    @property
+    def avg(self) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ class Moment:
     rate: float
     losses: dict[str, float]
     samples_per_s: float
-    score: Score | None = None  # after an epoch with validation
+    score: Scored | None = None  # after an epoch with validation
     better: bool = False  # than all epochs before
     ended: bool = False  # the epoch is over
 
@@ -96,7 +101,7 @@ class Run:
         resumed = state.exists()
         if recipe.train.batch % ranks.count:
             raise InputError(f"train.batch={recipe.train.batch} does not divide among {ranks.count} processes")
-        longer = resumed and _asks_for_more(recipe, folder)
+        longer = resumed and asks_for_more(recipe, folder)
         material = material or open_material(recipe)
         windows = material.train
         if recipe.data.mirror and not windows.mirrored:
@@ -142,8 +147,9 @@ class Run:
         if progress.finished:
             return progress
         if self.ranks.writes and self.new_config:
-            write_bytes(self.folder / "config.yaml", to_yaml(recipe).encode())
-            write_json(self.folder / "environment.json", _environment(recipe, self.device, self.ranks), indent=1)
+            write_bytes(self.folder / CONFIG, to_yaml(recipe).encode())
+            about = environment(recipe.train.seed, self.device, self.ranks.count)
+            write_json(self.folder / ENVIRONMENT, about, indent=1)
         self.steps = Table(self.folder / "steps.csv", STEP_COLUMNS, keep_through=progress.step - 1)
         self.epochs = Table(self.folder / "epochs.csv", EPOCH_COLUMNS, keep_through=progress.step // per_epoch)
         self.curves = Curves(self.folder / "tensorboard" if self.ranks.writes else None, first_step=progress.step)
@@ -235,43 +241,3 @@ class Run:
             self.epochs.write()
             state = self.folder / checkpoint.FILE_NAME
             checkpoint.save_state(state, self.model, self.optimizer, self.progress, self.ema)
-
-
-def _asks_for_more(recipe: Recipe, folder: Path) -> bool:
-    """Whether the recipe has more epochs than the run in `folder` began with; in all else they must be the same."""
-    before, now = (_leaves(to_dict(r)) for r in (load(Recipe, folder / "config.yaml"), recipe))
-    for key in {**before, **now}:
-        if before.get(key) != now.get(key) and key != "train.epochs":
-            raise InputError(
-                f"{folder}: was started with {key}={before.get(key)}, now it is {now.get(key)}; "
-                "use the old value to go on, or another --out to start anew"
-            )
-    return now["train.epochs"] > before["train.epochs"]
-
-
-def _leaves(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Every value of a config by its dotted key; a mapping that is itself a value, such as boosts, by its own."""
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        found |= _leaves(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return found
-
-
-def _environment(recipe: Recipe, device: torch.device, ranks: Ranks) -> dict[str, Any]:
-    def git(*args: str) -> str:
-        done = subprocess.run(["git", *args], capture_output=True, text=True, cwd=Path(__file__).parent)
-        return done.stdout.strip() if done.returncode == 0 else ""
-
-    return {
-        "ballcast": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "platform": platform.platform(),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or "cpu",
-        "processes": ranks.count,
-        "threads": torch.get_num_threads(),
-        "seed": recipe.train.seed,
-        "command": sys.argv,
-        "git": {"commit": git("rev-parse", "HEAD"), "changed": git("status", "--porcelain").splitlines()[:50]},
-    }
