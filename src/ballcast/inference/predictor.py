@@ -48,11 +48,20 @@ def _check(
 
 @torch.inference_mode()
 def predict_store(
-    model: Anticipator, store: FeatureStore, clips: Sequence[Clip], config: EmitConfig, device: torch.device
+    model: Anticipator,
+    store: FeatureStore,
+    clips: Sequence[Clip],
+    config: EmitConfig,
+    device: torch.device,
+    *,
+    pos_weight: float = 1.0,
 ) -> dict[str, list[Prediction]]:
-    """All that is emitted for each of `clips`, by name, in their order, entries of one bin not merged yet."""
+    """All that is emitted for each of `clips`, by name, in their order, entries of one bin not merged yet.
+
+    `pos_weight`, the loss's, makes the confidences honest chances; see `emit_arrays`.
+    """
     store.check_finite()
     samples = Samples(official_windows([(store, clips)], model.config.windows), device, "auto")
     model = model.to(device).eval()
-    emitted = [sample for slots in samples.run(model) for sample in emit(slots, config)]
+    emitted = [sample for slots in samples.run(model) for sample in emit(slots, config, pos_weight=pos_weight)]
     return {clip.name: predictions for clip, predictions in zip(clips, emitted, strict=True)}

@@ -1,0 +1,236 @@
+"""Make everything embedded in the package, from trained weights and the simulated matches beside the checkout.
+
+    python tools/make_assets.py runs/backbone/best runs/simbaa/best ../shared/data/simbaa --work /tmp/assets
+
+Writes below src/ballcast/samples (or --out):
+
+backbone/, anticipator/   the weights in half precision
+test/                     an excerpt of a test match, cut without encoding it again, and the labels of its clips
+train/, valid/            the labels of the training matches' clips, and of the validation match's
+features/{train,valid}/   their windows every 5 s, along the strongest directions of the training matches' features
+
+All together stay under 32 MB, or nothing is replaced. Features are computed into --work and found there again.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+
+import av
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import Progress
+from safetensors.torch import load_file, save
+
+from ballcast.core.actions import END_MS, FPS, OBSERVED_MS
+from ballcast.core.clips import Clip, Event
+from ballcast.core.embedded import SAMPLES
+from ballcast.core.files import write_bytes
+from ballcast.data.soccernet import LABELS, write_labels
+from ballcast.data.spotting_labels import MATCHES, Match, read_matches
+from ballcast.data.stitch import STEP_MS, shift
+from ballcast.features.backbone import Backbone
+from ballcast.features.extract import extract
+from ballcast.features.manifest import BackboneIdentity, Header
+from ballcast.features.store import FeatureStore, StoreWriter
+from ballcast.model.anticipator import Anticipator
+
+LIMIT = 32_000_000  # bytes of all embedded files
+DATE = "2026.11.15"
+PARTS = ("backbone", "anticipator", "test", "train", "valid", "features")
+console = Console(highlight=False)
+
+
+def cut(events: Sequence[Event], start_ms: int, name: str) -> Clip:
+    """The clip that starts at `start_ms` of a match."""
+    moved = [shift(e, -start_ms) for e in events if start_ms <= e.position_ms < start_ms + END_MS]
+    observed = tuple(e for e in moved if e.position_ms < OBSERVED_MS)
+    return Clip(name, observed, tuple(e for e in moved if e.position_ms >= OBSERVED_MS))
+
+
+def clips_of(matches: Sequence[Match]) -> list[Clip]:
+    """Every match's clips, one every 5 s as SN-BAA cuts its games, numbered through."""
+    clips: list[Clip] = []
+    for match in matches:
+        for start_ms in range(0, match.frames * 1000 // FPS - END_MS + 1, STEP_MS):
+            clips.append(cut(match.events, start_ms, f"clip_{len(clips) + 1}"))
+    return clips
+
+
+def halve(source: Path, target: Path) -> None:
+    """A model's folder in half precision; vectors (norms' statistics, biases) are small and stay as they are."""
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("model.safetensors"))
+    state = load_file(source / "model.safetensors")
+    halved = {k: v.half() if v.is_floating_point() and v.ndim > 1 else v for k, v in state.items()}
+    for key, value in halved.items():
+        if value.is_floating_point() and not value.isfinite().all():
+            sys.exit(f"{source}: {key} does not fit into half precision")
+    write_bytes(target / "model.safetensors", save(halved))
+
+
+def embed_models(backbone: Path, anticipator: Path, out: Path) -> Backbone:
+    """Both models in half precision; the anticipator is told the hash its backbone has then."""
+    halve(backbone, out / "backbone")
+    halve(anticipator, out / "anticipator")
+    whole, half = Backbone.from_pretrained(backbone), Backbone.from_pretrained(out / "backbone")
+    model = Anticipator.from_pretrained(out / "anticipator")
+    trained_on = model.metadata.get("backbone", {}).get("hash")
+    if trained_on not in (whole.hash, half.hash):
+        sys.exit(f"{anticipator}: was trained on another backbone than {backbone}; give that one")
+    config = out / "anticipator" / "config.json"
+    tree = json.loads(config.read_text())
+    tree["metadata"]["backbone"] = {"hash": half.hash, "name": half.name}
+    write_bytes(config, json.dumps(tree, indent=2).encode() + b"\n")
+    frames = torch.randint(16, 235, (1, half.config.frames, 64, 96), generator=torch.manual_seed(0)).to(torch.uint8)
+    with torch.inference_mode():
+        a, b = whole.features(frames), half.features(frames)
+    console.print(
+        f"half precision moves the features by {float((a - b).abs().max() / a.abs().max()):.1e} of the largest"
+    )
+    return half
+
+
+def liveliest(match: Match, seconds: int) -> int:
+    """Where the excerpt begins, in ms: where the most kinds of action come, then the most actions. Labels decide."""
+
+    def events(start: int) -> list[Event]:
+        return [e for e in match.events if start + OBSERVED_MS <= e.position_ms < start + 1000 * seconds]
+
+    starts = range(0, match.frames * 1000 // FPS - 1000 * seconds + 1, STEP_MS)
+    return max(starts, key=lambda start: (len({e.label for e in events(start)}), len(events(start))))
+
+
+def copy_excerpt(video: Path, start_ms: int, seconds: int, target: Path) -> None:
+    """The packets from `start_ms` on, as they are; both ends must be key frames."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with av.open(str(video)) as source, av.open(str(target), "w", options={"movflags": "faststart"}) as result:
+        stream = source.streams.video[0]
+        assert stream.time_base is not None
+        copy = result.add_stream_from_template(stream)
+        unit = float(stream.time_base) * 1000
+        began = None
+        source.seek(round(start_ms / unit), stream=stream)
+        for packet in source.demux(stream):
+            if packet.dts is None or packet.pts is None:
+                continue
+            if began is None:
+                if not packet.is_keyframe or round(packet.pts * unit) != start_ms:
+                    sys.exit(f"{video}: {start_ms} ms is no key frame")
+                began = packet.pts
+            if packet.is_keyframe and (packet.pts - began) * unit >= 1000 * seconds - 1:
+                break
+            packet.pts, packet.dts = packet.pts - began, packet.dts - began
+            packet.stream = copy
+            result.mux(packet)
+
+
+def embed_excerpt(matches: Sequence[Match], simbaa: Path, seconds: int, out: Path) -> None:
+    """The liveliest stretch of all test matches, and the labels of its clips."""
+    test = [m for m in matches if m.split == "test"]
+    match = max(test, key=lambda m: len({e.label for e in m.events}))
+    start = liveliest(match, seconds)
+    copy_excerpt(simbaa / match.video, start, seconds, out / "test" / "excerpt.mp4")
+    inside = [shift(e, -start) for e in match.events if start <= e.position_ms < start + 1000 * seconds]
+    clips = [cut(inside, at, f"clip_{i + 1}") for i, at in enumerate(range(0, 1000 * seconds - END_MS + 1, STEP_MS))]
+    write_labels(out / "test" / LABELS, clips, date=DATE)
+    events = sum(len(clip.anticipation) for clip in clips)
+    console.print(
+        f"excerpt: {match.video} from {start / 1000:.0f} s, {len(clips)} clips, {events} actions to anticipate"
+    )
+
+
+def features_of(matches: Sequence[Match], simbaa: Path, backbone: Backbone, work: Path, device: str) -> FeatureStore:
+    """A store of whole matches, a window every 5 s, in `work`."""
+    videos = work / "videos"
+    videos.mkdir(parents=True, exist_ok=True)
+    for match in matches:
+        link = videos / match.video
+        if not link.exists():
+            link.symlink_to((simbaa / match.video).resolve())
+    with Progress(console=console) as bar:
+        task = bar.add_task("features", total=None)
+        report = extract(
+            videos,
+            work / f"games-{backbone.hash[:12]}",
+            backbone,
+            device=device,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    return report.store
+
+
+def embed_features(games: FeatureStore, matches: Sequence[Match], directions: int, out: Path) -> None:
+    """The windows of training and validation matches along the strongest directions of the training matches'."""
+    names = {split: [Path(m.video).stem for m in matches if m.split == split] for split in ("train", "valid")}
+    rows = np.concatenate([games.windows(name) for name in names["train"]]).reshape(-1, games.width).astype(np.float64)
+    mean = rows.mean(0)
+    strength, axes = np.linalg.eigh(np.cov(rows - mean, rowvar=False))  # ascending
+    axes = axes[:, ::-1][:, :directions]
+    kept = strength[::-1][:directions]
+    scale = np.sqrt(kept.mean())
+    console.print(
+        f"{directions} of {games.width} directions keep {100 * kept.sum() / strength.sum():.1f} % of the variance"
+    )
+    header = games.manifest.header
+    name = f"{header.backbone.name}, its {directions} strongest directions"
+    identity = BackboneIdentity(sha256(f"{header.backbone.hash} {name}".encode()).hexdigest(), name, note="projected")
+    for split, members in names.items():
+        folder = out / "features" / split
+        folder.mkdir(parents=True)
+        writer = StoreWriter(folder, Header(identity, header.clips, directions, header.every))
+        for member in members:
+            windows = ((games.windows(member).astype(np.float64) - mean) @ axes / scale).astype(np.float16)
+            writer.add(member, windows, source=f"{member}.mp4", size=0, mtime_ns=0)
+        writer.finish()
+
+
+def size(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("backbone", type=Path, help="folder of the trained backbone")
+    parser.add_argument("anticipator", type=Path, help="folder of the anticipator trained on it")
+    parser.add_argument("simbaa", type=Path, help="folder of the simulated matches, with matches.json")
+    parser.add_argument("--out", type=Path, default=SAMPLES)
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "ballcast-assets")
+    parser.add_argument("--seconds", type=int, default=80, help="length of the excerpt, a multiple of 5")
+    parser.add_argument("--directions", type=int, default=40, help="features a clip that the demo trains on")
+    parser.add_argument("--matches", type=int, default=7, help="training matches that the demo trains on")
+    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
+    given = parser.parse_args()
+    matches = read_matches(given.simbaa / MATCHES)
+    train = [m for m in matches if m.split == "train"][: given.matches]
+    valid = [m for m in matches if m.split == "valid"]
+    given.work.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=given.work) as temporary:
+        made = Path(temporary)
+        backbone = embed_models(given.backbone, given.anticipator, made)
+        embed_excerpt(matches, given.simbaa, given.seconds, made)
+        write_labels(made / "train" / LABELS, clips_of(train), date=DATE)
+        write_labels(made / "valid" / LABELS, clips_of(valid), date=DATE)
+        games = features_of([*train, *valid], given.simbaa, backbone, given.work, given.device)
+        embed_features(games, [*train, *valid], given.directions, made)
+        for part in PARTS:
+            console.print(f"{part:12s} {size(made / part) / 1e6:6.2f} MB")
+        total = size(made)
+        console.print(f"{'all':12s} {total / 1e6:6.2f} MB of {LIMIT / 1e6:.0f}")
+        if total > LIMIT:
+            sys.exit(
+                f"too large by {(total - LIMIT) / 1e6:.2f} MB: take fewer --seconds or --directions; nothing written"
+            )
+        for part in PARTS:
+            shutil.rmtree(given.out / part, ignore_errors=True)
+            shutil.copytree(made / part, given.out / part)
+    console.print(f"wrote {given.out}")
+
+
+if __name__ == "__main__":
+    main()
