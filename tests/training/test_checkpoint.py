@@ -49,6 +49,23 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path, steps: int) -> None:
             assert torch.equal(value, its.state[theirs][key])
 
 
+def test_moments_are_laid_out_as_their_parameters(tmp_path: Path) -> None:
+    def network() -> nn.Module:
+        return nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+
+    model = network()
+    optimizer = build_optimizer(model, TrainConfig())
+    model(torch.rand(1, 3, 8, 8)).sum().backward()
+    optimizer.step()
+    save_state(tmp_path / "state", model, optimizer, Progress())
+    other = network()
+    its = build_optimizer(other, TrainConfig())
+    load_state(tmp_path / "state", other, its)
+    assert other.weight.stride() == model.weight.stride()
+    assert its.state[other.weight]["exp_avg"].stride() == other.weight.stride()
+    assert torch.equal(its.state[other.weight]["exp_avg"], optimizer.state[model.weight]["exp_avg"])
+
+
 def remove(key: str) -> Callable[[dict[str, Tensor]], Any]:
     return lambda tensors: tensors.pop(key)
 

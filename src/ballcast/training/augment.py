@@ -80,7 +80,8 @@ def draw_changes(config: AugmentConfig, steps: int, batch: int, pictures: int, r
 def change(pictures: Tensor, how: Changes) -> Tensor:
     """Pictures (B, P, H, W) uint8 → the changed ones, float32 in [0, 1]."""
     B, P, H, W = pictures.shape
-    x = pictures.gather(1, how.kept[:, :, None, None].expand(B, P, H, W)).float() / 255
+    shown = how.kept + P * torch.arange(B, device=pictures.device)[:, None]  # (B, P)
+    x = pictures.flatten(0, 1).index_select(0, shown.flatten()).unflatten(0, (B, P)).float() / 255
     # Where the pixel at (x, y) of the result is taken from; what lies outside repeats the edge.
     zero, scale = torch.zeros_like(how.zoom), 1 / how.zoom
     across = torch.stack([how.turn * scale, zero, -how.shift[:, 0]], 1)

@@ -66,7 +66,10 @@ def load_state(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, e
             value = tensors[f"optimizer.{key}.{name}"]
             # The step counter of a plain AdamW stays on the CPU; a fused one counts on the device.
             on_device = key != "step" or any(g.get("fused") or g.get("capturable") for g in optimizer.param_groups)
-            optimizer.state[parameter][key] = value.to(parameter.device if on_device else "cpu")
+            placed = value.to(parameter.device if on_device else "cpu")
+            if key != "step":  # laid out as the parameter is: fused optimizers go through both in memory's order
+                placed = torch.empty_like(parameter, dtype=value.dtype, requires_grad=False).copy_(placed)
+            optimizer.state[parameter][key] = placed
     torch.set_rng_state(tensors["random.cpu"])
     if "random.cuda" in tensors and torch.cuda.is_available():
         torch.cuda.set_rng_state(tensors["random.cuda"])

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ballcast import __version__
 from ballcast.core.actions import ACTIONS
@@ -43,7 +43,7 @@ from ballcast.training.spotting import score_chance, score_games
 
 STEP_COLUMNS = ("step", "epoch", "lr", "loss")
 EPOCH_COLUMNS = ("epoch", "seconds", "loss", "mean_ap", "mean_area")
-ESTIMATE_AFTER = 50  # steps
+ESTIMATE_AFTER = 50  # steps; the first READ_EVERY of them do not count
 REPORT = "report.json"
 
 
@@ -70,6 +70,8 @@ class Pretraining:
         self.config, self.folder, self.device = config, folder, device
         self.show, self.say = show, say
         self.bank: FrameBank | None = None
+        self._timed: tuple[int, float] | None = None  # a step and when it was done, to estimate by
+        self._told = False
         state = folder / checkpoint.FILE_NAME
         resumed = state.exists()
         longer = resumed and asks_for_more(config, folder)
@@ -177,8 +179,7 @@ class Pretraining:
                 speed = len(unread) * self.config.clips.batch * self.config.clips.run / max(now - last, 1e-9)
                 last = now
                 self._log(epoch, i + 1, rates, losses, speed)
-                if i + 1 - first == ESTIMATE_AFTER and epoch == progress.step // total:
-                    self._estimate(now - began, i + 1 - first)
+                self._estimate(now)
                 due = config.save_every and progress.step % config.save_every < len(rates)
                 if due and i < total - 1:
                     self._save()
@@ -197,13 +198,16 @@ class Pretraining:
         self.curves.add({"train/loss": losses[-1], "train/lr": rates[-1]}, self.progress.step)
         self.show(Moment(epoch, done, self.config.train.steps, rates[-1], {"loss": losses[-1]}, speed))
 
-    def _estimate(self, seconds: float, done: int) -> None:
-        left = self.config.train.epochs * self.config.train.steps - self.progress.step
-        a_step = seconds / done
-        self.say(
-            f"{done} steps in {seconds:.0f} s, compiling included; at {1000 * a_step:.0f} ms a step the {left} to go "
-            f"would take {left * a_step / 60:.0f} minutes, the scoring not counted"
-        )
+    def _estimate(self, now: float) -> None:
+        """Say once how long it will take, by the steps after the first look, which waited for compiling."""
+        if self._timed is None:
+            self._timed = (self.progress.step, now)
+        done, seconds = self.progress.step - self._timed[0], now - self._timed[1]
+        if done < ESTIMATE_AFTER - READ_EVERY or self._told:
+            return
+        self._told, left = True, self.config.train.epochs * self.config.train.steps - self.progress.step
+        minutes = left * seconds / done / 60
+        self.say(f"{1000 * seconds / done:.0f} ms a step: {minutes:.1f} minutes for the {left} to go, without scoring")
 
     def _finish_epoch(self, epoch: int, seconds: float) -> None:
         progress, config = self.progress, self.config

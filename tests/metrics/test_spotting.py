@@ -1,0 +1,91 @@
+"""Spotting's score: counted by hand, and on what it must not reward."""
+
+import numpy as np
+import pytest
+
+from ballcast.core.actions import ACTIONS
+from ballcast.core.clips import Event
+from ballcast.metrics.spotting import Peaks, average_precisions, chance_score, find_peaks, spotting_score
+
+
+def peaks(*found: tuple[int, float, float]) -> Peaks:
+    action, time, score = zip(*found, strict=True) if found else ((), (), ())
+    return Peaks(np.array(action, np.int64), np.array(time, float), np.array(score, float))
+
+
+def passes(*times: int) -> list[Event]:
+    return [Event("PASS", t) for t in times]
+
+
+def test_by_hand() -> None:
+    """True, false, true of three actions: precision 1, 1/2, 2/3 at recall 1/3, 1/3, 2/3."""
+    eleven, area = average_precisions(np.array([True, False, True]), 3)
+    assert eleven == pytest.approx((4 * 1 + 3 * 2 / 3 + 4 * 0) / 11)  # recalls 0–0.3, 0.4–0.6, beyond
+    assert area == pytest.approx(1 / 3 * 1 + 1 / 3 * 2 / 3)
+    assert average_precisions(np.array([], bool), 3) == (0.0, 0.0)
+    assert average_precisions(np.ones(3, bool), 3) == (1.0, 1.0)
+
+
+def test_an_action_is_found_once_and_by_the_surest() -> None:
+    score = spotting_score([(passes(5000), peaks((0, 5400, 0.9), (0, 5000, 0.5)))], least=1)
+    assert score.ap[0] == 1.0  # the second peak, though nearer, comes too late and does no harm at full recall
+    late = spotting_score([(passes(5000), peaks((0, 9000, 0.9), (0, 5000, 0.5)))], least=1)
+    assert late.ap[0] == pytest.approx(0.5)
+
+
+def test_tolerance_class_and_game_must_fit() -> None:
+    assert spotting_score([(passes(5000), peaks((0, 6000, 0.9)))], least=1).ap[0] == 1.0
+    assert spotting_score([(passes(5000), peaks((0, 6001, 0.9)))], least=1).ap[0] == 0.0
+    assert spotting_score([(passes(5000), peaks((1, 5000, 0.9)))], least=1).ap[0] == 0.0
+    other = [(passes(5000), peaks()), (passes(), peaks((0, 5000, 0.9)))]
+    assert spotting_score(other, least=1).ap[0] == 0.0
+
+
+def test_a_peak_takes_the_nearest_free_action() -> None:
+    found = spotting_score([(passes(5000, 5900), peaks((0, 5600, 0.9), (0, 4200, 0.8)))], least=1)
+    assert found.ap[0] == 1.0  # 5600 takes 5900 and leaves 5000 to 4200
+
+
+def test_the_mean_is_over_classes_with_enough_actions() -> None:
+    events = [*passes(1000, 3000, 5000, 7000, 9000), Event("SHOT", 20_000)]
+    score = spotting_score([(events, peaks(*[(0, t, 0.9) for t in (1000, 3000, 5000, 7000, 9000)]))])
+    assert score.avg == score.mean_area == 1.0
+    told = score.as_dict()
+    assert told["mean_over"] == ["PASS"]
+    assert told["per_class"]["SHOT"] == {"ap": 0.0, "area": 0.0, "events": 1}
+    assert told["per_class"]["DRIVE"] == {"ap": None, "area": None, "events": 0}
+    assert spotting_score([([], peaks())]).avg == 0.0
+
+
+def test_peaks_silence_their_surroundings() -> None:
+    scores = np.zeros((10, 2))
+    scores[:, 0] = [0.1, 0.2, 0.9, 0.8, 0.3, 0.1, 0.7, 0.1, 0.0, 0.05]
+    times = 100.0 * np.arange(10)
+    found = find_peaks(scores, times, apart_ms=200)
+    mine = found.action == 0
+    assert found.position_ms[mine].tolist() == [200, 600, 900]  # 0–400 and 400–800 are silenced
+    assert found.score[mine].tolist() == [0.9, 0.7, 0.05]
+
+
+def test_smoothing_prefers_what_lasts() -> None:
+    scores = np.zeros((41, 1))
+    scores[5, 0] = 0.9  # a flash
+    scores[25:32, 0] = 0.7  # an action
+    times = 120.0 * np.arange(41)
+    found = find_peaks(scores, times, apart_ms=600, smooth_ms=240)
+    assert found.position_ms[found.score.argmax()] == 28 * 120
+    flat = find_peaks(np.full((41, 1), 0.5), times, apart_ms=1e9, smooth_ms=240)
+    assert flat.score == pytest.approx([0.5])  # the ends are not darkened
+    assert len(find_peaks(np.full((2, 1), 0.5), times[:2], apart_ms=1e9, smooth_ms=9000).score) == 1
+
+
+def test_chance_is_no_zero_where_actions_are_frequent() -> None:
+    """An action every 3 s covers two thirds of the time with ±1 s: that much precision costs nothing."""
+    times = 120.0 * np.arange(2000)
+    frequent = [Event("PASS", t) for t in range(1000, 240_000, 3000)]
+    rare = [Event("SHOT", t) for t in range(1000, 240_000, 40_000)]
+    chance = chance_score([([*frequent, *rare], times)], apart_ms=600)
+    assert 0.4 < chance.ap[0] < 0.75
+    assert chance.ap[ACTIONS.index("SHOT")] < 0.2
+    again = chance_score([([*frequent, *rare], times)], apart_ms=600)
+    assert again.avg == chance.avg
