@@ -1,7 +1,7 @@
 """Packets to frames, with an account of both: a packet whose frame never comes out is damage, not a pause."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
 
@@ -35,13 +35,16 @@ def decoded(
     sought: int | None = None,
     origin: int | None = None,
     packets: Iterator[av.Packet] | None = None,
+    broken: Callable[[], bool] = lambda: False,
 ) -> Iterator[_Timed]:
     """The stream's frames in order of time, each with its timestamp; damage is an `InputError` that gives its time.
 
     container, stream: freshly opened. path: for the messages. threads: 0: one per core.
     sought: begin at the key frame before this timestamp; None: at the beginning.
     origin: timestamp of the video's first frame, which the times in messages count from.
-    packets: decode these, which may begin and end anywhere in the stream, from the first key frame among them on.
+    packets: decode these, which may begin anywhere in the stream, from the first key frame among them on.
+    broken: asked when they are over: whether more should have come. Then the last few frames are left out: a lost one
+    may belong between them, which would pass for a still picture.
     """
     if stream.codec_context.is_open:
         stream.codec_context.flush_buffers()
@@ -73,7 +76,8 @@ def decoded(
         fault = account.sentence(at)
     except InputError as error:
         fault = error
-    yield from waiting
+    if not broken():
+        yield from waiting
     if fault is not None:
         raise fault
 

@@ -109,18 +109,20 @@ class StreamSource:
                 reason = _reason(error, self.name)
             else:
                 with container:
-                    whole = container.duration is not None  # it states its length: a recording, not a broadcast
-                    reading = _Reading(container, stream, self.name)
+                    whole = self._address == STDIN or _is_recording(container)
+                    if whole and ever:  # a broadcast that is over and can be watched again
+                        return
+                    reading = _Reading(container, stream, whole=whole)
                     for item in self._stretches(reading):
                         if isinstance(item, LiveFrame):
                             ever, attempts, wait_s, broken_at = True, 0, FIRST_WAIT_S, time.monotonic()
                         yield item
                 reason = reading.reason
-                if self._stopped.is_set() or ((self._address == STDIN or whole) and not reason):
+                if self._stopped.is_set() or (whole and ever and not reading.failed):
                     return
                 if not ever:
                     raise InputError(f"{self.name}: {reason or 'ends without a single frame'}; is it a video?")
-                if self._address == STDIN or whole:
+                if whole:
                     raise InputError(f"{self.name}: broke off: {reason}; start it again")
             if time.monotonic() - broken_at > self._give_up_s:
                 said = f"broke off and did not come back in {self._give_up_s:g} s"
@@ -167,13 +169,14 @@ class StreamSource:
                         return
             except InputError as error:
                 reading.reason = _reason(error, self.name)
-            if begun and not reading.over:
+            if begun and (not reading.over or (reading.reason and reading.whole and not reading.failed)):
                 yield Break("gap", f"{self.name}: {reading.reason}")
                 begun = False
 
     def _stretch(self, reading: "_Reading") -> Iterator[LiveFrame]:
         stream = reading.stream
-        pairs = decoded(reading.container, stream, self.name, threads=1, packets=reading.packets())
+        packets = reading.packets()
+        pairs = decoded(reading.container, stream, self.name, threads=1, packets=packets, broken=reading.broken)
         first = next(pairs, None)
         if first is None:
             return
@@ -193,12 +196,16 @@ class StreamSource:
 
 
 class _Reading:
-    """A connection's packets, handed out in stretches that end where some are missing or the clock jumps."""
+    """A connection's packets, handed out in stretches that end where some are missing or the clock jumps.
 
-    def __init__(self, container: InputContainer, stream: VideoStream, name: str) -> None:
+    whole: its end is the video's end, and not a break.
+    """
+
+    def __init__(self, container: InputContainer, stream: VideoStream, *, whole: bool) -> None:
         assert stream.time_base is not None
-        self.container, self.stream, self.name = container, stream, name
-        self.over = False  # the connection has nothing more
+        self.container, self.stream, self.whole = container, stream, whole
+        self.over = False  # the connection has nothing more,
+        self.failed = False  # since it could not be read any further
         self.reason = ""  # why the last stretch ended; "" at a proper end
         self._unit = Fraction(stream.time_base)
         self._all: Iterator[av.Packet] = (packet for packet in container.demux(stream) if packet.size)
@@ -207,20 +214,36 @@ class _Reading:
     def packets(self) -> Iterator[av.Packet]:
         """From the next key frame to the end of the stretch."""
         last: int | None = None
+        begun = False
         while (packet := self._next()) is not None:
-            if last is None and not packet.is_keyframe:
-                continue
-            if packet.is_corrupt and last is not None:
+            # A recording may end inside a picture. Elsewhere a mark tells of a loss, in this packet or in the one
+            # after it, which may come unmarked; but where the clock jumps too, it is a stream that was joined.
+            if packet.is_corrupt:
                 following = self._next()
-                if following is not None:  # else the stream was cut inside it, and the decoder's account will judge
-                    self._back, self.reason = following, "packets were lost"
+                if following is None and self.whole:
+                    yield packet  # the decoder's account will judge
                     return
-            now = packet.dts
-            if now is not None and last is not None and not -Fraction(1, 2) <= (now - last) * self._unit <= MAX_GAP_S:
+                self.reason = "packets were lost"
+                if following is not None and last is not None and self._jumps(last, following):
+                    self._back, self.reason = following, "its clock jumps"
+                if begun:
+                    return
+                continue
+            if last is not None and self._jumps(last, packet):
                 self._back, self.reason = packet, "its clock jumps"
                 return
-            last = now if now is not None else last if last is not None else 0
-            yield packet
+            begun = begun or packet.is_keyframe
+            if begun:
+                last = packet.dts if packet.dts is not None else last
+                yield packet
+
+    def _jumps(self, last: int, packet: av.Packet) -> bool:
+        """Whether the packet's time does not follow the one before."""
+        return packet.dts is not None and not -Fraction(1, 2) <= (packet.dts - last) * self._unit <= MAX_GAP_S
+
+    def broken(self) -> bool:
+        """Whether the last stretch ended where more should have come."""
+        return bool(self.reason) or not (self.over and self.whole)
 
     def _next(self) -> av.Packet | None:
         if self._back is not None:
@@ -232,7 +255,7 @@ class _Reading:
             for packet in self._all:
                 return packet
         except BaseException:
-            self.over = True
+            self.over = self.failed = True
             raise
         self.over = True
         return None
@@ -264,6 +287,11 @@ class _Clock:
                 at_ms = goes_on
         self._anchor = (seconds, at_ms)
         return at_ms
+
+
+def _is_recording(container: InputContainer) -> bool:
+    """Whether it states its length, unlike a broadcast; of HLS only the playlist has a size."""
+    return container.duration is not None or (container.format.name != "hls" and container.size > 0)
 
 
 def _reason(error: InputError, name: str) -> str:
