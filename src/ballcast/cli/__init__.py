@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from ballcast.cli import house, data, features, training, prediction, scoring, live, serve  # isort: skip  # noqa: F401
+from ballcast.cli import house, data, features, training, tuning, prediction, scoring, live, serve  # isort: skip  # noqa: F401
 from ballcast.cli.shell import app
 from ballcast.core.errors import BallcastError, BallcastWarning
 

@@ -10,8 +10,11 @@ from ballcast.core.actions import FPS
 from ballcast.core.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import torch
 
+    from ballcast.core.clips import Prediction
     from ballcast.core.recipe import EmitConfig
     from ballcast.inference.rolling import RollingAnticipator
     from ballcast.inference.timeline_io import Targets
@@ -32,7 +35,10 @@ def predict(
         Path | None, typer.Option("--events", help="A match's event feed instead of a video (see `ballcast events`).")
     ] = None,
     provider: Annotated[str, typer.Option("--provider", help="--events: who delivered it.")] = "wyscout",
-    model: Annotated[str | None, typer.Option("--model", help="A model's folder, or its id on the hub.")] = None,
+    models: Annotated[
+        list[str] | None,
+        typer.Option("--model", help="A model's folder, or its id on the hub; --features: several are averaged."),
+    ] = None,
     backbone: Annotated[
         str | None, typer.Option("--backbone", help="VIDEO: the backbone the model was trained on, as in `extract`.")
     ] = None,
@@ -60,6 +66,10 @@ def predict(
         Path | None,
         typer.Option("--labels", help="--features: Labels-ball.json or the split's folder: its clips, in order."),
     ] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option("--calibration", help="--features: of several models, as `ballcast tune --out` wrote it."),
+    ] = None,
     device: Device = "auto",
 ) -> None:
     """Anticipate along a video of your own, along a match's event feed, or every clip of a feature store.
@@ -72,7 +82,8 @@ def predict(
     Along --events, the feed of a match, it is the same every second from 30 s of each period on; the periods follow
     each other on one clock, and the file says where each begins.
 
-    From --features comes a submission file, with the network's own scores.
+    From --features comes a submission file, with the network's own scores or, if the model was tuned (see `ballcast
+    tune`) and nothing else is asked for by key=value, with calibrated times and scores.
 
     Examples:
 
@@ -81,6 +92,8 @@ def predict(
     ballcast predict --events match.json --model runs/events/best --every 1
 
     ballcast predict --features features/test --model runs/paper/best threshold=0.05
+
+    ballcast predict --features features/test --model runs/s0/best --model runs/s1/best --calibration ensemble.json
     """
     from ballcast.core.config import from_dict, parse_overrides, to_dict
     from ballcast.core.embedded import choose_models
@@ -98,6 +111,9 @@ def predict(
         video = None
     if sum(given_ is not None for given_ in (video, features, events)) != 1:
         raise InputError("give what to anticipate: either a VIDEO, or --events FILE, or --features STORE")
+    model = models[0] if models else None
+    if features is None and (calibration is not None or len(models or ()) > 1):
+        raise InputError("several models and --calibration make a submission: they go with --features")
     if video is not None:
         model, backbone = choose_models(model, backbone, "predict")
     if model is None:
@@ -112,7 +128,15 @@ def predict(
         for option, value in {"--backbone": backbone, "--osl": osl, "--csv": csv, "--overlay": overlay}.items():
             if value is not None:
                 raise InputError(f"{option} goes with a VIDEO, not with --features")
-        _predict_store(anticipator, model, features, labels, out or Path("results_anticipation.json"), emit, chosen)
+        target = out or Path("results_anticipation.json")
+        if len(models or ()) > 1 or calibration is not None or (anticipator.calibration is not None and not given):
+            if given:
+                raise InputError(
+                    f"{given[0]} says how a model alone is read; leave it out with several or --calibration"
+                )
+            _predict_together(models or [], features, labels, target, calibration, chosen)
+            return
+        _predict_store(anticipator, model, features, labels, target, emit, chosen)
         return
     if labels is not None:
         raise InputError("--labels goes with --features, not with a VIDEO or --events")
@@ -154,8 +178,36 @@ def _predict_store(
     clips = read_labels(labels) if labels else [Clip(name, labelled=False) for name in store.names]
     predictions = predict_store(model, store, clips, emit, device)
     write_submission(out, predictions)
+    typer.echo(_written(out, predictions))
+
+
+def _written(out: Path, predictions: "Mapping[str, Sequence[Prediction]]") -> str:
     count = sum(map(len, predictions.values()))
-    typer.echo(f"{out}: {len(predictions)} clips, {count} predictions, {count / max(len(predictions), 1):.1f} a clip")
+    return f"{out}: {len(predictions)} clips, {count} predictions, {count / max(len(predictions), 1):.1f} a clip"
+
+
+def _predict_together(
+    sources: list[str], features: Path, labels: Path | None, out: Path, calibration: Path | None, device: "torch.device"
+) -> None:
+    from ballcast.core.clips import Clip
+    from ballcast.data.soccernet import read_labels
+    from ballcast.features.store import FeatureStore
+    from ballcast.inference.ensemble import hashes, load_models, open_windows, predict_together, untuned
+    from ballcast.inference.submission import write_submission
+    from ballcast.model.calibration import read_calibration
+
+    store = FeatureStore.open(features)
+    models = load_models(sources, store)
+    if calibration is not None:
+        tuned = read_calibration(calibration, hashes(sources))
+    else:
+        tuned = (models[0].calibration if len(models) == 1 else None) or untuned(models)
+    clips = read_labels(labels) if labels else [Clip(name, labelled=False) for name in store.names]
+    windows = open_windows(store, clips, models[0].config.windows)
+    predictions = predict_together(models, windows, tuned, device)
+    write_submission(out, predictions)
+    how = f"calibrated on {tuned.fitted_on}" if tuned.fitted_on else "not tuned"
+    typer.echo(f"{_written(out, predictions)}; {len(models)} model{'s' * (len(models) > 1)}, {how}")
 
 
 def _predict_feed(

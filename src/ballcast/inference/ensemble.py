@@ -5,12 +5,15 @@ averaged all the same. One model is the simplest ensemble, and a calibration is 
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 
+import numpy as np
 import torch
 
+from ballcast.core import hub
 from ballcast.core.clips import Clip, Prediction
 from ballcast.core.errors import InputError
+from ballcast.core.grid import GRID_BINS, grid_bin, merge_arrays
+from ballcast.core.recipe import EmitConfig
 from ballcast.data.batch import Samples
 from ballcast.data.event_windows import is_event_store, read_store
 from ballcast.data.windows import WindowSet, official_windows
@@ -19,8 +22,10 @@ from ballcast.inference.predictor import check_fits
 from ballcast.inference.rolling import pos_weight
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.calibration import Calibration, weights_hash
-from ballcast.model.chances import Chances
-from ballcast.model.pretrained import WEIGHTS
+from ballcast.model.chances import Chances, Floats
+from ballcast.model.emit import emit_flat
+from ballcast.model.pretrained import CONFIG, WEIGHTS
+from ballcast.model.slots import Slots
 
 
 def load_models(sources: Sequence[str], store: FeatureStore) -> list[Anticipator]:
@@ -34,8 +39,8 @@ def load_models(sources: Sequence[str], store: FeatureStore) -> list[Anticipator
 
 
 def hashes(sources: Sequence[str]) -> tuple[str, ...]:
-    """What a calibration of these model folders knows them by."""
-    return tuple(weights_hash(Path(source) / WEIGHTS) for source in sources)
+    """What a calibration of these models knows them by."""
+    return tuple(weights_hash(hub.locate(source, (CONFIG, WEIGHTS)) / WEIGHTS) for source in sources)
 
 
 def open_windows(store: FeatureStore, clips: Sequence[Clip], windows: int) -> WindowSet:
@@ -54,6 +59,24 @@ def answer(models: Sequence[Anticipator], windows: WindowSet, device: torch.devi
         answers.append(Chances.join(parts))
         model.cpu()  # many models need not fit on the device at once
     return answers
+
+
+def scores_untuned(models: Sequence[Anticipator], windows: WindowSet, device: torch.device) -> Floats:
+    """(n, 32, C): what a submission holds without a calibration, in the scorer's bins; 0: nothing is said."""
+    if len(models) > 1:
+        return untuned(models).scores(answer(models, windows, device))
+    model = models[0].to(device).eval()
+    with torch.inference_mode():
+        parts = [grid_scores(slots, model.emit) for slots in Samples(windows, device, "auto").run(model)]
+    return np.concatenate(parts)
+
+
+def grid_scores(slots: Slots, config: EmitConfig) -> Floats:
+    """(n, 32, C): all that is emitted, in the scorer's bins."""
+    clip, position_ms, vectors = merge_arrays(*emit_flat(slots, config))
+    scores = np.zeros((len(slots.objectness), GRID_BINS, vectors.shape[-1]), np.float32)
+    scores[clip, grid_bin(position_ms)] = vectors
+    return scores
 
 
 def untuned(models: Sequence[Anticipator]) -> Calibration:

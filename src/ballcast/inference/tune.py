@@ -2,13 +2,14 @@
 
 AP is computed class by class, and a class's times and scores depend on no other's; so one scoring of all samples tells
 for ten classes what a choice is worth. The samples are cut into `folds` blocks in their order (neighbours, which share
-most of what they see, stay together). A choice is good for a class if, chosen on all other folds, it helps in the one
-left out, on average; else the class takes what is best for all classes together.
+most of what they see, stay together). A class has a choice of its own where that helps in the folds one by one, by
+more than its standard error; else it takes what is best for all classes together. What the whole is worth is measured
+by fitting it again without each fold, and scoring it there.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +22,11 @@ from ballcast.model.calibration import POSITIONS_MS, Calibration, ClassCalibrati
 from ballcast.model.chances import BIN_MS, Chances, Floats, mean_intensity
 from ballcast.model.peaks import find_peaks, shift
 
-FOLDS = 6
+FOLDS = 4
 LEAST = 50  # events a class must have in all folds together for a choice of its own
-INFLATIONS = (1.0, 2.0, 4.0, 8.0)
+INFLATIONS = (1.0, 2.0, 4.0)
 REACHES_MS = (640, 960, 1280, 1920)
-SHIFTS = (0, -1, 1, -2, 2)  # bins
+SHIFTS = (0, -1, 1)  # bins
 
 Doubles = NDArray[np.float64]
 
@@ -67,54 +68,47 @@ def fit(
     """
     if len(clips) < folds:
         raise InputError(f"a calibration is fitted on {folds} or more labelled clips, here are {len(clips)}")
-    parts = [slice(*ends) for ends in _ends(len(clips), folds)]
+    fold_of = np.arange(len(clips)) * folds // len(clips)  # (n,)
+    own = [fold_of == f for f in range(folds)]
+    groups = [np.ones(len(clips), bool), *(~fold for fold in own), *own]  # all, all but one fold, one fold
     choices = list(product(INFLATIONS, REACHES_MS, SHIFTS))
-    worth = np.empty((len(choices), folds, len(ACTIONS)))  # AP, the mean over the tolerances
+    worth = np.empty((len(choices), len(groups), len(ACTIONS)))  # AP, the mean over the tolerances
     for i, (inflation, reach_ms) in enumerate(product(INFLATIONS, REACHES_MS)):
         intensity = mean_intensity(answers, [inflation] * len(ACTIONS))
         found = find_peaks(intensity, [reach_ms] * len(ACTIONS), Calibration().peaks)
-        for j, by in enumerate(SHIFTS):
-            moved = np.stack([shift(found[:, :, c], by) for c in range(len(ACTIONS))], axis=-1) if by else found
-            worth[i * len(SHIFTS) + j] = _by_fold(clips, [(part, _ranked(moved[part])) for part in parts])
-            tick(i * len(SHIFTS) + j + 1, len(choices))
+        for j, by in enumerate(SHIFTS, start=i * len(SHIFTS)):
+            moved = np.stack([shift(found[:, :, c], by) for c in range(len(ACTIONS))], axis=-1)
+            worth[j] = [_class_ap(clips, group, _ranked(moved[group])) for group in groups]
+            tick(j + 1, len(choices))
     enough = _events(clips) >= least
 
-    outside = np.empty((folds, len(ACTIONS)))
-    for f, part in enumerate(parts):
-        others = np.arange(folds) != f
-        known = np.ones(len(clips), bool)
-        known[part] = False
-        built = _build([choices[v] for v in choose(worth[:, others], enough)], answers, known)
-        there = built.scores([a[part] for a in answers])
-        outside[f] = score_scores(clips[part], there).ap.mean(0)
-    calibration = _build([choices[v] for v in choose(worth, enough)], answers, np.ones(len(clips), bool))
-    was = _by_fold(clips, [(part, before[part]) for part in parts])
+    alone = worth[:, 1 + folds :]  # (choices, folds, C)
+    outside = []
+    for f, fold in enumerate(own):
+        best = choose(worth[:, 1 + f], np.delete(alone, f, axis=1), enough)
+        built = _build([choices[v] for v in best], answers, ~fold)
+        outside.append(_class_ap(clips, fold, built.scores([a[fold] for a in answers])))
+    calibration = _build([choices[v] for v in choose(worth[:, 0], alone, enough)], answers, groups[0])
+    was = [_class_ap(clips, fold, before[fold]) for fold in own]
     return Fitted(
         calibration,
         score_scores(clips, before),
         score_scores(clips, calibration.scores(answers)),
-        float(was.mean()),
-        float(outside.mean()),
+        float(np.mean(was)),
+        float(np.mean(outside)),
     )
 
 
-def choose(worth: Doubles, enough: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Which choice (C,) each class takes, from what each is worth, (choices, folds, C).
+def choose(whole: Doubles, folds: Doubles, enough: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Which choice (C,) each class takes, from what each is worth on some samples, and in the folds of these.
 
-    The best for all classes, except where a class has `enough` (C,) events and its own best holds outside the folds
-    it was chosen on: in the mean over folds f, the best of the others beats, in f, the best for all of the others.
+    `whole` (choices, C), `folds` (choices, folds, C). The best for all classes together, except where a class has
+    `enough` (C,) events and its own best beats that in the folds, by more than the standard error of their mean.
     """
-    folds = worth.shape[1]
-    common = int(worth.mean((1, 2)).argmax())
-    chosen = np.full(worth.shape[2], common)
-    gain = np.zeros((folds, worth.shape[2]))
-    for f in range(folds if folds > 1 else 0):
-        rest = np.delete(worth, f, axis=1)
-        own, all_ = rest.mean(1).argmax(0), int(rest.mean((1, 2)).argmax())
-        gain[f] = np.take_along_axis(worth[:, f], own[None], 0)[0] - worth[all_, f]
-    holds = enough & (gain.mean(0) > 0)
-    chosen[holds] = worth.mean(1).argmax(0)[holds]
-    return chosen
+    common, best = int(whole.mean(1).argmax()), whole.argmax(0)
+    gain = np.take_along_axis(folds, best[None, None], 0)[0] - folds[common]  # (folds, C)
+    error = gain.std(0, ddof=1) / np.sqrt(len(gain)) if len(gain) > 1 else np.inf
+    return np.where(enough & (gain.mean(0) > error), best, common)
 
 
 def _build(
@@ -136,14 +130,10 @@ def _ranked(scores: Floats) -> Floats:
     return np.stack(columns, axis=-1)
 
 
-def _by_fold(clips: Sequence[Clip], folds: Sequence[tuple[slice, Floats]]) -> Doubles:
-    """(folds, C): AP of each class in each fold, a part of the clips and its scores; the mean over the tolerances."""
-    return np.stack([score_scores(clips[part], scores).ap.mean(0) for part, scores in folds])
-
-
-def _ends(count: int, folds: int) -> list[tuple[int, int]]:
-    edges = np.linspace(0, count, folds + 1).astype(int).tolist()
-    return list(pairwise(edges))
+def _class_ap(clips: Sequence[Clip], group: NDArray[np.bool_], scores: Floats) -> Doubles:
+    """(C,): AP of the clips in `group` (n,) with their scores, the mean over the tolerances."""
+    chosen = [clip for clip, inside in zip(clips, group, strict=True) if inside]
+    return score_scores(chosen, scores).ap.mean(0)
 
 
 def _events(clips: Sequence[Clip]) -> NDArray[np.int64]:

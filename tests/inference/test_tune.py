@@ -1,0 +1,176 @@
+"""Fitting a calibration: a known bias is found, nothing is learnt from nothing, the command line does all of it."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from synthetic import SMALL, make_split
+from typer.testing import CliRunner
+
+from ballcast.cli import app
+from ballcast.core.actions import ACTIONS
+from ballcast.core.clips import Clip, Event
+from ballcast.core.config import load
+from ballcast.core.errors import InputError
+from ballcast.core.recipe import Recipe
+from ballcast.data.soccernet import read_labels
+from ballcast.inference.ensemble import answer, open_windows, predict_together, scores_untuned, untuned
+from ballcast.inference.tune import choose, fit, score_scores
+from ballcast.metrics.average_precision import score
+from ballcast.model.anticipator import Anticipator
+from ballcast.model.chances import Chances
+
+PASS, THROW_IN = 0, 4
+LABELS = "Labels-ball.json"
+
+
+def biased(count: int, *, late: int, seed: int = 0) -> tuple[Chances, list[Clip]]:
+    """A slot a clip that knows its action, a pass or a throw in, but says throw ins `late` bins too early, sharply.
+
+    Half of the clips have nothing, of which the slot knows a little.
+    """
+    rng = np.random.default_rng(seed)
+    real = rng.random(count) < 0.5
+    kind = np.where(rng.random(count) < 0.5, PASS, THROW_IN)
+    bins = rng.integers(8, 24, count)
+    said = bins - late * (kind == THROW_IN) + rng.integers(-3, 4, count)
+    logits = rng.normal(0, 1, count) + 2 * real
+    eye = np.eye(10, dtype=np.float32), np.eye(32, dtype=np.float32)
+    clips = [
+        Clip(f"clip_{i}", anticipation=(Event(ACTIONS[kind[i]], 30_080 + 160 * int(bins[i])),) if real[i] else ())
+        for i in range(count)
+    ]
+    return Chances(logits[:, None].astype(np.float32), eye[0][kind][:, None], eye[1][said][:, None, None]), clips
+
+
+def silence(clips: list[Clip]) -> np.ndarray:
+    return np.zeros((len(clips), 32, 10), np.float32)
+
+
+def test_a_shift_recovers_a_known_bias() -> None:
+    answers, clips = biased(800, late=2)
+    fitted = fit([answers], clips, silence(clips))
+    shifts = [own.shift_ms for own in fitted.calibration.classes]
+    assert shifts[THROW_IN] == 160  # the largest of the grid towards the 320 it is wrong by
+    assert shifts[PASS] <= 0
+    assert fitted.helps
+    assert fitted.outside_after > fitted.outside_before == 0
+    new, held_out = biased(800, late=2, seed=1)
+    unshifted = {label: replace(own, shift_ms=0) for label, own in fitted.calibration.actions.items()}
+    right = score_scores(held_out, fitted.calibration.scores([new])).ap[:, THROW_IN].mean()
+    wrong = score_scores(held_out, replace(fitted.calibration, actions=unshifted).scores([new])).ap[:, THROW_IN].mean()
+    assert right > wrong + 0.02
+
+
+def test_nothing_is_learnt_from_an_answer_that_is_always_the_same() -> None:
+    _, clips = biased(200, late=0)
+    flat = Chances(
+        np.zeros((200, 1), np.float32), np.full((200, 1, 10), 0.1, np.float32), np.full((200, 1, 1, 32), 1 / 32)
+    )
+    fitted = fit([flat], clips, fit([flat], clips, silence(clips)).calibration.scores([flat]))
+    assert abs(fitted.outside_after - fitted.outside_before) < 0.02
+
+
+def test_too_few_clips_are_one_sentence() -> None:
+    answers, clips = biased(3, late=0)
+    with pytest.raises(InputError, match="4 or more labelled clips, here are 3"):
+        fit([answers], clips, silence(clips))
+
+
+def worth(*choices: tuple[list[float], list[float]]) -> np.ndarray:
+    """(choices, folds, 2): of each choice, the folds of the first class and those of the second."""
+    return np.array(choices).transpose(0, 2, 1)
+
+
+def test_a_class_has_its_own_choice_only_where_the_folds_agree() -> None:
+    folds = worth(
+        ([0.3, 0.3, 0.3], [0.5, 0.5, 0.5]), ([0.4, 0.4, 0.41], [0.6, 0.2, 0.4]), ([0.1, 0.1, 0.1], [0.7, 0.4, 0.5])
+    )
+    whole = folds.mean(1)  # the mean over both classes is highest for choice 1: 0.402 against 0.4 and 0.317
+    assert choose(whole, folds, np.array([True, True])).tolist() == [1, 2]  # ahead of 1 by 0.1, 0.2, 0.1
+    assert choose(whole, folds, np.array([True, False])).tolist() == [1, 1]  # too few events to say so
+    folds[2, :, 1] = 1.4, 0.1, 0.3  # a higher mean, but behind choice 1 in two folds of three
+    assert choose(whole, folds, np.array([True, True])).tolist() == [1, 1]
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    """Two models of the same features with random weights, and a store."""
+    folder = tmp_path_factory.mktemp("tuned")
+    recipe = load(Recipe, None, SMALL)
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        Anticipator(recipe.model, metadata={"pos_weight": 4.0}).save_pretrained(folder / f"m{seed}")
+    make_split(folder / "valid", 60, 3)
+    return folder / "m0", folder / "m1", folder / "valid"
+
+
+def test_an_ensemble_of_a_model_and_itself_is_the_model(tuned: tuple[Path, Path, Path]) -> None:
+    from ballcast.features.store import FeatureStore
+
+    first, second, valid = tuned
+    store, cpu = FeatureStore.open(valid), torch.device("cpu")
+    clips = read_labels(valid / LABELS)
+    windows = open_windows(store, clips, 6)
+    one, other = (Anticipator.from_pretrained(folder) for folder in (first, second))
+    alone = predict_together([one], windows, untuned([one]), cpu)
+    assert list(alone) == [clip.name for clip in clips]
+    assert predict_together([one, one], windows, untuned([one]), cpu) == alone
+    assert predict_together([one, other], windows, untuned([one]), cpu) != alone
+    means = untuned([one]).raw(answer([one, other], windows, cpu))
+    assert np.array_equal(scores_untuned([one, other], windows, cpu), means)
+    result = score(clips, alone)
+    arrays = score_scores(clips, untuned([one]).scores(answer([one], windows, cpu)))
+    assert np.array_equal(result.ap, arrays.ap)
+
+
+def ballcast(*args: object) -> str:
+    """What the command prints, run in this process, since each new one loads torch first."""
+    result = CliRunner().invoke(app, list(map(str, args)), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_tune_then_predict(tuned: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    first, _, valid = tuned
+    source, there = ("--features", valid), first / "calibration.json"
+    assert "in folds that had no say" in ballcast("tune", first, *source, "--dry-run")
+    assert not there.exists()
+    figures = re.search(r"([\d.]+) before, ([\d.]+) tuned", ballcast("tune", first, *source))
+    assert figures is not None
+    assert float(figures[2]) > float(figures[1])
+    saved = json.loads(there.read_text())
+    assert saved["figures"]["samples"] == 60
+    assert "valid" in saved["fitted_on"]
+    out = tmp_path / "tuned.json"
+    assert "calibrated on valid" in ballcast("predict", *source, "--model", first, "-o", out)
+    assert "calibrated" not in ballcast("predict", *source, "--model", first, "-o", tmp_path / "plain.json", "run=1")
+    ballcast("eval", "--labels", valid / LABELS, "--predictions", out, "--json", tmp_path / "score.json")
+    assert json.loads((tmp_path / "score.json").read_text())["avg"] == pytest.approx(saved["figures"]["after"])
+    there.write_text("{")
+    try:
+        with pytest.raises(InputError, match=r"calibration\.json: line 1 .* ends too early"):
+            ballcast("predict", *source, "--model", first, "-o", out)
+    finally:
+        there.unlink()
+
+
+def test_an_ensemble_is_tuned_and_predicts(tuned: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    first, second, valid = tuned
+    source, out, file = ("--features", valid), ("-o", tmp_path / "out.json"), tmp_path / "both.json"
+    both = "--model", first, "--model", second
+    ballcast("tune", first, second, *source, "-o", file)
+    assert "2 models, calibrated on valid" in ballcast("predict", *source, *both, "--calibration", file, *out)
+    assert "2 models, not tuned" in ballcast("predict", *source, *both, *out)
+    for args, words in (
+        (("tune", first, second, *source), "--out"),
+        (("predict", *source, *both, "run=6"), "run=6"),
+        (("predict", "film.mp4", *both), "--features"),
+        (("predict", *source, "--model", first, "--calibration", file), "other weights"),
+    ):
+        with pytest.raises(InputError, match=words):
+            ballcast(*args)

@@ -1,0 +1,219 @@
+"""Times and scores of a submission: peaks by hand, shifts, spread scores, and the file they are kept in."""
+
+import json
+from dataclasses import replace
+from math import exp
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ballcast.core.actions import ACTIONS
+from ballcast.core.errors import InputError
+from ballcast.core.recipe import ModelConfig
+from ballcast.model.anticipator import Anticipator
+from ballcast.model.calibration import (
+    POSITIONS_MS,
+    Calibration,
+    ClassCalibration,
+    even_knots,
+    read_calibration,
+    write_calibration,
+)
+from ballcast.model.chances import Chances, mean_intensity
+from ballcast.model.peaks import find_peaks, shift
+from ballcast.model.slots import Slots
+
+PASS, DRIVE = 0, 1
+
+
+def chances(*slots: tuple[float, int, int]) -> Chances:
+    """One sample; a slot is (p_obj, class, bin), sure of both."""
+    p, c, b = map(np.array, zip(*slots, strict=True))
+    eye = np.eye(10, dtype=np.float32), np.eye(32, dtype=np.float32)
+    return Chances(np.log(p / (1 - p))[None].astype(np.float32), eye[0][c][None], eye[1][b][None, :, None])
+
+
+def plain(**changes: object) -> Calibration:
+    own = ClassCalibration(inflation=1.0, reach_ms=160, **changes)  # type: ignore[arg-type]
+    return Calibration(peaks=1, actions=dict.fromkeys(ACTIONS, own))
+
+
+def test_intensity_is_the_expected_number_of_actions() -> None:
+    found = chances((0.5, PASS, 3), (0.2, PASS, 3), (0.8, DRIVE, 9)).intensity([1.0] * 10)
+    assert found.shape == (10, 1, 32)
+    assert found[PASS, 0, 3] == pytest.approx(0.7)
+    assert found[DRIVE, 0, 9] == pytest.approx(0.8)
+    assert found.sum() == pytest.approx(1.5)
+
+
+def test_inflation_is_undone_as_slots_do() -> None:
+    found = chances((0.8, PASS, 3)).intensity([4.0] * 10)
+    assert found[PASS, 0, 3] == pytest.approx(0.5)  # odds 4 : 1, four times too high
+
+
+def test_a_models_bins_are_laid_on_the_scorers() -> None:
+    """Bin 20 of 32 is 3125 to 3281 ms: 75 ms in the scorer's bin 19 (to 3200), 81 ms in bin 20."""
+    offsets = torch.full((1, 1, 32), -1e9)
+    offsets[..., 20] = 0
+    times = Chances.of(Slots(torch.zeros(1, 1), torch.zeros(1, 1, 10), offsets, 32)).times[0, 0, 0]
+    assert times[19] == pytest.approx(75 / 156.25)
+    assert times[20] == pytest.approx(81.25 / 156.25)
+    assert times.sum() == pytest.approx(1)
+
+
+def test_the_time_of_a_scalar_is_its_bin() -> None:
+    slots = Slots(torch.zeros(1, 2), torch.zeros(1, 2, 10), torch.tensor([[0.5, 1.0]]), 32)
+    assert Chances.of(slots).times[0, :, 0].argmax(-1).tolist() == [15, 31]  # 2500 ms, and the last bin
+
+
+def test_times_of_each_class_are_read_apart() -> None:
+    offsets = torch.full((1, 1, 10, 32), -1e9)
+    offsets[0, 0, :, 4] = 0
+    offsets[0, 0, DRIVE] = -1e9
+    offsets[0, 0, DRIVE, 25] = 0
+    found = Chances.of(Slots(torch.zeros(1, 1), torch.zeros(1, 1, 10), offsets, 32)).intensity([1.0] * 10)
+    assert found[PASS, 0].sum() == pytest.approx(0.05)  # p_obj a half, one class of ten
+    assert found[DRIVE, 0, 20:].sum() == pytest.approx(0.05)
+    assert found[PASS, 0, 20:].sum() == 0
+
+
+def test_the_mean_of_two_models() -> None:
+    together = mean_intensity([chances((0.6, PASS, 3)), chances((0.2, PASS, 3))], [1.0] * 10)
+    assert together[PASS, 0, 3] == pytest.approx(0.4)
+
+
+def test_peaks_by_hand() -> None:
+    """0.4 and 0.2 two bins apart with a reach of two bins: each counts exp(−1/2) for the other."""
+    intensity = np.zeros((1, 1, 32), np.float32)
+    intensity[0, 0, [10, 12]] = 0.4, 0.2
+    near, mid = exp(-0.5), exp(-1 / 8)
+    mass = max(0.4 + 0.2 * near, 0.6 * mid)  # at bin 10, or between them at bin 11
+    found = find_peaks(intensity, [320], 1)
+    assert found.shape == (1, 32, 1)
+    assert np.flatnonzero(found[0, :, 0]).tolist() == [11]
+    assert found[0, 11, 0] == pytest.approx(1 - exp(-mass))
+
+
+def test_the_second_time_is_what_the_first_leaves() -> None:
+    intensity = np.zeros((1, 1, 32), np.float32)
+    intensity[0, 0, [5, 25]] = 0.9, 0.3
+    found = find_peaks(intensity, [160], 2)[0, :, 0]
+    assert np.flatnonzero(found).tolist() == [5, 25]
+    assert found[5] == pytest.approx(1 - exp(-0.9))
+    assert found[25] == pytest.approx(1 - exp(-0.3))
+
+
+def test_every_further_time_scores_no_higher() -> None:
+    intensity = np.random.default_rng(0).random((2, 20, 32)).astype(np.float32)
+    few, many = (find_peaks(intensity, [1280, 640], count) for count in (3, 8))
+    assert ((few > 0).sum(1) == 3).all()
+    assert ((many > 0).sum(1) == 8).all()
+    assert (np.where(few > 0, 0, many).max(1) <= np.where(few > 0, few, 1).min(1)).all()
+
+
+def test_a_shift_stays_within_the_horizon() -> None:
+    scores = np.zeros((1, 32), np.float32)
+    scores[0, [0, 1, 30]] = 0.1, 0.9, 0.5
+    assert np.flatnonzero(shift(scores, 3)[0]).tolist() == [3, 4, 31]
+    back = shift(scores, -2)
+    assert np.flatnonzero(back[0]).tolist() == [0, 28]
+    assert back[0, 0] == pytest.approx(0.9)  # two in a bin: the better one
+
+
+def test_a_class_is_shifted_alone() -> None:
+    calibration = replace(plain(), actions={**plain().actions, "DRIVE": ClassCalibration(1.0, 160, 320)})
+    (predictions,) = calibration.predict([chances((0.5, PASS, 3), (0.9, DRIVE, 3))])
+    told = {p.label: p.position_ms for p in predictions if p.confidence > 0.1}
+    assert told == {"PASS": POSITIONS_MS[3], "DRIVE": POSITIONS_MS[5]} == {"PASS": 30560, "DRIVE": 30880}
+
+
+def test_without_knots_scores_are_the_chance_of_a_match() -> None:
+    scores = plain().scores([chances((0.5, PASS, 3))])
+    assert scores[0, 3, PASS] == pytest.approx(1 - exp(-0.5))
+
+
+@given(
+    st.lists(st.floats(1e-6, 1), min_size=2, max_size=60),
+    st.lists(st.just(0.0) | st.floats(1e-9, 1), min_size=2, max_size=30),
+)
+def test_spreading_keeps_the_order(seen: list[float], new: list[float]) -> None:
+    own = ClassCalibration(knots=even_knots(np.array(seen)))
+    scores = np.sort(np.array(new))
+    spread = own.spread(scores.astype(np.float32))
+    assert (np.diff(spread) >= 0).all()
+    assert spread.min() >= 0
+    assert spread.max() <= 1
+    assert ((spread == 0) == (scores.astype(np.float32) == 0)).all()
+
+
+def test_spreading_parts_scores_that_tie() -> None:
+    """A hundred scores within one step of the scorer's thresholds come to lie on many."""
+    scores = np.linspace(0.0011, 0.0049, 100).astype(np.float32)
+    spread = ClassCalibration(knots=even_knots(scores)).spread(scores)
+    assert len(set(np.digitize(scores, np.linspace(0, 1, 200)))) == 1
+    assert len(set(np.digitize(spread, np.linspace(0, 1, 200)))) > 50
+
+
+def test_nothing_seen_spreads_nothing() -> None:
+    assert even_knots(np.zeros(5)) == even_knots(np.array([0.0, 0.3])) == even_knots(np.full(9, 0.3)) == ()
+    scores = np.array([0.1, 0.7], np.float32)
+    assert ClassCalibration().spread(scores) is scores
+
+
+def test_saved_and_read_again(tmp_path: Path) -> None:
+    calibration = Calibration(
+        actions={"SHOT": ClassCalibration(2.0, 960, -160, (0.1, 0.25))}, weights=("a",), figures={"after": 0.2}
+    )
+    write_calibration(tmp_path / "c.json", calibration)
+    assert read_calibration(tmp_path / "c.json", ["a"]) == calibration
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"peaks": 0}, "peaks 0"),
+        ({"peak": 3}, "did you mean 'peaks'"),
+        ({"format": "other"}, "not a calibration"),
+        ({"actions": {"SHOT": {"shift_ms": 100}}}, "shift_ms 100"),
+        ({"actions": {"SHOT": {"inflation": 0}}}, "inflation"),
+        ({"actions": {"SHOT": {"knots": [0.5, 0.5]}}}, "knots"),
+        ({"actions": {"SHOT": {"knots": [0.0, 0.5]}}}, "knots"),
+        ({"actions": {"SHOT": {"knots": [0.1, None]}}}, "knots"),
+        ({"actions": {"SHOTS": {}}}, "SHOTS"),
+        ({"weights": ["b"]}, "other weights"),
+    ],
+)
+def test_a_damaged_file_is_one_sentence(tmp_path: Path, changes: dict[str, object], words: str) -> None:
+    path = tmp_path / "calibration.json"
+    path.write_text(json.dumps({"format": "ballcast-calibration-1", "weights": ["a"], **changes}))
+    with pytest.raises(InputError) as error:
+        read_calibration(path, ["a"])
+    assert str(path) in str(error.value)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_model_folder_carries_its_calibration(tmp_path: Path, tiny: ModelConfig) -> None:
+    model = Anticipator(tiny)
+    model.save_pretrained(tmp_path / "a")
+    assert Anticipator.from_pretrained(tmp_path / "a").calibration is None
+    model.calibration = plain()
+    model.save_pretrained(tmp_path / "b")
+    again = Anticipator.from_pretrained(tmp_path / "b")
+    assert again.calibration is not None
+    assert again.calibration.actions == plain().actions
+    again.save_pretrained(tmp_path / "c")  # as push_to_hub does
+    assert Anticipator.from_pretrained(tmp_path / "c").calibration == again.calibration
+
+
+def test_other_weights_refuse_it(tmp_path: Path, tiny: ModelConfig) -> None:
+    model = Anticipator(tiny)
+    model.calibration = plain()
+    model.save_pretrained(tmp_path)
+    Anticipator(tiny).save_pretrained(tmp_path)  # trained on: the calibration beside it is of the past
+    with pytest.raises(InputError, match=r"other weights than these; run `ballcast tune` again"):
+        Anticipator.from_pretrained(tmp_path)
