@@ -174,6 +174,7 @@ class TrainConfig:
     save_every: int = 0  # steps between savings of the full state; 0: once an epoch
     seed: int = 0
     graph: bool = True  # on one GPU: the whole step recorded as a CUDA graph
+    backbone: Literal["frozen", "finetune"] = "frozen"  # features as stored, or the backbone learns too (see finetune)
     ema: float = 0.0  # decay of the running mean of the weights, which is scored and kept; 0: the weights themselves
     compile: bool = True  # on a GPU: kernels fused first, which takes most of a minute; false is quicker for short runs
 
@@ -187,6 +188,26 @@ class TrainConfig:
         require(0 < self.lr <= 1000, "lr must be above 0 and at most 1000")
         require(self.clip > 0, "clip must be positive")
         require(0 <= self.ema < 1, "ema is a decay, in [0, 1)")
+
+
+@dataclass(frozen=True)
+class FinetuneConfig:
+    """The backbone's part in training, with train.backbone=finetune."""
+
+    videos: str = ""  # folder with the splits' videos, <split>/clip_N/…, that the features were extracted from
+    backbone: str = ""  # the backbone that extracted them
+    anticipator: str = ""  # a trained model to start from; empty: a fresh one
+    stages: int = 1  # how many stages of the 2D network learn, counted from its end; all that follows them does
+    windows: int = 1  # the latest windows, which are seen as pixels; the earlier ones come from the stores
+    lr_factor: float = 0.1  # the backbone's learning rate, as a share of the model's
+    refresh: bool = True  # compute the earlier windows' features anew before each epoch but the first
+    at_once: int = 8  # windows through the network at a time; fewer need less memory
+    recompute: bool = False  # keep no activations of the learning stages: less memory, a third more work
+
+    def __post_init__(self) -> None:
+        within(self, 0, 64, "stages")
+        within(self, 1, 1024, "windows", "at_once")
+        require(0 < self.lr_factor <= 1000, "lr_factor must be above 0 and at most 1000")
 
 
 @dataclass(frozen=True)
@@ -211,4 +232,11 @@ class Recipe:
     model: ModelConfig = field(default_factory=ModelConfig)
     loss: LossConfig = field(default_factory=LossConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    finetune: FinetuneConfig = field(default_factory=FinetuneConfig)
     emit: EmitConfig = field(default_factory=EmitConfig)
+
+    def __post_init__(self) -> None:
+        if self.train.backbone == "finetune":
+            for key in ("videos", "backbone"):
+                require(bool(getattr(self.finetune, key)), f"train.backbone=finetune needs finetune.{key}=FOLDER")
+            require(self.finetune.windows <= self.model.windows, "finetune.windows cannot be more than model.windows")
