@@ -18,7 +18,8 @@ from ballcast.core.actions import ACTIONS
 from ballcast.core.clips import Clip
 from ballcast.core.errors import InputError
 from ballcast.metrics.average_precision import Score, score_arrays
-from ballcast.model.calibration import POSITIONS_MS, Calibration, ClassCalibration, even_knots
+from ballcast.metrics.ranked import ranked_ap
+from ballcast.model.calibration import LEVELS, POSITIONS_MS, Calibration, ClassCalibration, even_knots
 from ballcast.model.chances import BIN_MS, Chances, Floats, mean_intensity
 from ballcast.model.peaks import find_peaks, shift
 
@@ -49,8 +50,13 @@ class Fitted:
 
 def score_scores(clips: Sequence[Clip], scores: Floats) -> Score:
     """The official score of scores (n, 32, C) of the scorer's bins; 0: nothing is said."""
+    return score_arrays(clips, *_flat(scores))
+
+
+def _flat(scores: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
+    """Of which clip (P,), when (P,), class vectors (P, C): all bins of which anything is said."""
     clip, bin_ = np.nonzero(scores.any(-1))
-    return score_arrays(clips, clip, POSITIONS_MS[bin_], scores[clip, bin_])
+    return clip, POSITIONS_MS[bin_], scores[clip, bin_]
 
 
 def fit(
@@ -78,7 +84,7 @@ def fit(
         found = find_peaks(intensity, [reach_ms] * len(ACTIONS), Calibration().peaks)
         for j, by in enumerate(SHIFTS, start=i * len(SHIFTS)):
             moved = np.stack([shift(found[:, :, c], by) for c in range(len(ACTIONS))], axis=-1)
-            worth[j] = [_class_ap(clips, group, _ranked(moved[group])) for group in groups]
+            worth[j] = ranked_ap(clips, *_flat(moved), np.stack(groups), levels=LEVELS)
             tick(j + 1, len(choices))
     enough = _events(clips) >= least
 
@@ -122,12 +128,6 @@ def _build(
     raw = Calibration(actions=classes).raw([a[known] for a in answers])
     spread = {label: replace(own, knots=even_knots(raw[:, :, c])) for c, (label, own) in enumerate(classes.items())}
     return Calibration(actions=spread)
-
-
-def _ranked(scores: Floats) -> Floats:
-    """Scores (n, 32, C) spread as their own ranks ask for."""
-    columns = [ClassCalibration(knots=even_knots(scores[:, :, c])).spread(scores[:, :, c]) for c in range(len(ACTIONS))]
-    return np.stack(columns, axis=-1)
 
 
 def _class_ap(clips: Sequence[Clip], group: NDArray[np.bool_], scores: Floats) -> Doubles:
