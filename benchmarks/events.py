@@ -16,33 +16,25 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 
 from ballcast.core.clips import Prediction
 from ballcast.core.config import load, to_dict
 from ballcast.core.errors import InputError
-from ballcast.core.grid import merge_arrays, merge_bins
+from ballcast.core.grid import merge_bins
 from ballcast.core.recipe import Recipe
-from ballcast.data.batch import Samples
 from ballcast.data.event_grid import WIDTHS, Detail
 from ballcast.data.event_windows import IDENTITIES, EventWindows, build
 from ballcast.data.leagues import EVERY_MS, Size, divide
 from ballcast.data.wyscout import read_table
 from ballcast.inference.baselines import ClassPrior, Markov
-from ballcast.metrics.average_precision import TOLERANCES, score, score_arrays
-from ballcast.model.anticipator import Anticipator
-from ballcast.model.emit import emit_flat
+from ballcast.metrics.average_precision import TOLERANCES, score
 from ballcast.training.ablate import read_variants, training_name
-from ballcast.training.engine import answers
-from ballcast.training.run import Moment, train
-from ballcast.training.splits import Material
+from benchmarks.rows import Result, table_row, trained
 
 TABLE = Path(__file__).parents[2] / "shared/data/events/wyscout_leagues.parquet"
 Splits = dict[str, EventWindows]
-Result = dict[str, Any]  # {"valid": row, "test": row, …}, a row: at1 … atInfty, avg, predictions
 
 
 def build_splits(table: Path, size: Size, matches: int | None = None, detail: Detail = "plain") -> Splits:
@@ -89,47 +81,6 @@ def detail_of(recipe: Recipe) -> Detail:
     return found[0]
 
 
-def trained(recipe: Recipe, splits: Splits, folder: Path, device: torch.device, slots_to: Path | None = None) -> Result:
-    """One training into `folder`, and its best epoch's rows; the slots it answers with into `slots_to`."""
-    began = time.perf_counter()
-
-    def show(moment: Moment) -> None:
-        if moment.score is not None and moment.step == moment.steps:
-            took = time.perf_counter() - began
-            loss = moment.losses["total"]
-            print(
-                f"  epoch {moment.epoch + 1}: loss {loss:.4f}, valid {100 * moment.score.avg:.2f}, {took:.0f} s",
-                flush=True,
-            )
-
-    material = Material(splits["train"].windows, splits["valid"].windows, IDENTITIES[detail_of(recipe)])
-    progress = train(replace(recipe, emit=Recipe().emit), folder, device=device, show=show, material=material)
-    seconds = time.perf_counter() - began
-    model = Anticipator.from_pretrained(folder / "best").to(device)
-    rows = {}
-    for name in ("valid", "test"):
-        samples = Samples(splits[name].windows, device, recipe.data.device)
-        slots = answers(model, samples)
-        clip, position_ms, vectors = emit_flat(slots, recipe.emit)
-        result = score_arrays(splits[name].windows.clips, *merge_arrays(clip, position_ms, vectors))
-        rows[name] = {**result.at, "avg": result.avg, "predictions": len(clip) / len(samples)}
-        rows[name]["per_class"] = result.ap.mean(0).tolist()
-        if slots_to is not None:
-            slots_to.mkdir(parents=True, exist_ok=True)
-            told = {key: getattr(slots, key).half().cpu().numpy() for key in ("objectness", "classes", "offsets")}
-            np.savez_compressed(slots_to / f"{folder.name}-{name}.npz", **told)
-    return {**rows, "seconds": seconds, "epoch": progress.best_epoch, "seed": recipe.train.seed}
-
-
-def table_row(name: str, results: list[Result], split: str) -> str:
-    """mAP in per cent at each tolerance, their mean over the seeds and its deviation, predictions a window."""
-    values = np.array([[100 * r[split][key] for key in (*TOLERANCES, "avg")] for r in results])
-    mean, spread = values.mean(0), values.std(0, ddof=1)[-1] if len(results) > 1 else 0.0
-    emitted = np.mean([r[split]["predictions"] for r in results])
-    cells = " | ".join(f"{v:.1f}" for v in mean[:-1])
-    return f"| {name} | {split} | {cells} | {mean[-1]:.2f} ± {spread:.2f} | {emitted:.1f} |"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*", help="key=value, for example train.epochs=6")
@@ -163,7 +114,9 @@ def main() -> None:
                 assert base is not None
                 recipe = replace(base, train=replace(base.train, seed=base.train.seed + seed))
                 # Variants that differ only in emission share a folder, and so a training.
-                runs.append(trained(recipe, splits, Path(folder) / training_name(recipe), device, args.slots))
+                run = Path(folder) / training_name(recipe)
+                windows = {part: split.windows for part, split in splits.items()}
+                runs.append(trained(recipe, windows, IDENTITIES[detail], run, device, args.slots))
                 scores = {split: round(100 * runs[-1][split]["avg"], 2) for split in ("valid", "test")}
                 print(f"{name}, seed {recipe.train.seed}: {scores}, {runs[-1]['seconds']:.0f} s", flush=True)
             told.append({"name": name, "size": args.size, "recipe": to_dict(base) if base else None, "runs": runs})

@@ -16,7 +16,9 @@ from ballcast.data.batch import Samples
 from ballcast.data.sampler import plan_epoch, sample_weights
 from ballcast.data.soccernet import read_labels
 from ballcast.data.stitch import follows, stitch
-from ballcast.data.windows import official_windows, stitched_windows, token_centres_ms
+from ballcast.data.windows import game_windows, official_windows, stitched_windows, token_centres_ms
+from ballcast.features.manifest import BackboneIdentity, Header
+from ballcast.features.store import StoreWriter
 
 CPU = torch.device("cpu")
 
@@ -53,6 +55,29 @@ def test_a_game_is_stitched_and_cut_every_second(tmp_path: Path) -> None:
     for w, second in enumerate(range(7, 37, 5)):
         clip = min(second // 5, 13)
         np.testing.assert_array_equal(taken.features[0, w].numpy(), block[clip, second - 5 * clip])
+
+
+def test_whole_games_are_cut_as_their_clips_would_be(tmp_path: Path) -> None:
+    """A game of 100 s with a window a second, 0 to 95 s: clips start at 0 to 65 s, the last followed by 5 s of game."""
+    rows = np.random.default_rng(0).random((96, 2, 3)).astype(np.float16)
+    writer = StoreWriter(tmp_path / "games", Header(BackboneIdentity("0" * 64, "made up"), 2, 3, 25))
+    writer.add("match", rows, source="match.mp4", size=0, mtime_ns=0)
+    store = writer.finish()
+    events = [Event("PASS", 29_999), Event("SHOT", 34_999), Event("DRIVE", 35_000), Event("OUT", 99_999)]
+    clips = game_windows(store, {"match": events}, 6, every_ms=5000)
+    assert clips.names == [f"match+{start}" for start in range(0, 65_001, 5000)]
+    assert [e.label for e in clips.clips[0].anticipation] == ["SHOT"]
+    assert [e.label for e in clips.clips[1].anticipation] == ["DRIVE"]
+    assert clips.clips[1].anticipation[0].position_ms == 30_000
+    assert [e.label for e in clips.clips[-1].anticipation] == ["OUT"]
+    each = game_windows(store, {"match": events}, 6, every_ms=1000)
+    assert len(each) == 66
+    taken = Samples(each, CPU, "memory").take(torch.tensor([7]))
+    np.testing.assert_array_equal(taken.features[0].numpy(), rows[7:33:5])
+    with pytest.raises(InputError, match="no window at frame 10"):
+        game_windows(store, {"match": events}, 6, every_ms=400)
+    with pytest.raises(InputError, match="long enough"):
+        game_windows(store, {"match": events}, 20, every_ms=1000)
 
 
 def test_samples_share_rows(tmp_path: Path) -> None:

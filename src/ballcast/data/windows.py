@@ -4,7 +4,7 @@ A sample is W windows of 5 s, by their rows in the stores, and the events of the
 share rows, so a whole training split at one sample a second needs each row only once.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -86,6 +86,34 @@ def stitched_windows(stores: Stores, windows: int, *, every_ms: int = 1000) -> W
     the clips' own starts there is always one.
     """
     return _collect(stores, windows, stitch, every_ms=every_ms)
+
+
+def game_windows(
+    store: FeatureStore, games: Mapping[str, Sequence[Event]], windows: int, *, every_ms: int
+) -> WindowSet:
+    """One sample every `every_ms` of whole games, by their names in the store, with their events in ms of the game.
+
+    The last one is followed by 5 s of the game. They can be scored: each is a clip of its own, "match_003+35000". The store must have windows at their starts.
+    """
+    numbers, blocks, _ = _number_rows(store, 0)
+    index, clips = [], []
+    for game, events in games.items():
+        at = {start: numbers[game] + m for m, start in enumerate(store.starts(game))}  # frame → row
+        last = max(at) - windows * WINDOW_FRAMES  # what comes after it must still be the game
+        for frame in range(0, last + 1, every_ms * FPS // 1000):
+            wanted = range(frame, frame + windows * WINDOW_FRAMES, WINDOW_FRAMES)
+            if missing := [f for f in wanted if f not in at]:
+                raise InputError(
+                    f"{store.path}: {game} has no window at frame {missing[0]}; extract with another --every"
+                )
+            start_ms = frame * 1000 // FPS
+            index.append([at[f] for f in wanted])
+            seen, coming = (_between(events, start_ms, *span) for span in ((0, OBSERVED_MS), (OBSERVED_MS, END_MS)))
+            clips.append(Clip(f"{game}+{start_ms}", seen, coming))
+    if not clips:
+        raise InputError(f"{store.path}: no game in it is long enough for {windows} windows of 5 s")
+    coming_all, seen_all = [clip.anticipation for clip in clips], [clip.observation for clip in clips]
+    return _arrays(blocks, index, coming_all, seen_all, [clip.name for clip in clips], clips)
 
 
 def _collect(

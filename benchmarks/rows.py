@@ -1,0 +1,75 @@
+"""What the quality benchmarks share: a training and its scores on validation and test, and rows of a table."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ballcast.core.grid import merge_arrays
+from ballcast.core.recipe import Recipe
+from ballcast.data.batch import Samples
+from ballcast.data.windows import WindowSet
+from ballcast.features.manifest import BackboneIdentity
+from ballcast.metrics.average_precision import TOLERANCES, score_arrays
+from ballcast.model.anticipator import Anticipator
+from ballcast.model.emit import emit_flat
+from ballcast.training.engine import answers
+from ballcast.training.run import Moment, train
+from ballcast.training.splits import Material
+
+Result = dict[str, Any]  # {"valid": row, "test": row, …}, a row: at1 … atInfty, avg, predictions
+
+
+def trained(
+    recipe: Recipe,
+    windows: Mapping[str, WindowSet],
+    made_by: BackboneIdentity,
+    folder: Path,
+    device: torch.device,
+    slots_to: Path | None = None,
+) -> Result:
+    """One training on "train" into `folder`, chosen by "valid", and its best epoch's rows there and on "test".
+
+    The slots it answers with go into `slots_to`.
+    """
+    began = time.perf_counter()
+
+    def show(moment: Moment) -> None:
+        if moment.score is not None and moment.step == moment.steps:
+            took = time.perf_counter() - began
+            loss = moment.losses["total"]
+            print(
+                f"  epoch {moment.epoch + 1}: loss {loss:.4f}, valid {100 * moment.score.avg:.2f}, {took:.0f} s",
+                flush=True,
+            )
+
+    material = Material(windows["train"], windows["valid"], made_by)
+    progress = train(replace(recipe, emit=Recipe().emit), folder, device=device, show=show, material=material)
+    seconds = time.perf_counter() - began
+    model = Anticipator.from_pretrained(folder / "best").to(device)
+    rows = {}
+    for name in ("valid", "test"):
+        samples = Samples(windows[name], device, recipe.data.device)
+        slots = answers(model, samples)
+        clip, position_ms, vectors = emit_flat(slots, recipe.emit)
+        result = score_arrays(windows[name].clips, *merge_arrays(clip, position_ms, vectors))
+        rows[name] = {**result.at, "avg": result.avg, "predictions": len(clip) / len(samples)}
+        rows[name]["per_class"] = result.ap.mean(0).tolist()
+        if slots_to is not None:
+            slots_to.mkdir(parents=True, exist_ok=True)
+            told = {key: getattr(slots, key).half().cpu().numpy() for key in ("objectness", "classes", "offsets")}
+            np.savez_compressed(slots_to / f"{folder.name}-{name}.npz", **told)
+    return {**rows, "seconds": seconds, "epoch": progress.best_epoch, "seed": recipe.train.seed}
+
+
+def table_row(name: str, results: list[Result], split: str) -> str:
+    """mAP in per cent at each tolerance, their mean over the seeds and its deviation, predictions a window."""
+    values = np.array([[100 * r[split][key] for key in (*TOLERANCES, "avg")] for r in results])
+    mean, spread = values.mean(0), values.std(0, ddof=1)[-1] if len(results) > 1 else 0.0
+    emitted = np.mean([r[split]["predictions"] for r in results])
+    cells = " | ".join(f"{v:.1f}" for v in mean[:-1])
+    return f"| {name} | {split} | {cells} | {mean[-1]:.2f} ± {spread:.2f} | {emitted:.1f} |"
