@@ -57,6 +57,7 @@ class LiveSession:
         self._ring: Ring[LiveFrame | Break] = Ring(RING_FRAMES, patient=source.patient)
         self._stopped = threading.Event()
         self._every_ms = rolling.every_ms  # as asked for
+        self._fruitful = True  # an anticipation was made since frames were last dropped
         self._changed_ms = 0  # the stream's time when the rate last changed
         self._status = Status("opening", f"opening {source.name}", 0, _wall_ms(), rolling.every_ms)
         self._told_at = time.monotonic()
@@ -178,7 +179,7 @@ class LiveSession:
         if made is not None:
             latency_ms = 1000 * (now - frame.arrived)
             every_ms, behind_ms = self.rolling.every_ms, self._status.behind_ms
-            moved = _moved(made, offset_ms)
+            moved, self._fruitful = _moved(made, offset_ms), True
             self._hub.send(Made(moved, round(1000 * frame.arrived), latency_ms, behind_ms, every_ms))
             self._keep_up()
         flows = self._status.state in ("running", "slow")
@@ -211,10 +212,12 @@ class LiveSession:
 
     def _tell_skip(self, dropped: int) -> None:
         self._status = replace(self._status, dropped=self._status.dropped + dropped)
-        seconds = dropped * FRAME_MS / 1000
-        self._tell(
-            "skipped", f"this machine is too slow: {seconds:.1f} s were dropped, and the next 5 s are waited for"
-        )
+        said = f"this machine is too slow: {dropped * FRAME_MS / 1000:.1f} s were dropped"
+        hope = "the next window has to fill"
+        if not self._fruitful:
+            hope = "no window of 5 s can be read in time; --device cuda or a smaller picture would help"
+        self._fruitful = False
+        self._tell("skipped", f"{said}; {hope}")
 
     def _tell_break(self, item: Break) -> None:
         gaps, again = self._status.gaps + (item.kind == "gap"), self._status.reconnects + (item.kind != "gap")
