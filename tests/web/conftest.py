@@ -2,16 +2,21 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 import torch
 
+from ballcast.core.actions import ACTIONS
+from ballcast.core.clips import Prediction
 from ballcast.core.recipe import EmitConfig, HierarchyConfig, ModelConfig
+from ballcast.core.timeline import Anticipation
 from ballcast.inference.rolling import RollingAnticipator
 from ballcast.model.anticipator import Anticipator
 from ballcast.web.engine import Engine
@@ -42,8 +47,48 @@ def engine() -> Engine:
 
 @pytest.fixture(scope="session")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """12 s of 64 × 96 in MP4."""
-    return make_video(tmp_path_factory.mktemp("clip") / "clip.mp4", range(300))
+    """12 s of 64 × 32 in MP4."""
+    return make_video(tmp_path_factory.mktemp("clip") / "clip.mp4", range(300), size=(32, 64))
+
+
+class Quick:
+    """Stands in for a RollingAnticipator where numbers do not matter: no network, three predictions a second."""
+
+    every_ms = 1000
+
+    def __init__(self) -> None:
+        self.frames = 0
+
+    def reset(self) -> None:
+        self.frames = 0
+
+    def push(self, frame: np.ndarray) -> Anticipation | None:
+        self.frames += 1
+        now = 40 * self.frames
+        if now < 5000 or now % 1000:
+            return None
+        rng = np.random.default_rng(now)
+        chosen, ahead, sure = rng.choice(10, 3, replace=False), rng.integers(200, 4900, 3), rng.uniform(0.1, 0.8, 3)
+        coming = zip(chosen.tolist(), ahead.tolist(), sure.tolist(), strict=True)
+        return Anticipation(now, tuple(Prediction(ACTIONS[i], now + t, c) for i, t, c in coming))
+
+
+@pytest.fixture(scope="session")
+def quick() -> Engine:
+    return Engine(Quick, {"every_ms": 1000, "model": "none"})  # type: ignore[arg-type]
+
+
+def paused(frames: int = 0) -> tuple[Engine, threading.Event]:
+    """A quick engine that stands still after so many frames until the event is set."""
+    release = threading.Event()
+
+    class Held(Quick):
+        def push(self, frame: np.ndarray) -> Anticipation | None:
+            if self.frames >= frames:
+                release.wait(20)
+            return super().push(frame)
+
+    return Engine(Held, {}), release  # type: ignore[arg-type]
 
 
 @dataclass
@@ -54,9 +99,17 @@ class Running:
     server: Server
     url: str
     client: httpx.Client
+    thread: threading.Thread
 
     def upload(self, path: Path, name: str = "clip.mp4", **headers: str) -> httpx.Response:
         return self.client.post("/api/uploads", content=path.read_bytes(), headers={"X-File-Name": name, **headers})
+
+    def gone(self, seconds: float = 15) -> None:
+        """Waits until the server, which was told to stop, has."""
+        until = time.monotonic() + seconds
+        while self.thread.is_alive():
+            assert time.monotonic() < until, "the server does not stop"
+            time.sleep(0.02)
 
     def until(self, job_id: str, *states: str, seconds: float = 30) -> dict:
         """The job when it is in one of the states."""
@@ -69,9 +122,9 @@ class Running:
 
 
 @contextmanager
-def running(settings: Settings, engine: Engine, **how: object) -> Iterator[Running]:
+def running(settings: Settings, engine: Engine, port: int = 0, **how: object) -> Iterator[Running]:
     """A server in a thread of its own; stopped at the end as by Ctrl-C."""
-    house, listener = House(settings, engine, **how), bind("127.0.0.1", 0)
+    house, listener = House(settings, engine, **how), bind("127.0.0.1", port)
     port = listener.getsockname()[1]
     started: list[Server] = []
     ready, failed = threading.Event(), []
@@ -96,7 +149,7 @@ def running(settings: Settings, engine: Engine, **how: object) -> Iterator[Runni
             raise failed[0]
         url = f"http://127.0.0.1:{port}"
         with httpx.Client(base_url=url, timeout=30) as client:
-            yield Running(house, started[0], url, client)
+            yield Running(house, started[0], url, client, thread)
     finally:
         for server in started:
             server.end()
@@ -109,14 +162,12 @@ Serve = Callable[..., Running]
 
 
 @pytest.fixture
-def serving(tmp_path: Path, engine: Engine) -> Iterator[Serve]:
+def serving(tmp_path: Path, quick: Engine) -> Iterator[Serve]:
     """`serving(limits={…}, streams={…}, …)` starts a server, with the settings' defaults but for these."""
-    from contextlib import ExitStack
-
     with ExitStack() as stack:
 
         def start(
-            *, limits: dict | None = None, engine: Engine = engine, how: dict | None = None, **given: object
+            *, limits: dict | None = None, engine: Engine = quick, how: dict | None = None, **given: object
         ) -> Running:
             settings = Settings(**{"data": tmp_path / "data", "limits": replace(LIMITS, **(limits or {})), **given})
             return stack.enter_context(running(settings, engine, **(how or {})))

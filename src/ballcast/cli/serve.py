@@ -109,6 +109,8 @@ def _named(given: list[str]) -> dict[str, str]:
             or len(name) > 40
         ):
             raise InputError(f"--stream {text!r}: give NAME=ADDRESS, the name of letters, digits, - and _")
+        if address == "-":
+            raise InputError(f"--stream {text!r}: stdin cannot be watched again and again; give a file or an address")
         if name in streams:
             raise InputError(f"--stream {name}: is named twice")
         streams[name] = address

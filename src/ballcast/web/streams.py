@@ -31,11 +31,9 @@ def open_session(engine: Engine) -> OpenSession:
 class Stream:
     """One stream; `follow` is one viewer's events."""
 
-    def __init__(
-        self, name: str, address: str, open_: OpenSession, loop: asyncio.AbstractEventLoop, linger_s: float = LINGER_S
-    ) -> None:
+    def __init__(self, name: str, address: str, open_: OpenSession, loop: asyncio.AbstractEventLoop) -> None:
         self.name = name
-        self._address, self._open, self._loop, self._linger_s = address, open_, loop, linger_s
+        self._address, self._open, self._loop = address, open_, loop
         self._channel = Channel(loop, keep=KEPT)
         self._session: LiveSession | None = None
         self._stopping: asyncio.TimerHandle | None = None
@@ -69,7 +67,7 @@ class Stream:
         finally:
             self._watching -= 1
             if not self._watching and not self._loop.is_closed():
-                self._stopping = self._loop.call_later(self._linger_s, self._stop_soon)
+                self._stopping = self._loop.call_later(LINGER_S, self._stop_soon)
 
     def close(self) -> None:
         """Stop now, from any thread; viewers' connections end."""

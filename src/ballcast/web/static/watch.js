@@ -76,6 +76,7 @@ class Watch {
       this.frame = requestAnimationFrame(frame);
     };
     frame();
+    this.figures();
     const figures = setInterval(() => this.figures(), 250);
     this.stopping.push(() => clearInterval(figures));
   }

@@ -1,0 +1,297 @@
+"""The page in a real Chromium, as somebody at a screen or a phone uses it."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browser import PHONE, Browser, open_browser
+
+from ballcast.core.clips import Event
+from ballcast.data.osl import write_osl
+from ballcast.inference.live import LiveSession
+from ballcast.video.live_source import open_source
+from ballcast.web.engine import Engine
+from ballcast.web.settings import Settings
+from tests.web.conftest import LIMITS, Running, Serve, paused, running
+
+NOT_CONNECTED = ("ERR_CONNECTION", "ERR_INCOMPLETE", "ERR_EMPTY_RESPONSE", "Failed to load resource")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with open_browser() as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def _clean(browser: Browser, serving: Serve) -> Iterator[None]:
+    """Each test ends without an error in the console, and leaves no page that asks a server that is gone."""
+    browser.errors()
+    yield
+    if browser.driver.current_url.startswith("http"):
+        browser.run("localStorage.clear()")
+    browser.show("about:blank")
+    assert browser.errors() == []
+
+
+def open_watch(browser: Browser, server: Running, job_id: str, **how: object) -> None:
+    browser.show(f"{server.url}/#/job/{job_id}", **how)
+    browser.wait(lambda: browser.run("return document.querySelector('video')?.readyState >= 2"), "the video")
+
+
+def at(browser: Browser, ms: int) -> None:
+    """Go to that time of the video, and wait until the figures are of it."""
+    browser.run("document.querySelector('video').currentTime = arguments[0] / 1000", ms)
+    browser.wait(lambda: browser.run("return !document.querySelector('video').seeking"), "the seek")
+    time.sleep(0.4)
+
+
+def inked(browser: Browser) -> int:
+    """How many pixels right of the lanes' names are of a colour: predictions, verdicts, events and the line of now."""
+    return browser.run(
+        """const from = document.querySelector("canvas"), c = document.createElement("canvas");
+        [c.width, c.height] = [from.width, from.height];
+        const pen = c.getContext("2d", {willReadFrequently: true});
+        pen.drawImage(from, 0, 0);
+        const p = pen.getImageData(110, 24, c.width - 110, c.height - 24).data;
+        let n = 0;
+        for (let i = 0; i < p.length; i += 4)
+            if (Math.max(p[i], p[i + 1], p[i + 2]) - Math.min(p[i], p[i + 1], p[i + 2]) > 70) n += 1;
+        return n;"""
+    )
+
+
+def expected_score(
+    timeline: dict, events: list[tuple[str, int]], now: int, tolerance: int
+) -> tuple[int, int, int, int]:
+    """Right, judged, foreseen and all, by the rule's words: of each moment, the surest first, the nearest event."""
+    right = judged = 0
+    foreseen = set()
+    for made in timeline["anticipations"]:
+        if made["at_ms"] > now:
+            continue
+        free = [e for e in events if e[1] >= made["at_ms"]]
+        for p in sorted(made["predictions"], key=lambda p: -p["confidence"]):
+            near = [e for e in free if e[0] == p["label"] and abs(e[1] - p["position_ms"]) <= tolerance]
+            if near:
+                event = min(near, key=lambda e: abs(e[1] - p["position_ms"]))
+                free.remove(event)
+                if now >= event[1]:
+                    right, judged = right + 1, judged + 1
+                    foreseen.add(event)
+            elif now > p["position_ms"] + tolerance:
+                judged += 1
+    first = timeline["anticipations"][0]["at_ms"]
+    return right, judged, len(foreseen), sum(first <= e[1] <= now for e in events)
+
+
+def test_upload_watch_and_filter(serving: Serve, browser: Browser, clip: Path, tmp_path: Path) -> None:
+    server = serving()
+    browser.show(server.url)
+    browser.wait(lambda: browser.all("#file"), "the page")
+    browser.find("#file").send_keys(str(clip))
+    browser.wait(lambda: browser.all("[data-state=done]"), "the job", 40)
+    (job,) = server.client.get("/api/jobs").json()
+    timeline = server.client.get(f"/api/jobs/{job['id']}/timeline").json()
+    browser.find("[data-state=done] a.first").click()
+    browser.wait(lambda: browser.run("return document.querySelector('video')?.readyState >= 2"), "the video")
+    browser.wait(lambda: "without labels nothing is judged" in browser.text(), "the figures")
+
+    body = browser.find("body")
+    body.send_keys(" ")
+    browser.wait(lambda: browser.run("return document.querySelector('video').currentTime > 0.3"), "playing")
+    body.send_keys(" ")
+    assert browser.run("return document.querySelector('video').paused")
+
+    predictions = [(p["label"], p["position_ms"]) for m in timeline["anticipations"] for p in m["predictions"]]
+    events = sorted({predictions[0], predictions[5], ("SHOT", 7400)}, key=lambda e: e[1])
+    write_osl(tmp_path / "labels.json", {"clip": [Event(*e) for e in events]})
+    browser.find("#labels").send_keys(str(tmp_path / "labels.json"))
+    for tolerance in (1000, 500):
+        browser.run(
+            "const s = document.querySelector('select'); s.value = arguments[0]; s.dispatchEvent(new Event('change'))",
+            str(tolerance),
+        )
+        for now in (6000, 9500, 11_900):
+            at(browser, now)
+            right, judged, foreseen, all_ = expected_score(timeline, events, now, tolerance)
+            words = f"{right} of {judged} predictions, {foreseen} of {all_} actions"
+            browser.wait(lambda words=words: words in browser.text(), f"{words!r} at {now}, ± {tolerance}")
+    assert judged > 0
+    assert right > 0
+
+    at(browser, 9100)
+    assert browser.all(".third li")
+    before = inked(browser)
+    for key in "1234567890":
+        body.send_keys(key)
+    time.sleep(0.4)
+    assert not browser.all(".third li")
+    assert inked(browser) < before - 300  # the line of now is left
+    assert [b.get_attribute("aria-pressed") for b in browser.all(".action")] == ["false"] * 10
+    body.send_keys("a")
+    browser.wait(lambda: inked(browser) > before - 100, "the actions")
+    body.send_keys("?")
+    assert browser.run("return document.getElementById('keys').open")
+    browser.find("#keys button").click()
+    before = browser.run("return getComputedStyle(document.body).color")
+    body.send_keys("t")
+    assert browser.run("return getComputedStyle(document.body).color") != before
+
+
+def test_a_file_name_is_text(serving: Serve, browser: Browser, clip: Path, tmp_path: Path) -> None:
+    server = serving()
+    name = "<img src=x onerror=alert(1)>&amp;'\".mp4"
+    (tmp_path / name).write_bytes(clip.read_bytes())
+    browser.show(server.url)
+    browser.wait(lambda: browser.all("#file"), "the page")
+    browser.find("#file").send_keys(str(tmp_path / name))
+    browser.wait(lambda: browser.all("[data-job]"), "the job")
+    assert browser.find("[data-job] strong").text == name
+    assert not browser.all("[data-job] img")
+    (job,) = server.client.get("/api/jobs").json()
+    server.until(job["id"], "done")
+    open_watch(browser, server, job["id"])
+    assert browser.find("#here").text == name
+
+
+def test_cancel(serving: Serve, browser: Browser, clip: Path) -> None:
+    held, release = paused()
+    server = serving(engine=held)
+    job = server.upload(clip).json()
+    browser.show(server.url)
+    browser.wait(lambda: browser.all("[data-state=running]"), "the running job")
+    browser.run("[...document.querySelectorAll('[data-job] button')].find(b => b.textContent === 'Cancel').click()")
+    browser.wait(lambda: browser.all("[data-state=cancelled]"), "the cancelled job")
+    assert server.client.get(f"/api/jobs/{job['id']}").json()["state"] == "cancelled"
+    release.set()
+    browser.find("[data-job] button[aria-label=Delete]").click()
+    browser.wait(lambda: not browser.all("[data-job]"), "the job to go")
+    assert server.client.get("/api/jobs").json() == []
+
+
+def test_the_server_restarts_in_between(browser: Browser, clip: Path, quick: Engine, tmp_path: Path) -> None:
+    """The page stays open, the job goes on, and the page shows it."""
+    held, release = paused()
+    settings = Settings(data=tmp_path / "data", limits=LIMITS)
+    with running(settings, held) as first:
+        job = first.upload(clip).json()
+        port = int(first.url.rsplit(":", 1)[1])
+        browser.show(first.url)
+        browser.wait(lambda: browser.all("[data-state=running]"), "the running job")
+        first.server.end()
+        release.set()
+    time.sleep(2)  # the page asks in vain
+    with running(settings, quick, port=port) as second:
+        browser.wait(lambda: browser.all("[data-state=done]"), "the job done by the second server", 40)
+        open_watch(browser, second, job["id"])
+        at(browser, 8000)
+        assert browser.all(".third li")
+        browser.show("about:blank")
+    assert [e for e in browser.errors() if not any(word in e for word in NOT_CONNECTED)] == []
+
+
+def test_a_job_is_watched_while_it_is_computed(serving: Serve, browser: Browser, clip: Path) -> None:
+    held, release = paused()
+    server = serving(engine=held)
+    job = server.upload(clip).json()
+    open_watch(browser, server, job["id"])
+    browser.wait(lambda: "computed up to 0:00" in browser.find(".badge").text, "what is computed")
+    release.set()
+    browser.wait(lambda: browser.run("return [...document.querySelectorAll('.tools a')].length === 2"), "results", 40)
+    at(browser, 8000)
+    assert browser.all(".third li")
+
+
+@pytest.fixture
+def live(serving: Serve, clip: Path, quick: Engine) -> Running:
+    how = {"sessions": lambda address: LiveSession(open_source(address, speed=2), quick.new())}
+    return serving(streams={"pitch": str(clip)}, how=how)
+
+
+def test_live(live: Running, browser: Browser) -> None:
+    browser.show(live.url)
+    browser.wait(lambda: browser.all("[data-testid=streams] a"), "the streams")
+    browser.find("[data-testid=streams] a").click()
+    browser.wait(lambda: browser.all(".badge.live"), "live")
+    browser.wait(lambda: browser.run("return document.querySelector('.preview').naturalWidth > 0"), "a picture")
+    browser.wait(lambda: browser.all(".third li"), "an anticipation")
+    first = browser.find(".time").text
+    browser.wait(lambda: browser.find(".time").text != first, "the clock")
+    browser.size(PHONE, 844)
+    assert browser.overflow() <= 0
+    browser.wait(lambda: "ended" in browser.find(".badge").text, "the end", 20)
+    assert live.house.streams["pitch"].started == 1
+
+
+def test_phone_and_themes(serving: Serve, browser: Browser, clip: Path, tmp_path: Path) -> None:
+    (tmp_path / "videos").mkdir()
+    (tmp_path / "videos" / f"{'a long name ' * 9}.mp4").write_bytes(clip.read_bytes())
+    server = serving(videos=tmp_path / "videos", streams={"pitch": str(clip)})
+    job = server.upload(clip, "x" * 100).json()
+    server.until(job["id"], "done")
+    grounds = {}
+    for theme in ("light", "dark"):
+        for path in ("/", f"/#/job/{job['id']}", "/docs", "/login"):
+            browser.show("about:blank")
+            browser.show(server.url + path, width=PHONE, height=844, theme=theme)
+            browser.wait(lambda: browser.run("return document.readyState === 'complete'"), "the page")
+            time.sleep(0.3)
+            assert browser.overflow() <= 0, (theme, path)
+            grounds[theme] = browser.run("return getComputedStyle(document.documentElement).backgroundColor")
+    assert grounds["light"] != grounds["dark"]
+
+
+def test_login(serving: Serve, browser: Browser) -> None:
+    server = serving(token="the right token, long enough")
+    browser.show(server.url)
+    browser.wait(lambda: browser.all("#token"), "the login page")
+    browser.find("#token").send_keys("wrong")
+    browser.find("button.first").click()
+    browser.wait(lambda: "this is not the token" in browser.text(), "the refusal")
+    assert all("401" in error for error in browser.errors())
+    browser.find("#token").clear()
+    browser.find("#token").send_keys("the right token, long enough")
+    browser.find("button.first").click()
+    browser.wait(lambda: browser.all(".home"), "the page")
+    assert "right token" not in browser.run("return document.cookie + location.href")
+    browser.find("#logout").click()
+    browser.wait(lambda: browser.all("#token"), "the login page")
+
+
+def test_the_interface_is_described(serving: Serve, browser: Browser) -> None:
+    browser.show(serving().url + "/docs")
+    browser.wait(lambda: "/api/jobs/{job_id}/timeline.csv" in browser.text(), "the description")
+    assert "JobRecord" in browser.text()
+
+
+def test_judging_by_hand(serving: Serve, browser: Browser) -> None:
+    """Two predictions of one action: one is of it, the other of nothing; one made too late is of nothing at all."""
+    made = [
+        {"at_ms": 5000, "predictions": [
+            {"label": "PASS", "position_ms": 6000, "confidence": 0.4},
+            {"label": "PASS", "position_ms": 6400, "confidence": 0.6},
+            {"label": "SHOT", "position_ms": 6500, "confidence": 0.5},
+        ]},
+        {"at_ms": 7000, "predictions": [{"label": "PASS", "position_ms": 7100, "confidence": 0.9}]},
+    ]  # fmt: skip
+    events = [{"label": "PASS", "position_ms": 6300}, {"label": "SHOT", "position_ms": 9000}]
+    browser.show(serving().url)
+    browser.wait(lambda: browser.all("[data-testid=jobs]"), "the page")
+    found = browser.driver.execute_async_script(
+        """const [made, events, done] = arguments; import("/static/judge.js").then(({Judged}) => {
+        const judged = new Judged(made, events, 1000), all = new Set(["PASS", "SHOT"]);
+        const words = made.flatMap((m) => m.predictions).map((p) => judged.verdict(p, 9500));
+        done([words, judged.verdict(made[0].predictions[1], 6299), judged.score(6300, all), judged.score(9500, all),
+              judged.score(9500, new Set(["SHOT"]))]); });""",
+        made,
+        events,
+    )
+    words, early, first, last, shots = found
+    assert words == ["miss", "hit", "miss", "miss"]
+    assert early == "open"
+    assert (first["hits"], first["misses"], first["seen"], first["events"], first["lead"]) == (1, 0, 1, 1, 1300)
+    assert (last["hits"], last["misses"], last["seen"], last["events"]) == (1, 3, 1, 2)
+    assert last["said"] == pytest.approx(2.4)
+    assert (shots["hits"], shots["misses"], shots["seen"], shots["events"]) == (0, 1, 0, 1)
