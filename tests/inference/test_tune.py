@@ -53,7 +53,7 @@ def silence(clips: list[Clip]) -> np.ndarray:
 
 def test_a_shift_recovers_a_known_bias() -> None:
     answers, clips = biased(800, late=2)
-    fitted = fit([answers], clips, silence(clips))
+    fitted = fit([answers], clips, silence(clips), pos_weight=1.0)
     shifts = [own.shift_ms for own in fitted.calibration.classes]
     assert shifts[THROW_IN] == 160  # the largest of the grid towards the 320 it is wrong by
     assert shifts[PASS] <= 0
@@ -71,14 +71,16 @@ def test_nothing_is_learnt_from_an_answer_that_is_always_the_same() -> None:
     flat = Chances(
         np.zeros((200, 1), np.float32), np.full((200, 1, 10), 0.1, np.float32), np.full((200, 1, 1, 32), 1 / 32)
     )
-    fitted = fit([flat], clips, fit([flat], clips, silence(clips)).calibration.scores([flat]))
+    fitted = fit(
+        [flat], clips, fit([flat], clips, silence(clips), pos_weight=1.0).calibration.scores([flat]), pos_weight=1.0
+    )
     assert abs(fitted.outside_after - fitted.outside_before) < 0.02
 
 
 def test_too_few_clips_are_one_sentence() -> None:
     answers, clips = biased(3, late=0)
     with pytest.raises(InputError, match="4 or more labelled clips, here are 3"):
-        fit([answers], clips, silence(clips))
+        fit([answers], clips, silence(clips), pos_weight=1.0)
 
 
 def worth(*choices: tuple[list[float], list[float]]) -> np.ndarray:
@@ -87,14 +89,10 @@ def worth(*choices: tuple[list[float], list[float]]) -> np.ndarray:
 
 
 def test_a_class_has_its_own_choice_only_where_the_folds_agree() -> None:
-    folds = worth(
-        ([0.3, 0.3, 0.3], [0.5, 0.5, 0.5]), ([0.4, 0.4, 0.41], [0.6, 0.2, 0.4]), ([0.1, 0.1, 0.1], [0.7, 0.4, 0.5])
-    )
-    whole = folds.mean(1)  # the mean over both classes is highest for choice 1: 0.402 against 0.4 and 0.317
-    assert choose(whole, folds, np.array([True, True])).tolist() == [1, 2]  # ahead of 1 by 0.1, 0.2, 0.1
-    assert choose(whole, folds, np.array([True, False])).tolist() == [1, 1]  # too few events to say so
-    folds[2, :, 1] = 1.4, 0.1, 0.3  # a higher mean, but behind choice 1 in two folds of three
-    assert choose(whole, folds, np.array([True, True])).tolist() == [1, 1]
+    folds = worth(([0.3, 0.3, 0.3], [0.5, 0.5, 0.5]), ([0.4, 0.5, 0.45], [0.9, 0.2, 0.6]))
+    assert choose(folds.mean(1), folds, np.array([True, True])).tolist() == [1, 0]  # + 0.1, 0.2, 0.15; + 0.4, −0.3, 0.1
+    assert choose(folds.mean(1), folds, np.array([False, False])).tolist() == [0, 0]  # too few events to say so
+    assert choose(folds.mean(1), folds[:, :1], np.array([True, True])).tolist() == [0, 0]  # one fold is no proof
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,9 @@
 
 AP is computed class by class, and a class's times and scores depend on no other's; so one scoring of all samples tells
 for ten classes what a choice is worth. The samples are cut into `folds` blocks in their order (neighbours, which share
-most of what they see, stay together). A class has a choice of its own where that helps in the folds one by one, by
-more than its standard error; else it takes what is best for all classes together. What the whole is worth is measured
-by fitting it again without each fold, and scoring it there.
+most of what they see, stay together). A class leaves the untuned choice only where its best one helps in the folds, one
+by one, by more than twice the standard error: AP is noisy enough for the best of many to be luck. What the whole is
+worth is measured by fitting it again without each fold, and scoring it there.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,15 +19,15 @@ from ballcast.core.clips import Clip
 from ballcast.core.errors import InputError
 from ballcast.metrics.average_precision import Score, score_arrays
 from ballcast.metrics.ranked import ranked_ap
-from ballcast.model.calibration import LEVELS, POSITIONS_MS, Calibration, ClassCalibration, even_knots
+from ballcast.model.calibration import LEVELS, POSITIONS_MS, REACH_MS, Calibration, ClassCalibration, even_knots
 from ballcast.model.chances import BIN_MS, Chances, Floats, mean_intensity
 from ballcast.model.peaks import find_peaks, shift
 
 FOLDS = 4
 LEAST = 50  # events a class must have in all folds together for a choice of its own
-INFLATIONS = (1.0, 2.0, 4.0)
-REACHES_MS = (640, 960, 1280, 1920)
-SHIFTS = (0, -1, 1)  # bins
+INFLATIONS = (1.0, 0.5, 0.25)  # of what the loss did
+REACHES_MS = (REACH_MS, 640, 960, 1920)
+SHIFTS = (0, -1, 1)  # bins; the first choice of all three is the untuned one
 
 Doubles = NDArray[np.float64]
 
@@ -64,22 +64,25 @@ def fit(
     clips: Sequence[Clip],
     before: Floats,
     *,
+    pos_weight: float,
     folds: int = FOLDS,
     least: int = LEAST,
     tick: Callable[[int, int], None] = lambda done, all_: None,
 ) -> Fitted:
     """The calibration of one model, or of several together, from their `answers` for the labelled `clips`.
 
-    `before` (n, 32, C): the scores without it. `tick` is told how many of how many choices are tried.
+    `before` (n, 32, C): the scores without it. `pos_weight`: what the models' loss inflated their objectness by.
+    `least`: events a class must have for a choice of its own. `tick` is told how many of how many choices are tried.
     """
     if len(clips) < folds:
         raise InputError(f"a calibration is fitted on {folds} or more labelled clips, here are {len(clips)}")
     fold_of = np.arange(len(clips)) * folds // len(clips)  # (n,)
     own = [fold_of == f for f in range(folds)]
     groups = [np.ones(len(clips), bool), *(~fold for fold in own), *own]  # all, all but one fold, one fold
-    choices = list(product(INFLATIONS, REACHES_MS, SHIFTS))
+    inflations = [pos_weight * part for part in INFLATIONS]
+    choices = list(product(inflations, REACHES_MS, SHIFTS))
     worth = np.empty((len(choices), len(groups), len(ACTIONS)))  # AP, the mean over the tolerances
-    for i, (inflation, reach_ms) in enumerate(product(INFLATIONS, REACHES_MS)):
+    for i, (inflation, reach_ms) in enumerate(product(inflations, REACHES_MS)):
         intensity = mean_intensity(answers, [inflation] * len(ACTIONS))
         found = find_peaks(intensity, [reach_ms] * len(ACTIONS), Calibration().peaks)
         for j, by in enumerate(SHIFTS, start=i * len(SHIFTS)):
@@ -108,13 +111,13 @@ def fit(
 def choose(whole: Doubles, folds: Doubles, enough: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Which choice (C,) each class takes, from what each is worth on some samples, and in the folds of these.
 
-    `whole` (choices, C), `folds` (choices, folds, C). The best for all classes together, except where a class has
-    `enough` (C,) events and its own best beats that in the folds, by more than the standard error of their mean.
+    `whole` (choices, C), `folds` (choices, folds, C). The first, except where a class has `enough` (C,) events and its
+    best one beats the first in the folds by more than twice the standard error of their mean.
     """
-    common, best = int(whole.mean(1).argmax()), whole.argmax(0)
-    gain = np.take_along_axis(folds, best[None, None], 0)[0] - folds[common]  # (folds, C)
+    best = whole.argmax(0)
+    gain = np.take_along_axis(folds, best[None, None], 0)[0] - folds[0]  # (folds, C)
     error = gain.std(0, ddof=1) / np.sqrt(len(gain)) if len(gain) > 1 else np.inf
-    return np.where(enough & (gain.mean(0) > error), best, common)
+    return np.where(enough & (gain.mean(0) > 2 * error), best, 0)
 
 
 def _build(
