@@ -12,12 +12,14 @@ from ballcast.core.clips import Event
 HEIGHT, WIDTH = 32, 64
 
 
-def write_video(path: Path, frames: np.ndarray) -> Path:
-    """An H.264 video at 25 fps of frames (T, H, W) uint8."""
+def write_video(path: Path, frames: np.ndarray, *, exact: bool = False) -> Path:
+    """An H.264 video at 25 fps of frames (T, H, W) uint8; `exact`: without any loss."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with av.open(str(path), "w") as container:
         stream = container.add_stream(
-            "libx264", rate=25, options={"g": "12", "crf": "10", "bf": "0", "preset": "ultrafast"}
+            "libx264",
+            rate=25,
+            options={"g": "12", "bf": "0", "preset": "ultrafast", "qp" if exact else "crf": "0" if exact else "10"},
         )
         stream.height, stream.width = frames.shape[1:]
         stream.pix_fmt = "yuv420p"
@@ -64,4 +66,21 @@ def make_matches(folder: Path, splits: tuple[str, ...] = ("train", "valid"), fra
         ]
         matches.append({"video": f"match_{n:03}.mp4", "split": split, "frames": frames, "actions": actions})
     (folder / "matches.json").write_text(json.dumps(matches))
+    return folder
+
+
+def make_clips(folder: Path, count: int, seed: int) -> Path:
+    """A split of SN-BAA: so many clips of one game, 5 s apart, with its labels; the frames they share are equal."""
+    from ballcast.core.clips import Clip
+    from ballcast.data.soccernet import write_labels
+
+    frames = 125 * (count - 1) + 875  # the 5 s after the last clip are labelled, but not shown
+    events = make_events(frames, seed)
+    drawn, clips = draw_game(frames, events, seed), []
+    for n in range(count):
+        inside = [Event(e.label, e.position_ms - 5000 * n, e.team) for e in events]
+        past = tuple(e for e in inside if 0 <= e.position_ms < 30_000)
+        clips.append(Clip(f"clip_{n + 1}", past, tuple(e for e in inside if 30_000 <= e.position_ms < 35_000)))
+        write_video(folder / f"clip_{n + 1}" / "224p.mp4", drawn[125 * n : 125 * n + 750], exact=True)
+    write_labels(folder / "Labels-ball.json", clips)
     return folder

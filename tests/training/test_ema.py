@@ -80,6 +80,22 @@ def test_state_goes_on_bit_for_bit() -> None:
     assert all(torch.equal(v, again.state_dict()[k]) for k, v in ema.state_dict().items())
 
 
+def test_what_does_not_learn_is_copied_to_the_bit() -> None:
+    module, target = network(), network()
+    module[0].requires_grad_(False)
+    module[1].requires_grad_(False)
+    ema = Ema(module, 0.99)
+    for _ in range(7):
+        with torch.no_grad():
+            module[2].weight.add_(1.0)
+        ema.update()
+    ema.copy_to(target)
+    assert set(ema.state_dict()) == {"count", "sum.2.weight", "sum.2.bias"}
+    for key in ("0.weight", "1.running_mean"):
+        assert torch.equal(target.state_dict()[key], module.state_dict()[key])
+    assert not torch.equal(target[2].weight, module[2].weight)
+
+
 @pytest.mark.parametrize("decay", [-0.1, 1.0, float("nan")])
 def test_decay_is_checked(decay: float) -> None:
     with pytest.raises(InputError, match="decay"):

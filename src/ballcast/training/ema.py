@@ -21,7 +21,8 @@ class Ema:
 
     The sum starts at zero and is divided by its weights' sum, 1 − decayⁿ, when it is read: the mean is right from the
     first step on, with no warm-up of the decay, and the initial weights are no part of it. Statistics of batch norms
-    are averaged like weights, since the newest fit only the newest weights; counters are copied.
+    are averaged like weights, since the newest fit only the newest weights; counters, and whatever does not learn, are
+    copied.
 
     `update` is one fused kernel (and one for the count), asks nothing of the host and may be part of a CUDA graph.
 
@@ -35,7 +36,8 @@ class Ema:
             raise InputError(f"the decay of a running mean is in [0, 1), not {decay}")
         self.module = module
         self.decay = decay
-        self._live = {k: v for k, v in _tensors(module).items() if v.is_floating_point()}
+        learning = _learning(module)
+        self._live = {k: v for k, v in _tensors(module).items() if k in learning and v.is_floating_point()}
         self._sum = {k: torch.zeros_like(v) for k, v in self._live.items()}
         device = next(iter(self._live.values())).device
         self.count = torch.zeros((), dtype=torch.float64, device=device)  # steps in the mean
@@ -86,3 +88,13 @@ def _tensors(module: nn.Module) -> dict[str, Tensor]:
     """Parameters and kept buffers by name, the tensors themselves; what `state_dict` names, whatever hooks it has."""
     kept = module.state_dict(keep_vars=True)
     return {key: value for key, value in kept.items() if isinstance(value, Tensor)}
+
+
+def _learning(module: nn.Module) -> set[str]:
+    """Names of the weights that learn, and of the buffers beside them."""
+    names = set()
+    for prefix, part in module.named_modules():
+        own = {k for k, p in part.named_parameters(recurse=False) if p.requires_grad}
+        beside = {k for k, _ in part.named_buffers(recurse=False)} if own else set()
+        names |= {f"{prefix}.{k}" if prefix else k for k in own | beside}
+    return names

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ballcast import __version__
 from ballcast.core.config import to_yaml
@@ -81,6 +81,10 @@ def train(
 
     `material` replaces the windows of the stores that the recipe names.
     """
+    if recipe.train.backbone == "finetune":
+        from ballcast.training.finetune import FinetuneRun
+
+        return FinetuneRun(recipe, folder, device, ranks or Ranks(), show, material).fit()
     return Run(recipe, folder, device, ranks or Ranks(), show, material).fit()
 
 
@@ -106,12 +110,11 @@ class Run:
         windows = material.train
         if recipe.data.mirror and not windows.mirrored:
             raise InputError("data.mirror is for event feeds; features of a video cannot be mirrored, so set it to 0")
-        self.samples = Samples(windows, device, recipe.data.device)
-        self.valid = Samples(material.valid, device, recipe.data.device) if material.valid is not None else None
+        self._open(material)
 
         torch.manual_seed(recipe.train.seed)  # the same weights in every process
         weights = class_weights(torch.from_numpy(windows.class_counts()))
-        self.model = Anticipator(recipe.model, emit=recipe.emit).to(device)
+        self.model = self._anticipator().to(device)
         self.model.metadata = {
             "backbone": {"hash": material.backbone.hash, "name": material.backbone.name},
             "class_weights": weights.tolist(),
@@ -121,25 +124,57 @@ class Run:
             "ballcast": __version__,
         }
         criterion = Criterion(config=recipe.loss, model=recipe.model, class_weights=weights).to(device)
-        graphed = device.type == "cuda" and recipe.train.graph and ranks.count == 1
-        self.optimizer = build_optimizer(self.model, recipe.train, graphed=graphed)
-        self.ema = Ema(self.model, recipe.train.ema) if recipe.train.ema else None
-        self.progress = checkpoint.load_state(state, self.model, self.optimizer, self.ema) if resumed else Progress()
+        self.graphed = device.type == "cuda" and recipe.train.graph and ranks.count == 1
+        self.learner = self._learner()
+        self.optimizer = self._optimizer()
+        self.ema = Ema(self.learner, recipe.train.ema) if recipe.train.ema else None
+        self.progress = checkpoint.load_state(state, self.learner, self.optimizer, self.ema) if resumed else Progress()
         if longer:
             self.progress.finished = False
         if ranks.rank:  # dropout differs between processes; the state holds only what the first of them draws
             torch.manual_seed(recipe.train.seed + 1_000_003 * self.progress.step + ranks.rank)
         self.new_config = longer or not resumed
-        self.step = TrainStep(
-            model=ranks.wrap(self.model),
+        self.step = self._step(criterion)
+
+    # What a run of another kind does otherwise; see `finetune`.
+
+    def _open(self, material: Material) -> None:
+        """`samples` to train on, and `valid` ones to be scored by."""
+        where = self.recipe.data.device
+        self.samples = Samples(material.train, self.device, where)
+        self.valid = Samples(material.valid, self.device, where) if material.valid is not None else None
+
+    def _anticipator(self) -> Anticipator:
+        return Anticipator(self.recipe.model, emit=self.recipe.emit)
+
+    def _learner(self) -> nn.Module:
+        """All that the optimizer changes and the state holds."""
+        return self.model
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        return build_optimizer(self.learner, self.recipe.train, graphed=self.graphed)
+
+    def _step(self, criterion: Criterion) -> TrainStep:
+        return TrainStep(
+            model=self.ranks.wrap(self.model),
             criterion=criterion,
             optimizer=self.optimizer,
-            config=recipe.train,
-            bins=recipe.model.bins,
-            graphed=graphed,
-            reduce=ranks.mean if ranks.count > 1 else None,
+            config=self.recipe.train,
+            bins=self.recipe.model.bins,
+            graphed=self.graphed,
+            reduce=self.ranks.mean if self.ranks.count > 1 else None,
             ema=self.ema,
         )
+
+    def _before_epoch(self, epoch: int) -> None:
+        pass
+
+    def _before_scoring(self) -> None:
+        pass
+
+    def _write(self, name: str) -> None:
+        """The model as it is now, as run/`name`."""
+        self.model.save_pretrained(self.folder / name)
 
     def fit(self) -> Progress:
         recipe, progress = self.recipe, self.progress
@@ -179,6 +214,7 @@ class Run:
 
     def _epoch(self, epoch: int, first: int) -> None:
         plan, progress, config = self._plan(epoch), self.progress, self.recipe.train
+        self._before_epoch(epoch)
         began = last = time.perf_counter()
         done = first
 
@@ -200,6 +236,7 @@ class Run:
         train_epoch(self.step, self.samples, plan, config=config, epoch=epoch, first=first, report=report)
         seconds = time.perf_counter() - began
         with self.ema.swapped() if self.ema else nullcontext():  # what is scored is what is kept
+            self._before_scoring()
             result = evaluate(self.model, self.valid, self.recipe.emit, ranks=self.ranks) if self.valid else None
             better = self._keep(epoch, result)
         self._finish_epoch(epoch, plan, seconds, result, better)
@@ -215,8 +252,8 @@ class Run:
             self.model.metadata["validation"] = result.as_dict()
         if self.ranks.writes:
             if better:
-                self.model.save_pretrained(self.folder / "best")
-            self.model.save_pretrained(self.folder / "last")
+                self._write("best")
+            self._write("last")
         return better
 
     def _finish_epoch(self, epoch: int, plan: Plan, seconds: float, result: Score | None, better: bool) -> None:
@@ -240,4 +277,4 @@ class Run:
             self.steps.write()
             self.epochs.write()
             state = self.folder / checkpoint.FILE_NAME
-            checkpoint.save_state(state, self.model, self.optimizer, self.progress, self.ema)
+            checkpoint.save_state(state, self.learner, self.optimizer, self.progress, self.ema)
