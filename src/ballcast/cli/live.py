@@ -16,6 +16,7 @@ from ballcast.core.errors import BallcastError, InputError
 
 if TYPE_CHECKING:
     from ballcast.inference.broadcast import Subscription
+    from ballcast.inference.live import LiveSession
     from ballcast.inference.live_records import Record
 
 ROOM = 4096  # records that may wait for a slow reader of our output: an hour of them
@@ -90,23 +91,30 @@ def live(
         stack.enter_context(_until_stopped())
         records = stack.enter_context(session.subscribe(room=ROOM))
         stack.enter_context(session)
-        _follow(records, show)
+        _follow(session, records, show)
     if isinstance(session.error, BallcastError):
         raise session.error
     if session.error is not None:
         raise RuntimeError("live anticipation failed") from session.error
 
 
-def _follow(records: "Subscription", show: "Callable[[Record], None]") -> None:
-    while not records.over:
-        record = records.get(0.2)  # not for ever: Ctrl-C is only noticed between two calls
-        if record is not None:
+def _follow(session: "LiveSession", records: "Subscription", show: "Callable[[Record], None]") -> None:
+    """Show all records; Ctrl-C stops the session, whose last one is shown too."""
+    try:
+        while not records.over:
+            record = records.get(0.2)  # not for ever: Ctrl-C is only noticed between two calls
+            if record is not None:
+                show(record)
+    except KeyboardInterrupt:
+        session.close()
+        for record in records:
             show(record)
+        typer.secho("ballcast: stopped", err=True)
 
 
 @contextmanager
 def _until_stopped() -> Iterator[None]:
-    """Ctrl-C, SIGTERM and a reader of our output that went away are all ways to say: enough."""
+    """SIGTERM is Ctrl-C, and a reader of our output that went away has had enough too."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -114,8 +122,6 @@ def _until_stopped() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, stop)
     try:
         yield
-    except KeyboardInterrupt:
-        typer.secho("ballcast: stopped", err=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes at exit
     finally:
