@@ -32,6 +32,7 @@ from ballcast.inference.baselines import ClassPrior, Markov
 from ballcast.metrics.average_precision import TOLERANCES, score
 from ballcast.training.ablate import read_variants, training_name
 from benchmarks.rows import Result, table_row, trained
+from benchmarks.tuned import tuned_rows
 
 TABLE = Path(__file__).parents[2] / "shared/data/events/wyscout_leagues.parquet"
 Splits = dict[str, EventWindows]
@@ -93,6 +94,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the numbers here")
     parser.add_argument("--run", type=Path, help="keep the runs below this folder")
     parser.add_argument("--slots", type=Path, help="write the slots of valid and test below this folder")
+    parser.add_argument("--tune", action="store_true", help="rows for each model tuned, and for the seeds' ensemble")
     parser.add_argument("--matches", type=int, help="only so many matches a split, to see that it works")
     args = parser.parse_intermixed_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -110,16 +112,22 @@ def main() -> None:
                 built[detail] = build_splits(args.data, args.size, args.matches, detail)
             splits = built[detail]
             runs = [baseline(args.config, splits)] if base is None else []
+            folders = []
             for seed in range(args.seeds if base else 0):
                 assert base is not None
                 recipe = replace(base, train=replace(base.train, seed=base.train.seed + seed))
                 # Variants that differ only in emission share a folder, and so a training.
                 run = Path(folder) / training_name(recipe)
+                folders.append(run)
                 windows = {part: split.windows for part, split in splits.items()}
                 runs.append(trained(recipe, windows, IDENTITIES[detail], run, device, args.slots))
                 scores = {split: round(100 * runs[-1][split]["avg"], 2) for split in ("valid", "test")}
                 print(f"{name}, seed {recipe.train.seed}: {scores}, {runs[-1]['seconds']:.0f} s", flush=True)
-            told.append({"name": name, "size": args.size, "recipe": to_dict(base) if base else None, "runs": runs})
+            about = {"size": args.size, "recipe": to_dict(base) if base else None}
+            told.append({"name": name, **about, "runs": runs})
+            if args.tune and base is not None:
+                added = tuned_rows(folders, {part: split.windows for part, split in splits.items()}, device)
+                told += [{"name": f"{name}, {how}", **about, "runs": rows} for how, rows in added.items()]
             if args.json:
                 args.json.write_text(json.dumps(told, indent=1))
     print(f"\n| {args.size} | | {' | '.join(TOLERANCES)} | mean | predictions |\n|{'---|' * 10}")

@@ -1,0 +1,63 @@
+"""Rows of what a calibration and an ensemble add to trained models: fitted on valid, looked at on test."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from ballcast.data.windows import WindowSet
+from ballcast.inference.ensemble import answer, scores_untuned, untuned
+from ballcast.inference.rolling import pos_weight
+from ballcast.inference.tune import fit, score_scores
+from ballcast.model.anticipator import Anticipator
+from ballcast.model.calibration import Calibration
+from ballcast.model.chances import Chances
+from benchmarks.rows import Result
+
+SPLITS = ("valid", "test")
+
+
+def tuned_rows(runs: Sequence[Path], windows: Mapping[str, WindowSet], device: torch.device) -> dict[str, list[Result]]:
+    """By name: every run's model tuned; if there are several, their ensemble, and that tuned."""
+    models = [Anticipator.from_pretrained(run / "best") for run in runs]
+    answers = {split: answer(models, windows[split], device) for split in SPLITS}
+    rows = {"tuned": [_tuned([m], [i], answers, windows, device) for i, m in enumerate(models)]}
+    if len(models) > 1:
+        everyone = list(range(len(models)))
+        name = f"ensemble of {len(models)}"
+        rows[name] = [_rows(untuned(models), everyone, answers, windows)]
+        rows[f"{name}, tuned"] = [_tuned(models, everyone, answers, windows, device)]
+    return rows
+
+
+def _tuned(
+    models: Sequence[Anticipator],
+    which: Sequence[int],
+    answers: Mapping[str, Sequence[Chances]],
+    windows: Mapping[str, WindowSet],
+    device: torch.device,
+) -> Result:
+    began = time.perf_counter()
+    before = scores_untuned(models, windows["valid"], device)
+    chosen = [answers["valid"][i] for i in which]
+    fitted = fit(chosen, windows["valid"].clips, before, pos_weight=pos_weight(models[0]))
+    seconds = time.perf_counter() - began
+    outside = f"{100 * fitted.outside_before:.2f} → {100 * fitted.outside_after:.2f}"
+    print(f"tuned {len(models)} model(s) in {seconds:.0f} s; in folds that had no say {outside}", flush=True)
+    return {**_rows(fitted.calibration, which, answers, windows), "seconds": seconds, "outside": fitted.outside_after}
+
+
+def _rows(
+    calibration: Calibration,
+    which: Sequence[int],
+    answers: Mapping[str, Sequence[Chances]],
+    windows: Mapping[str, WindowSet],
+) -> Result:
+    rows: Result = {}
+    for split in SPLITS:
+        scores = calibration.scores([answers[split][i] for i in which])
+        result = score_scores(windows[split].clips, scores)
+        rows[split] = {**result.at, "avg": result.avg, "predictions": float(scores.any(-1).sum(1).mean())}
+        rows[split]["per_class"] = result.ap.mean(0).tolist()
+    return rows
