@@ -147,7 +147,8 @@ class Backbone(nn.Module):
     @property
     def identity(self) -> BackboneIdentity:
         """What a store records of its backbone."""
-        return BackboneIdentity(self.hash, self.name, self.fold, self.note)
+        games = [*self.metadata.get("trained_on", ()), *self.metadata.get("started_on", ())]
+        return BackboneIdentity(self.hash, self.name, self.fold, self.note, tuple(map(str, games)))
 
     def preprocessing(self, precision: str) -> Preprocessing:
         """What a store records of the frames' way into the network."""

@@ -25,6 +25,7 @@ class BackboneIdentity:
     name: str  # for people
     fold: str | None = None  # the fold an imported spotting model held out, if it is one
     note: str = ""  # what its user should know, such as a leak
+    trained_on: tuple[str, ...] = ()  # the games it learned from: "match_003", or "train/clip_1" of the split train
 
 
 @dataclass(frozen=True)

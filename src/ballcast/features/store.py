@@ -99,6 +99,13 @@ class FeatureStore:
             if not np.isfinite(self.windows(entry.name)).all():
                 raise InputError(f"{self.path}: the features of {entry.name} are not all finite; extract them again")
 
+    def seen_in_training(self) -> list[str]:
+        """The entries whose video its backbone learned from, as far as names tell: scores on them are too good."""
+        games = set(self.manifest.header.backbone.trained_on)
+        if self.path.name in {game.rpartition("/")[0] for game in games} - {""}:  # clips of a split it was trained on
+            return list(self.names)
+        return [entry.name for entry in self.manifest.entries if {entry.name, Path(entry.source).stem} & games]
+
     def check_same_backbone(self, other: "FeatureStore") -> None:
         """Features of two backbones mean nothing to one model."""
         if self.identity != other.identity:

@@ -82,6 +82,8 @@ def open_material(recipe: Recipe) -> Material:
     valid = open_splits(recipe.data, recipe.data.valid, recipe.model)
     if valid:
         train[0][0].check_same_backbone(valid[0][0])
+    for store, _ in valid:
+        _tell_leak(store)
     windows = training_windows(train, recipe.data, recipe.model)
     if windows.left_out:
         warnings.warn(
@@ -95,3 +97,13 @@ def open_material(recipe: Recipe) -> Material:
         scored_windows(valid, recipe.model) if valid else None,
         train[0][0].manifest.header.backbone,
     )
+
+
+def _tell_leak(store: FeatureStore) -> None:
+    if seen := store.seen_in_training():
+        warnings.warn(
+            f"{store.path}: its backbone, {store.manifest.header.backbone.name}, was trained on {len(seen)} of its "
+            f"{len(store)} videos ({seen[0]}, …), so scores on them are too good; pre-train on the training games only",
+            BallcastWarning,
+            stacklevel=3,
+        )
