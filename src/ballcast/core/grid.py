@@ -52,3 +52,11 @@ def merge_arrays(
     first = np.flatnonzero(np.append(True, np.diff(key[order]) > 0))
     surest = order[first]
     return clip[surest], position_ms[surest], np.maximum.reduceat(scores[order], first)
+
+
+def geometric_ranks(count: int, levels: int) -> NDArray[np.int64]:
+    """At most `levels` ranks of 1 … count, in order: 1, 2, 3, …, then each a few per cent beyond the one before.
+
+    Where the scorer's thresholds are best spent: it looks at the best few predictions and at every tenth of the recall.
+    """
+    return np.unique(np.round(np.geomspace(1, count, levels)).astype(np.int64)) if count else np.zeros(0, np.int64)

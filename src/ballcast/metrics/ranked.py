@@ -11,12 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ballcast.core.clips import Clip
+from ballcast.core.grid import geometric_ranks
 from ballcast.metrics.average_precision import RECALLS, Floats, _match, _times
-
-
-def geometric_ranks(count: int, levels: int) -> NDArray[np.int64]:
-    """At most so many ranks of 1 … count, each a few per cent beyond the one before."""
-    return np.unique(np.round(np.geomspace(1, count, levels)).astype(np.int64)) if count else np.zeros(0, np.int64)
 
 
 def ranked_ap(

@@ -21,7 +21,7 @@ from ballcast.core.clips import Prediction
 from ballcast.core.config import from_dict, to_dict
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_bytes, read_json, write_json
-from ballcast.core.grid import GRID_BINS
+from ballcast.core.grid import GRID_BINS, geometric_ranks
 from ballcast.core.recipe import LossConfig
 from ballcast.model.chances import BIN_MS, Chances, Floats, mean_intensity
 from ballcast.model.peaks import find_peaks, shift
@@ -122,15 +122,14 @@ class Calibration:
 
 
 def even_knots(scores: NDArray[np.floating[Any]]) -> tuple[float, ...]:
-    """The knots that spread such scores over the thresholds, in ratios of ranks: 1, 2, … of the best, then every 6 %.
+    """The knots that spread such scores over the scorer's thresholds, by rank (`geometric_ranks`).
 
-    The scorer looks at the best few and at every tenth of the recall, so that steps of rank should be about equally
-    large in proportion. No label is needed for this, and nothing can be overfitted.
+    No label is needed for this, and nothing can be overfitted.
     """
     best_first = np.sort(scores[scores > 0])[::-1]
     if len(best_first) < 2:
         return ()
-    ranks = np.unique(np.round(np.geomspace(1, len(best_first), LEVELS)).astype(np.int64)) - 1
+    ranks = geometric_ranks(len(best_first), LEVELS) - 1
     knots = sorted({float(f"{value:.6g}") for value in best_first[ranks]})
     return tuple(knots) if len(knots) > 1 else ()
 
