@@ -26,7 +26,8 @@ from ballcast.inference.rolling import RollingAnticipator, anticipate_video
 from ballcast.model.anticipator import Anticipator
 from ballcast.video import stream_source
 from ballcast.video.decode import VideoFile
-from ballcast.video.live_source import Break, FileSource, LiveFrame
+from ballcast.video.file_source import FileSource
+from ballcast.video.live_source import Break, LiveFrame
 from ballcast.video.stream_source import StreamSource
 from tests.video.conftest import make_video
 

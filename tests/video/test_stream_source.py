@@ -15,7 +15,8 @@ from stream_server import FolderServer, PieceServer
 from ballcast.core.errors import InputError
 from ballcast.video import stream_source
 from ballcast.video.decode import VideoFile
-from ballcast.video.live_source import Break, FileSource, LiveFrame, LiveSource, open_source
+from ballcast.video.file_source import FileSource
+from ballcast.video.live_source import Break, LiveFrame, LiveSource, open_source
 from ballcast.video.stream_source import StreamSource, is_stream, shown
 from tests.video.conftest import make_video, number_of
 

@@ -21,7 +21,6 @@ from ballcast.inference.broadcast import Broadcast, Subscription
 from ballcast.inference.live_records import Made, Preview, State, Status
 from ballcast.inference.rolling import RollingAnticipator
 from ballcast.video.live_source import FRAME_MS, Break, LiveFrame, LiveSource
-from ballcast.video.preview import to_jpeg
 from ballcast.video.ring import Ring
 
 RING_FRAMES = 100  # 4 s: who is further behind anticipates what has happened already
@@ -125,6 +124,8 @@ class LiveSession:
             self._ring.end()
 
     def _preview(self, frame: LiveFrame) -> Preview:
+        from ballcast.video.preview import to_jpeg  # needs PyAV, which a session on frames made elsewhere does not
+
         assert frame.picture is not None
         assert frame.turn is not None
         width, height, jpeg = to_jpeg(frame.picture, frame.turn, self._preview_width)

@@ -15,6 +15,7 @@ its tokens ready. Windows before the stream began are absent.
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -29,9 +30,11 @@ from ballcast.features.stream import ClipStream
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.emit import emit
 from ballcast.model.graph import GraphedSteps
-from ballcast.video.decode import VideoFile
 from ballcast.video.prefetch import Prefetched
 from ballcast.video.sampling import snap
+
+if TYPE_CHECKING:
+    from ballcast.video.decode import VideoFile
 
 FRAME_MS = 1000 // FPS
 FIRST_MS = WINDOW_FRAMES * FRAME_MS  # the first moment with a whole window behind it
@@ -152,7 +155,9 @@ def pos_weight(model: Anticipator) -> float:
 
 
 def anticipate_video(
-    video: VideoFile, rolling: RollingAnticipator, progress: Callable[[int, int | None], None] = lambda done, all_: None
+    video: "VideoFile",
+    rolling: RollingAnticipator,
+    progress: Callable[[int, int | None], None] = lambda done, all_: None,
 ) -> Timeline:
     """Everything anticipated along a video, from its beginning to its end.
 

@@ -9,16 +9,17 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-import av
 import numpy as np
 
 from ballcast.core.actions import FPS
 from ballcast.core.errors import InputError
-from ballcast.video.decode import VideoFile
-from ballcast.video.luma import Turn, luma
+
+if TYPE_CHECKING:  # a session can run on frames made elsewhere, without PyAV
+    import av
+
+    from ballcast.video.luma import Turn
 
 FRAME_MS = 1000 // FPS
 
@@ -30,8 +31,8 @@ class LiveFrame:
     pixels: np.ndarray  # (H, W) uint8, memory of its own
     at_ms: int  # when it begins, on the stream's clock: since the session's first frame
     arrived: float  # Unix time in seconds when it could first be read
-    picture: av.VideoFrame | None = None  # in colour, as decoded, for previews
-    turn: Turn | None = None  # what brings the picture's planes upright
+    picture: "av.VideoFrame | None" = None  # in colour, as decoded, for previews
+    turn: "Turn | None" = None  # what brings the picture's planes upright
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,33 +82,6 @@ class Pacer:
         return not self._stopped.wait(max(0.0, self._zero + due - now))
 
 
-class FileSource:
-    """A file played in real time, `speed` times as fast, or for 0 as fast as it is read. Damage ends it, as it does in
-    `VideoFile`.
-    """
-
-    def __init__(self, path: Path | str, *, speed: float = 1.0) -> None:
-        self.name = str(path)
-        self._video = VideoFile(path)
-        self._speed = speed
-        self._stopped = threading.Event()
-
-    @property
-    def patient(self) -> bool:
-        return not self._speed
-
-    def items(self) -> Iterator[LiveFrame | Break]:
-        pacer, turn = Pacer(self._speed, self._stopped), self._video.upright
-        for n, picture in enumerate(self._video.sampled()):
-            pixels, at_ms = luma(picture, turn), n * FRAME_MS
-            if not pacer.wait(at_ms):
-                return
-            yield LiveFrame(pixels, at_ms, time.time(), picture, turn)
-
-    def close(self) -> None:
-        self._stopped.set()
-
-
 def open_source(address: str, *, speed: float = 1.0, give_up_s: float = 60.0) -> LiveSource:
     """The source a user names; see the module. An InputError if there is none such.
 
@@ -115,6 +89,7 @@ def open_source(address: str, *, speed: float = 1.0, give_up_s: float = 60.0) ->
     """
     if speed < 0:
         raise InputError(f"a speed of {speed} would play backwards; give 1 for real time, 0 for as fast as it goes")
+    from ballcast.video.file_source import FileSource
     from ballcast.video.stream_source import StreamSource, is_stream
 
     if is_stream(address):
