@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import feeds
 import numpy as np
 import pytest
 import torch
@@ -17,6 +18,7 @@ from ballcast.core.clips import Clip, Event
 from ballcast.core.config import load
 from ballcast.core.errors import InputError
 from ballcast.core.recipe import Recipe
+from ballcast.data.event_windows import write_store
 from ballcast.data.soccernet import read_labels
 from ballcast.inference.ensemble import answer, open_windows, predict_together, scores_untuned, untuned
 from ballcast.inference.tune import choose, fit, score_scores
@@ -155,6 +157,18 @@ def test_tune_then_predict(tuned: tuple[Path, Path, Path], tmp_path: Path) -> No
             ballcast("predict", *source, "--model", first, "-o", out)
     finally:
         there.unlink()
+
+
+def test_a_store_of_event_feeds_is_tuned_on(tmp_path: Path) -> None:
+    recipe = load(Recipe, None, [*SMALL, "model.clips=33", "model.width=18"])
+    torch.manual_seed(0)
+    Anticipator(recipe.model).save_pretrained(tmp_path / "model")
+    write_store(tmp_path / "valid", [feeds.feed(feeds.made_up(600, 1), tmp_path)], 5000)
+    source = "--features", tmp_path / "valid"
+    ballcast("tune", tmp_path / "model", *source)
+    told = ballcast("predict", *source, "--model", tmp_path / "model", "-o", tmp_path / "out.json")
+    count = json.loads((tmp_path / "model" / "calibration.json").read_text())["figures"]["samples"]
+    assert f"{count:.0f} clips" in told
 
 
 def test_an_ensemble_is_tuned_and_predicts(tuned: tuple[Path, Path, Path], tmp_path: Path) -> None:
