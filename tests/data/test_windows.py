@@ -226,3 +226,28 @@ def test_an_observed_event_on_the_edge_is_no_target(tmp_path: Path) -> None:
     windows = official_windows([(store, [clip])], WINDOWS)
     assert windows.classes[0, :3].tolist() == [ACTIONS.index("PASS"), ACTIONS.index("OUT"), -1]
     assert windows.presence[0, :, ACTIONS.index("SHOT")].any()
+
+
+def test_mirrored_samples_change_sides(tmp_path: Path) -> None:
+    windows = stitched_windows(opened(make_game(tmp_path / "train", 100, seed=3)), WINDOWS)
+    windows.rows[0] = np.abs(windows.rows[0]).clip(0, 1)
+    sided = replace(windows, mirrored=(1, 2))
+    count = len(windows)
+    for where in ("memory", "disk"):
+        samples = Samples(sided, CPU, where)  # type: ignore[arg-type]
+        plain, turned = samples.take(torch.tensor([4, 9])), samples.take(torch.tensor([count + 4, 9]))
+        assert torch.equal(turned.features[0, ..., 1:3], 1 - plain.features[0, ..., 1:3])
+        assert torch.equal(turned.features[0, ..., 3:], plain.features[0, ..., 3:])
+        assert torch.equal(turned.features[1], plain.features[1])
+        assert torch.equal(turned.classes, plain.classes)
+
+
+def test_a_plan_mirrors_as_often_as_it_is_told() -> None:
+    classes = np.full((1000, 8), -1)
+    plans = [
+        plan_epoch(classes, DataConfig(mirror=chance, boost={}, mixup=0), batch=10, windows=6, seed=1, epoch=0)
+        for chance in (0.0, 0.3)
+    ]
+    assert plans[0].first.max() == 999
+    assert 0.25 < (plans[1].first >= 1000).mean() < 0.35
+    np.testing.assert_array_equal(plans[1].first % 1000, plans[0].first)

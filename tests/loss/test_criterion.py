@@ -227,3 +227,50 @@ def test_a_step_never_asks_the_host_and_fits_in_a_cuda_graph(kind: Any) -> None:
         total.backward()
     graph.replay()
     assert total.isfinite().item()
+
+
+def test_every_layer_counts_as_the_last_does() -> None:
+    """Two earlier layers that answered just as the last one: the total without auxiliary is three times its own."""
+    slots, targets = batch()
+    slots.presence = targets.presence = None
+    measured = criterion()
+    plain = measured(slots, targets)
+    twice = Slots(*(t.repeat_interleave(2, dim=0) for t in (slots.objectness, slots.classes, slots.offsets)), 32)
+    every = measured(replace(slots, earlier=twice), targets)
+    assert every.total.item() == pytest.approx(3 * plain.total.item(), rel=1e-5)
+    assert torch.equal(torch.stack(every[1:]), torch.stack(plain[1:]))  # what is told is the last layer's
+
+
+def test_earlier_layers_are_mixed_with_their_own_sample() -> None:
+    """MixUp doubles the batch: sample b's earlier answers must meet the targets of b and of its partner."""
+    slots, targets = batch()
+    slots.presence = targets.presence = None
+    other = batch()[1]
+    measured = criterion()
+    share = torch.rand(6)
+    early = Slots(torch.randn(12, 4), torch.randn(12, 4, 10), torch.randn(12, 4, 32), 32)  # two earlier layers
+    doubled = replace(slots, earlier=early).map(lambda t: torch.cat([t, t]))
+    both = Targets(
+        *(torch.cat(pair) for pair in zip(*((t.classes, t.bins, t.times) for t in (targets, other)), strict=True))
+    )
+    got = measured(doubled, both, torch.cat([share, 1 - share])).total
+    by_layer = [Slots(early.objectness[i::2], early.classes[i::2], early.offsets[i::2], 32) for i in range(2)]
+    expected = sum(
+        measured(layer.map(lambda t: torch.cat([t, t])), both, torch.cat([share, 1 - share])).total
+        for layer in (slots, *by_layer)
+    )
+    assert got.item() == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_a_class_is_asked_for_its_own_time() -> None:
+    slots, targets = batch()
+    slots.presence = targets.presence = None
+    measured = criterion()
+    alike = replace(slots, offsets=slots.offsets.unsqueeze(2).expand(-1, -1, 10, -1))
+    assert measured(alike, targets).total.item() == pytest.approx(measured(slots, targets).total.item(), rel=1e-6)
+    offsets = torch.randn(6, 4, 10, 32, requires_grad=True)
+    measured(replace(slots, offsets=offsets), targets).offset.backward()
+    assert offsets.grad is not None
+    touched = {tuple(place) for place in offsets.grad.abs().sum(-1).nonzero()[:, [0, 2]].tolist()}
+    assert touched == {(b, int(c)) for b in range(6) for c in targets.classes[b] if c >= 0} & touched
+    assert touched

@@ -15,7 +15,7 @@ from ballcast.core.errors import InputError
 from ballcast.core.grid import grid_bin
 from ballcast.data.soccernet import read_labels
 from ballcast.inference.submission import read_submission
-from ballcast.metrics.average_precision import score, score_by_visibility
+from ballcast.metrics.average_precision import score, score_arrays, score_by_visibility
 
 sys.path.append(str(Path(__file__).parents[1]))
 from soccernet_reference import lay_out, reference_ap, reference_bin
@@ -140,3 +140,20 @@ def test_scores_beyond_float32_are_just_the_surest() -> None:
     clips = [Clip("a", (), (Event("PASS", 31000),))]
     huge, sure = ({"a": (one_hot("PASS", 31000, confidence),)} for confidence in (1e308, 1.5))
     assert score(clips, huge).avg == score(clips, sure).avg == pytest.approx(0.1)
+
+
+def test_arrays_score_as_predictions_do() -> None:
+    rng = np.random.default_rng(3)
+    clips = [
+        Clip(
+            f"clip_{i}",
+            anticipation=tuple(Event(ACTIONS[rng.integers(10)], int(t)) for t in rng.integers(30_000, 35_000, 3)),
+        )
+        for i in range(40)
+    ]
+    clip = rng.integers(0, 40, 150)
+    position_ms, scores = rng.integers(30_000, 35_000, 150), rng.random((150, 10)).astype(np.float32)
+    predictions: dict[str, list[Prediction]] = {}
+    for c, t, vector in zip(clip.tolist(), position_ms.tolist(), scores.tolist(), strict=True):
+        predictions.setdefault(f"clip_{c}", []).append(Prediction.from_scores(t, vector))
+    np.testing.assert_array_equal(score_arrays(clips, clip, position_ms, scores).ap, score(clips, predictions).ap)

@@ -5,7 +5,7 @@ import torch
 
 from ballcast.core.actions import ACTIONS
 from ballcast.core.recipe import EmitConfig
-from ballcast.model.emit import emit, emit_arrays
+from ballcast.model.emit import emit, emit_arrays, emit_flat
 from ballcast.model.slots import Slots
 
 PASS, DRIVE, SHOT = 0, 1, 6
@@ -34,7 +34,7 @@ def vector(**scores: float) -> tuple[float, ...]:
 
 def test_time_by_hand(slots: Slots) -> None:
     position_ms, scores, keep = emit_arrays(slots, EmitConfig())
-    assert position_ms[..., 0].tolist() == [[31484, 30391]]  # 30 000 + 9.5 · 156.25 = 31 484.4 and + 2.5 · 156.25 = 30 390.6
+    assert position_ms[..., 0].tolist() == [[31484, 30391]]  # 9.5 · 156.25 = 1 484.4, 2.5 · 156.25 = 390.6
     assert position_ms.shape == scores.shape == keep.shape == (1, 2, 10)
 
 
@@ -91,3 +91,32 @@ def test_nothing_above_tau_emits_nothing(slots: Slots) -> None:
 def test_a_scalar_at_the_very_end_stays_in_the_horizon() -> None:
     slots = Slots(torch.full((1, 2), 9.0), torch.zeros(1, 2, 10), torch.tensor([[0.0, 1.0]]), 32)
     assert [p.position_ms for p in emit(slots, EmitConfig())[0]] == [30_000, 35_000]
+
+
+@pytest.fixture
+def apart(slots: Slots) -> Slots:
+    """The same slots, but each class has a time of its own: bin 3 + class."""
+    offsets = torch.zeros(1, 2, 10, 32)
+    for c in range(10):
+        offsets[0, :, c, 3 + c] = 5.0
+    return Slots(slots.objectness, slots.classes, offsets, 32)
+
+
+def test_a_class_may_have_a_time_of_its_own(apart: Slots) -> None:
+    """One prediction a class of the slots that are emitted, each at its own time: bin 3 for a pass, 4 for a drive."""
+    told = emit(apart, EmitConfig(threshold=0.3))[0]
+    assert len(told) == 10
+    assert [p.label for p in told] == list(ACTIONS)  # bins 3, 4, … are in their order
+    assert [p.position_ms for p in told[:2]] == [30_547, 30_703]  # 3.5 and 4.5 · 156.25 = 546.9 and 703.1
+    assert told[1].scores == pytest.approx(vector(drive=0.32))
+    (only,) = emit(apart, EmitConfig(threshold=0.3, vector="emitted"))[0]
+    assert (only.label, only.position_ms) == ("PASS", 30_547)
+
+
+@pytest.mark.parametrize("times", ["slots", "apart"])
+@pytest.mark.parametrize("config", [EmitConfig(), EmitConfig(threshold=0.05, vector="emitted", mode="class")])
+def test_arrays_say_what_predictions_say(request: pytest.FixtureRequest, times: str, config: EmitConfig) -> None:
+    given = request.getfixturevalue(times)
+    sample, position_ms, scores = emit_flat(given, config)
+    flat = {(int(s), int(t), tuple(v.tolist())) for s, t, v in zip(sample, position_ms, scores, strict=True)}
+    assert flat == {(0, p.position_ms, p.scores) for p in emit(given, config)[0]}

@@ -26,7 +26,7 @@ from ballcast.inference.baselines import ClassPrior
 from ballcast.metrics.average_precision import score
 from ballcast.model.anticipator import Anticipator
 from ballcast.training.distributed import Ranks
-from ballcast.training.engine import NotFinite, evaluate, mode, predict
+from ballcast.training.engine import NotFinite, evaluate, mode, predict, score_of
 from ballcast.training.run import Moment, Run, train
 
 CPU = torch.device("cpu")
@@ -187,11 +187,39 @@ def test_a_non_finite_loss_stops_the_run_and_names_the_batch(splits: Path, tmp_p
         run.fit()
 
 
+def test_the_running_mean_is_what_is_scored_and_kept(splits: Path, tmp_path: Path) -> None:
+    run = Run(recipe(splits, "train.ema=0.8"), tmp_path / "run", CPU, Ranks(), lambda moment: None)
+    run.fit()
+    kept = Anticipator.from_pretrained(tmp_path / "run" / "last")
+    own = run.model.state_dict()
+    assert any(not torch.equal(value, own[key]) for key, value in kept.state_dict().items())
+    assert run.ema is not None
+    assert run.valid is not None
+    with run.ema.swapped():
+        assert all(torch.equal(value, run.model.state_dict()[key]) for key, value in kept.state_dict().items())
+        mean = evaluate(run.model, run.valid, run.recipe.emit)
+    assert float(column(tmp_path / "run", "avg", "epochs.csv")[-1]) == pytest.approx(mean.avg)
+
+
+def test_scores_from_arrays_are_those_of_the_predictions(splits: Path, tmp_path: Path) -> None:
+    for extra in ((), ("model.offset=class bins", "emit.run=3"), ("emit.mode=class", "emit.threshold=0.02")):
+        made = Run(recipe(splits, *extra), tmp_path / f"run{len(extra)}", CPU, Ranks(), lambda moment: None)
+        assert made.valid is not None
+        told = score_of(made.valid, predict(made.model, made.valid, made.recipe.emit))
+        np.testing.assert_array_equal(evaluate(made.model, made.valid, made.recipe.emit).ap, told.ap)
+
+
+def test_features_of_a_video_are_not_mirrored(splits: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"data\.mirror"):
+        train(recipe(splits, "data.mirror=0.5"), tmp_path / "run", device=CPU)
+
+
 # -- kills ---------------------------------------------------------------------------------------------------------
 
 
 def start_training(features: Path, run: Path, *extra: str) -> "subprocess.Popen[bytes]":
     overrides = [*SMALL, "train.epochs=6", "train.batch=8", "train.save_every=3", f"data.features={features}", *extra]
+    overrides += ["train.ema=0.9", "model.hierarchy.every_layer=true"]  # both have state or randomness of their own
     command = [sys.executable, "-m", "ballcast", "train", ROOT / "configs" / "paper.yaml", *overrides, "--out", run]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
