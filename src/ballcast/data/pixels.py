@@ -15,11 +15,12 @@ from ballcast.core.actions import WINDOW_FRAMES
 from ballcast.core.errors import InputError
 from ballcast.data.batch import Batch, Samples
 from ballcast.data.frames import FrameBank
-from ballcast.data.games import split_games
+from ballcast.data.games import Game, split_games
 from ballcast.data.windows import WindowSet
 from ballcast.features.store import FeatureStore
 
 Ints = NDArray[np.int64]
+Sources = Sequence[tuple[FeatureStore, Sequence[Game]]]
 
 
 @dataclass
@@ -30,36 +31,38 @@ class PixelBatch(Batch):
 
 
 class WindowPixels:
-    """The frames of all windows of some stores.
+    """The frames of the windows that some samples see.
 
     Args:
-        windows: samples cut from `stores`, in this order.
-        stores: the stores, each of a split of SN-BAA.
-        videos: folder with the splits' videos, <store's name>/clip_N/….
+        windows: samples cut from the stores of `sources`, in this order.
+        sources: the stores, each with the games that its videos are of: a video of the store is a clip of a game, or
+            a whole game and has its name. Games that no sample sees may be left out.
         device, where, workers: see `FrameBank`.
     """
 
     def __init__(
         self,
         windows: WindowSet,
-        stores: Sequence[FeatureStore],
-        videos: Path,
+        sources: Sources,
         device: torch.device,
         where: Literal["auto", "gpu", "memory", "disk"] = "auto",
         *,
         workers: int = 0,
     ) -> None:
         self.windows = windows
-        games = [(store.path.name, game) for store in stores for game in split_games(videos / store.path.name)]
-        self.bank = FrameBank([game for _, game in games], device, where, workers=workers)
-        places = {
-            (split, name): begin + offset
-            for (split, game), begin in zip(games, self.bank.first.tolist(), strict=True)
-            for name, offset in game.clips.items()
-        }
-        numbers = [_first_frames(store, places) for store in stores]
+        self.bank = FrameBank([game for _, games in sources for game in games], device, where, workers=workers)
+        begins, numbers = iter(self.bank.first.tolist()), []
+        for store, games in sources:
+            places: dict[str, int] = {}
+            for game in games:
+                begin = next(begins)
+                places |= {name: begin + offset for name, offset in (game.clips or {game.name: 0}).items()}
+            numbers.append(_first_frames(store, places))
         self.first: Ints = np.concatenate(numbers)  # (R,) the number of each row's first frame
         self.used: Ints = np.unique(windows.index[windows.index >= 0])
+        if (self.first[self.used] < 0).any():
+            stores = ", ".join(str(store.path) for store, _ in sources)
+            raise InputError(f"{stores}: some of its videos are in none of the games; give those it was made of")
 
     def rows(self, compute: Callable[[Tensor], Tensor]) -> WindowSet:
         """The same samples with features computed anew from the pixels: (125, H, W) uint8 → (N, D), row by row."""
@@ -106,15 +109,21 @@ class PixelSamples(Samples):
             yield PixelBatch(batch.features, batch.present, batch.classes, batch.position_ms, batch.presence, shaped)
 
 
-def _first_frames(store: FeatureStore, places: dict[tuple[str, str], int]) -> Ints:
-    """(rows,) the number of the first frame of each row of the store, rows counted as `WindowSet` counts them."""
+def split_sources(stores: Sequence[FeatureStore], videos: Path) -> Sources:
+    """Stores of SN-BAA's splits with the games that the clips in `videos`/<store's name> are of."""
+    return [(store, split_games(videos / store.path.name)) for store in stores]
+
+
+def _first_frames(store: FeatureStore, places: dict[str, int]) -> Ints:
+    """(rows,) the first frame's number of each row of the store, rows counted as `WindowSet` does; −1: not known.
+
+    places: the first frame's number of the store's videos, by name.
+    """
     before = np.cumsum([0, *(block.shape[0] * block.shape[1] for block in store.rows)])
-    first = np.zeros(int(before[-1]), np.int64)
+    first = np.full(int(before[-1]), -1, np.int64)
     for entry in store.manifest.entries:
-        place = places.get((store.path.name, entry.name))
-        if place is None:
-            raise InputError(f"{store.path}: {entry.name} is not in the labels of its videos; use those it was made of")
-        starts = np.array(store.starts(entry.name))
-        begin = int(before[entry.shard]) + entry.index * len(starts)
-        first[begin : begin + len(starts)] = place + starts
+        if entry.name in places:
+            starts = np.array(store.starts(entry.name))
+            begin = int(before[entry.shard]) + entry.index * len(starts)
+            first[begin : begin + len(starts)] = places[entry.name] + starts
     return first

@@ -8,8 +8,6 @@ run/best, run/last                     the anticipator, as of any run; it names 
 run/best_backbone, run/last_backbone   the backbone it was trained with, for `extract` and `predict`
 """
 
-from pathlib import Path
-
 import torch
 from torch import Tensor, nn
 
@@ -24,7 +22,7 @@ from ballcast.loss.criterion import Criterion
 from ballcast.model.anticipator import Anticipator
 from ballcast.training.optimizer import build_optimizer
 from ballcast.training.run import Run
-from ballcast.training.splits import Material, open_splits
+from ballcast.training.splits import Material
 from ballcast.training.step import TrainStep
 
 
@@ -62,16 +60,13 @@ class FinetuneRun(Run):
                 f"{material.backbone.name} ({material.backbone.hash[:12]}); give that one, or extract again"
             )
         self.backbone.to(self.device)
-        videos, where = Path(config.videos), recipe.data.device
-
-        def pixels(names: tuple[str, ...], windows: WindowSet) -> WindowPixels:
-            stores = [store for store, _ in open_splits(recipe.data, names, recipe.model)]
-            return WindowPixels(windows, stores, videos, self.device, where)
-
-        self.train_pixels = pixels(recipe.data.train, material.train)
-        self.valid_pixels = pixels(recipe.data.valid, material.valid) if material.valid is not None else None
+        where = recipe.data.device
+        self.train_pixels = WindowPixels(material.train, material.train_sources, self.device, where)
         self._use(material.train)
-        self.valid = Samples(material.valid, self.device, where) if material.valid is not None else None
+        self.valid, self.valid_pixels = None, None
+        if material.valid is not None:
+            self.valid_pixels = WindowPixels(material.valid, material.valid_sources, self.device, where)
+            self.valid = Samples(material.valid, self.device, where)
 
     def _use(self, windows: WindowSet) -> None:
         where = self.recipe.data.device

@@ -10,6 +10,7 @@ from ballcast.core.clips import Clip
 from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.core.recipe import DataConfig, ModelConfig, Recipe
 from ballcast.data.event_windows import is_event_store, read_store
+from ballcast.data.pixels import Sources, split_sources
 from ballcast.data.soccernet import read_labels
 from ballcast.data.windows import WindowSet, official_windows, stitched_windows
 from ballcast.features.manifest import BackboneIdentity
@@ -64,11 +65,16 @@ def _event_windows(splits: Splits, *, scored: bool) -> WindowSet:
 
 @dataclass(frozen=True)
 class Material:
-    """Windows to train on, windows to be chosen by (None: the last epoch is taken), and what made their features."""
+    """Windows to train on, windows to be chosen by (None: the last epoch is taken), and what made their features.
+
+    For fine-tuning also where the windows' pixels are.
+    """
 
     train: WindowSet
     valid: WindowSet | None
     backbone: BackboneIdentity
+    train_sources: Sources = ()
+    valid_sources: Sources = ()
 
 
 def open_material(recipe: Recipe) -> Material:
@@ -92,11 +98,13 @@ def open_material(recipe: Recipe) -> Material:
             BallcastWarning,
             stacklevel=2,
         )
-    return Material(
-        windows,
-        scored_windows(valid, recipe.model) if valid else None,
-        train[0][0].manifest.header.backbone,
-    )
+    scored = scored_windows(valid, recipe.model) if valid else None
+    made_by = train[0][0].manifest.header.backbone
+    if recipe.train.backbone == "frozen" or windows.mirrored:
+        return Material(windows, scored, made_by)
+    videos = Path(recipe.finetune.videos)
+    sources = (split_sources([store for store, _ in splits], videos) for splits in (train, valid))
+    return Material(windows, scored, made_by, *sources)
 
 
 def _tell_leak(store: FeatureStore) -> None:

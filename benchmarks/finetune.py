@@ -1,0 +1,84 @@
+"""Anticipation from pixels, end to end: a trained anticipator and its backbone's last part, on simulated matches.
+
+    python -m benchmarks.finetune runs/backbone/best --anticipator work/paper-…-seed0/best --work work [key=value …]
+
+Continues what `benchmarks.pixels --work work` trained, on the same windows, and scores both the same way: once with the
+frozen backbone as it was, once with the fine-tuned one, whose features are extracted anew from the videos.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import torch
+
+from ballcast.core.config import load
+from ballcast.core.recipe import Recipe
+from ballcast.data.batch import Samples
+from ballcast.data.games import find_games
+from ballcast.data.windows import WindowSet
+from ballcast.features.backbone import Backbone
+from ballcast.model.anticipator import Anticipator
+from ballcast.model.emit import emit_flat
+from ballcast.training.engine import answers, score_slots
+from ballcast.training.run import Moment, train
+from ballcast.training.splits import Material
+from benchmarks.pixels import MATCHES, features_of, windows_of
+from benchmarks.rows import table_row
+
+
+def row_of(model: Anticipator, windows: WindowSet, recipe: Recipe, device: torch.device) -> dict[str, float]:
+    """mAP at each tolerance, their mean, and predictions a window."""
+    samples = Samples(windows, device, recipe.data.device)
+    slots = answers(model.to(device), samples)
+    result = score_slots(samples, slots, recipe.emit)
+    return {**result.at, "avg": result.avg, "predictions": len(emit_flat(slots, recipe.emit)[0]) / len(samples)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("backbone", type=Path, help="folder of a backbone that never saw the test matches")
+    parser.add_argument("overrides", nargs="*", help="key=value, for example finetune.stages=2")
+    parser.add_argument("--anticipator", type=Path, help="a model trained on its features, to start from")
+    parser.add_argument("--config", type=Path, default=Path("configs/paper.yaml"))
+    parser.add_argument("--data", type=Path, default=MATCHES, help="folder of the simulated matches")
+    parser.add_argument("--work", type=Path, required=True, help="folder for features and the run")
+    args = parser.parse_intermixed_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    store = features_of(Backbone.from_pretrained(args.backbone), args.data, args.work, device.type)
+    fixed = [
+        *(f"model.clips={store.clips}", f"model.width={store.width}", "train.backbone=finetune"),
+        *(f"finetune.backbone={args.backbone}", f"finetune.videos={args.data}"),
+        *([f"finetune.anticipator={args.anticipator}"] if args.anticipator else []),
+    ]
+    recipe = load(Recipe, args.config, [*fixed, *args.overrides])
+    games = find_games(args.data)
+    windows = windows_of(store, games, recipe.model.windows)
+    sources = ([(store, [g for g in games if g.split == split])] for split in ("train", "valid"))
+    material = Material(windows["train"], windows["valid"], store.manifest.header.backbone, *sources)
+    rows = {}
+    if args.anticipator:
+        rows["frozen"] = (Anticipator.from_pretrained(args.anticipator), windows)
+    began, run = time.perf_counter(), args.work / "finetune"
+
+    def show(moment: Moment) -> None:
+        took = time.perf_counter() - began
+        if moment.ended and moment.score is not None:
+            loss, valid = moment.losses["total"], 100 * moment.score.avg
+            print(f"  epoch {moment.epoch + 1}: loss {loss:.4f}, valid {valid:.2f}, {took:.0f} s", flush=True)
+        elif not moment.ended:
+            print(f"  step {moment.step}/{moment.steps}: {moment.samples_per_s:.1f} samples/s", flush=True)
+
+    train(recipe, run, device=device, show=show, material=material)
+    tuned = features_of(Backbone.from_pretrained(run / "best_backbone"), args.data, args.work, device.type)
+    rows["fine-tuned"] = (
+        Anticipator.from_pretrained(run / "best"),
+        windows_of(tuned, games, recipe.model.windows),
+    )
+    for split in ("valid", "test"):
+        for name, (model, own) in rows.items():
+            print(table_row(name, [{split: row_of(model, own[split], recipe, device)}], split))
+
+
+if __name__ == "__main__":
+    main()
