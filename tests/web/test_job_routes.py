@@ -63,7 +63,9 @@ def test_a_video_of_the_folder_by_id(serving: Serve, clip: Path, tmp_path: Path)
     (folder / "cup" / "final.mp4").write_bytes(clip.read_bytes())
     (folder / "notes.txt").write_text("not a video")
     actions = [{"label": "PASS", "position": 6000, "team": "home"}, {"label": "GOAL", "position": 7000}]
-    (folder / "cup" / "matches.json").write_text(json.dumps([{"video": "final.mp4", "actions": actions}]))
+    (folder / "cup" / "matches.json").write_text(
+        json.dumps([{"video": "final.mp4", "split": "", "frames": 300, "actions": actions}])
+    )
     server = serving(videos=folder)
     (video,) = server.client.get("/api/videos").json()
     assert video["name"] == "cup/final.mp4"
@@ -105,13 +107,17 @@ def test_labels_say_what_happened(serving: Serve, clip: Path, tmp_path: Path, wr
     assert server.client.get(f"{address}/actual").json() == given.json()
 
 
+def match(name: str) -> bytes:
+    return json.dumps({"video": f"{name}.mp4", "split": "", "frames": 1, "actions": []}).encode()
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [
         (b"{", "the labels: line 1"),
         (b"{}", "is none of Labels-ball.json"),
         (b'{"annotations": [{"label": "KICK", "position": 1}]}', "unknown label 'KICK'"),
-        (b'[{"video": "a.mp4", "actions": []}, {"video": "b.mp4", "actions": []}]', "none of them called clip"),
+        (b"[%s, %s]" % (match("a"), match("b")), "none of them called clip"),
     ],
 )
 def test_wrong_labels_are_one_sentence_and_leave_nothing(serving: Serve, clip: Path, body: bytes, said: str) -> None:

@@ -146,7 +146,7 @@ def test_a_stream_that_cannot_be_opened_says_so_without_its_address(serving: Ser
 def test_labels_beside_a_stream_that_is_a_file(serving: Serve, clip: Path, tmp_path: Path) -> None:
     (tmp_path / "match.mp4").write_bytes(clip.read_bytes())
     (tmp_path / "matches.json").write_text(
-        json.dumps([{"video": "match.mp4", "actions": [{"label": "SHOT", "position": 7000}]}])
+        json.dumps([{"video": "match.mp4", "split": "", "frames": 9, "actions": [{"label": "SHOT", "position": 7000}]}])
     )
     server = serving(streams={"a": str(tmp_path / "match.mp4"), "b": "rtsp://127.0.0.1:9/x"})
     actual = server.client.get("/api/streams/a/actual").json()

@@ -1,5 +1,6 @@
 """`ballcast serve`: the server and its page."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -70,13 +71,14 @@ def serve(
     from ballcast.web.tokens import check_token, is_local, new_token
 
     chosen, network = choose_models(model, backbone, "serve")
+    streams = _named(stream or [])
     made = token is None and not is_local(host)
     if token is not None:
         check_token(token)
     settings = Settings(
         data=data,
         videos=videos,
-        streams=_named(stream or []),
+        streams=streams,
         token=new_token() if made else token,
         hosts=(host, *(allow_host or ())),
         workers=workers,
@@ -101,13 +103,7 @@ def _named(given: list[str]) -> dict[str, str]:
     streams: dict[str, str] = {}
     for text in given:
         name, mark, address = text.partition("=")
-        if (
-            not mark
-            or not address
-            or not name
-            or not name.replace("-", "").replace("_", "").isalnum()
-            or len(name) > 40
-        ):
+        if not mark or not address or not re.fullmatch(r"[\w-]{1,40}", name):
             raise InputError(f"--stream {text!r}: give NAME=ADDRESS, the name of letters, digits, - and _")
         if address == "-":
             raise InputError(f"--stream {text!r}: stdin cannot be watched again and again; give a file or an address")

@@ -1,30 +1,28 @@
 """What really happened in a video, from a file of labels: uploaded with it, or lying beside it.
 
-Read are SN-BAA's and SN-BAS's `Labels-ball.json`, simbaa's `matches.json` and OSL JSON.
+Read are SN-BAA's and SN-BAS's `Labels-ball.json`, the `matches.json` of simulated matches, and OSL JSON.
 """
 
 from pathlib import Path
-from typing import Any
 
-from ballcast.core.actions import IGNORED_LABELS
 from ballcast.core.clips import Event, Prediction
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_json
-from ballcast.core.records import Defects, get, whole_number
 from ballcast.data.osl import read_osl
 from ballcast.data.soccernet import read_labels
+from ballcast.data.spotting_labels import MATCHES, read_halves, read_matches
 from ballcast.features.store import LABELS
+
+Items = dict[str, tuple[Event, ...]]  # the events of each video a file knows, by its name
 
 
 def actual_beside(video: Path) -> tuple[Event, ...] | None:
-    """The events of a video of a folder, from the first file beside it that knows it; None: none does."""
-    for file in (video.with_suffix(".json"), video.parent / LABELS, video.parent / "matches.json"):
+    """The events of a video of a folder, from the first file beside it that is there; None: there is none."""
+    for file in (video.with_suffix(".json"), video.parent / LABELS, video.parent / MATCHES):
         if file.is_file():
             return read_actual(file, video.name)
     above = video.parent.parent / LABELS  # SN-BAA: train/Labels-ball.json, train/clip_1/224p.mp4
-    if above.is_file():
-        return read_actual(above, video.parent.name)
-    return None
+    return read_actual(above, video.parent.name) if above.is_file() else None
 
 
 def read_actual(file: Path, video: str) -> tuple[Event, ...]:
@@ -32,47 +30,35 @@ def read_actual(file: Path, video: str) -> tuple[Event, ...]:
 
     A file of a single video needs no matching name.
     """
-    tree = read_json(file, "labels")
-    if isinstance(tree, dict) and "videos" in tree:
-        items = {clip.name: (*clip.observation, *clip.anticipation) for clip in read_labels(file)}
-    elif isinstance(tree, dict) and "data" in tree:
-        read = read_osl(file).items
-        items = {name: tuple(e for e in events if isinstance(e, Event)) for name, events in read.items()}
-        if any(isinstance(e, Prediction) for events in read.values() for e in events):
-            raise InputError(f"{file}: holds predictions, not what happened; give labels")
-    elif isinstance(tree, dict) and "annotations" in tree:
-        items = {video: _annotations(tree["annotations"], Defects(str(file), strict=True), "annotations")}
-    elif isinstance(tree, list):
-        items = _matches(tree, Defects(str(file), strict=True))
-    else:
-        raise InputError(f"{file}: is none of {LABELS}, matches.json and OSL JSON")
+    items = _items(file, video)
     stem = Path(video).stem
-    named = {name: events for name, events in items.items() if name in (video, stem) or Path(name).stem == stem}
+    named = [events for name, events in items.items() if stem in (name, Path(name).stem)]
     if not named and len(items) == 1:
-        named = items
+        named = list(items.values())
     if not named:
         raise InputError(f"{file}: has {len(items)} videos, none of them called {stem}; give the file of this video")
-    return tuple(sorted(next(iter(named.values())), key=lambda event: event.position_ms))
+    return tuple(sorted(named[0], key=lambda event: event.position_ms))
 
 
-def _matches(tree: list[Any], defects: Defects) -> dict[str, tuple[Event, ...]]:
-    found = {}
-    for i, match in enumerate(tree):
-        with defects.at(f"[{i}]"):
-            name = get(match, "video", str, "text")
-            found[name] = _annotations(get(match, "actions", list, "a list"), defects, f"[{i}].actions")
-    return found
+def _items(file: Path, video: str) -> Items:
+    """Told apart by what the file holds, not by what it is called."""
+    tree = read_json(file, "labels")
+    if isinstance(tree, list):
+        return {match.video: match.events for match in read_matches(file)}
+    keys = tree.keys() if isinstance(tree, dict) else ()
+    if "videos" in keys:
+        return {clip.name: (*clip.observation, *clip.anticipation) for clip in read_labels(file)}
+    if "annotations" in keys:
+        halves = read_halves(file)
+        half = {"1_": 1, "2_": 2}.get(video[:2])  # 1_720p.mkv is the first half; else the whole game is one video
+        return {video: halves.get(half, ()) if half else tuple(e for part in halves.values() for e in part)}
+    if "data" in keys:
+        return {name: _happened(file, events) for name, events in read_osl(file).items.items()}
+    raise InputError(f"{file}: is none of {LABELS}, {MATCHES} and OSL JSON")
 
 
-def _annotations(records: Any, defects: Defects, place: str) -> tuple[Event, ...]:
-    events = []
-    with defects.at(place):
-        if not isinstance(records, list):
-            raise InputError("is not a list")
-    for i, record in enumerate(records):
-        with defects.at(f"{place}[{i}]"):
-            label = get(record, "label", str, "text")
-            if label not in IGNORED_LABELS:
-                visible = record.get("visibility", "visible") == "visible"
-                events.append(Event(label, whole_number(record, "position"), str(record.get("team", "")), visible))
-    return tuple(events)
+def _happened(file: Path, events: tuple[Event | Prediction, ...]) -> tuple[Event, ...]:
+    happened = tuple(event for event in events if isinstance(event, Event))
+    if len(happened) < len(events):
+        raise InputError(f"{file}: holds predictions, not what happened; give labels")
+    return happened

@@ -54,7 +54,8 @@ class Guard:
 
     def __init__(self, app: ASGIApp, *, door: Door, hosts: Iterable[str], limits: Limits) -> None:
         self._app, self._door, self._limits = app, door, limits
-        self._hosts = {"localhost", socket.gethostname().lower(), *(host.lower() for host in hosts)}
+        machine = socket.gethostname().lower()
+        self._hosts = {"localhost", machine, f"{machine}.local", *(host.lower() for host in hosts)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

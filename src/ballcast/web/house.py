@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 from ballcast.core.clips import Event
 from ballcast.core.errors import InputError
 from ballcast.core.files import alone
+from ballcast.video.probe import VideoInfo
+from ballcast.web import decoder
 from ballcast.web.actual import actual_beside, read_actual
 from ballcast.web.engine import Engine
 from ballcast.web.jobs import ACTIVE, Job, JobStore
@@ -21,6 +24,7 @@ from ballcast.web.uploads import Gate
 from ballcast.web.worker import Workers
 
 UPLOAD, LABELS = "video", "labels.json"  # in a job's folder
+PROBES = 2  # videos looked at at once: each may take the memory that decoding is allowed
 
 
 class House:
@@ -35,6 +39,7 @@ class House:
         self.door = Door(settings.token, settings.limits)
         self.library = Library(settings.videos)
         self.gate = Gate(settings.limits)
+        self._probing = threading.Semaphore(PROBES)
         self._sessions = sessions or open_session(engine)
         self._jobs = settings.data / "jobs"
 
@@ -73,7 +78,19 @@ class House:
 
     def folder_of(self, job: Job) -> Path:
         """Named by an id that was made here."""
-        return self._jobs / job.id
+        return self.folder(job.id)
+
+    def folder(self, made_id: str) -> Path:
+        """Of a job, by an id of `Job.new_id` or of the store; never by one of a request."""
+        return self._jobs / made_id
+
+    def probe(self, path: Path, name: str) -> VideoInfo:
+        """What a video says of itself, a few at a time; a `Refused` if it is none, or over the limits."""
+        with self._probing:
+            try:
+                return decoder.probe(path, name, self.limits)
+            except InputError as error:
+                raise Refused(422, str(error)) from None
 
     def video_of(self, job: Job) -> Path | None:
         """Where the job's video lies; None: it was taken out of the folder."""

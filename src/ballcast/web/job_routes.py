@@ -57,7 +57,7 @@ def submit(request: Request, submission: Submission) -> JobRecord:
     video = house.library.get(submission.video)
     if video is None:
         raise Refused(404, "there is no such video")
-    info = _probe(house, video.path, video.name)
+    info = house.probe(video.path, video.name)
     return _record(house, _add(house, Job.new_id(), user, video.name, video.id, info), user)
 
 
@@ -75,12 +75,12 @@ async def upload(request: Request, x_file_name: Annotated[str, Header(max_length
         raise Refused(415, f"{kind} is not a video")
     await run_in_threadpool(house.check_room, user)
     name, job_id = shown_name(x_file_name), Job.new_id()
-    folder = house.settings.data / "jobs" / job_id
+    folder = house.folder(job_id)
     with house.gate.enter(user):
         folder.mkdir()
         try:
             await save_body(request, folder / UPLOAD, house.limits.upload_bytes, house.limits, check=_check_head)
-            info = await run_in_threadpool(_probe, house, folder / UPLOAD, name)
+            info = await run_in_threadpool(house.probe, folder / UPLOAD, name)
             job = await run_in_threadpool(_add, house, job_id, user, name, "", info)
         except BaseException:
             await run_in_threadpool(shutil.rmtree, folder, ignore_errors=True)
@@ -175,16 +175,9 @@ def _check_head(head: bytes) -> None:
         raise Refused(415, "this is not a video in MP4, MOV, Matroska, WebM, AVI, MPEG-TS or MPEG-PS")
 
 
-def _probe(house: House, path: Any, name: str) -> VideoInfo:
-    try:
-        return decoder.probe(path, name, house.limits)
-    except InputError as error:
-        raise Refused(422, str(error)) from None
-
-
 def _add(house: House, job_id: str, user: str, name: str, library: str, info: VideoInfo) -> Job:
     made = Job(job_id, user, name, library, info.height, info.width, info.duration_ms)
-    (house.folder_of(made)).mkdir(exist_ok=True)
+    house.folder_of(made).mkdir(exist_ok=True)
     made = house.store.add(made)
     house.workers.look()
     return made

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ballcast.core.errors import InputError
 from ballcast.core.order import natural
+from ballcast.features.sources import SUFFIXES
 
-SUFFIXES = frozenset({".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".ts", ".mts", ".m2ts", ".mpg", ".mpeg"})
 MOST = 5000  # videos listed
 FRESH_S = 5.0  # how long a listing is taken for true
 

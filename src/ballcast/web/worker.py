@@ -150,6 +150,8 @@ class Workers:
             try:
                 self._turn(job)
             except Exception as error:
+                if self._stopping:  # what was cut off by that is queued again, not failed
+                    return
                 if not isinstance(error, BallcastError):
                     _log.exception("job %s", job.id)
                 known = str(error) if isinstance(error, BallcastError) else "an error in the server; see its log"
