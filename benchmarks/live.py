@@ -1,0 +1,307 @@
+"""Live anticipation: how soon after the last frame, how much work, and what the shared grid of clips costs.
+
+    python -m benchmarks.live                          # on a GPU 1280×720, on a CPU 398×224; frames made up
+    python -m benchmarks.live --json out.json
+    python -m benchmarks.live --only grid --matches ../shared/data/simbaa --split test --model M --backbone B
+
+Three parts, each of which `--only` picks:
+
+- latency: from the last frame's arrival to the prediction, backbone included. Frames come 25 a second for `--seconds`
+  through a live session, its threads and queues included; then back to back, for many more moments.
+- work: one step (a second of video, one anticipation) against computing the last 30 s anew, in FLOP and in time.
+- grid: windows snapped to the absolute grid of clip starts (at most 2 frames early) against exact ones, on simulated
+  matches: how much features and predictions differ, and the score of both if the model was trained. Needs PyAV.
+
+Weights are random unless --model and --backbone are given: time does not depend on them, the grid's cost does.
+"""
+
+import argparse
+import json
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from ballcast.core.actions import END_MS, FPS, OBSERVED_MS, WINDOW_FRAMES
+from ballcast.core.clips import Clip
+from ballcast.core.recipe import EmitConfig, ModelConfig
+from ballcast.features.backbone import Backbone
+from ballcast.features.shared import SharedStacks
+from ballcast.inference.live import LiveSession
+from ballcast.inference.live_records import Made, Status
+from ballcast.inference.rolling import FRAME_MS, RollingAnticipator, pos_weight
+from ballcast.metrics.average_precision import score
+from ballcast.model.anticipator import Anticipator
+from ballcast.model.emit import emit
+from ballcast.model.slots import Slots
+from ballcast.video.live_source import Break, LiveFrame
+from ballcast.video.sampling import snap
+
+SIZES = {"720p": (720, 1280), "224p": (224, 398)}  # H, W
+TARGET_MS, TARGET_RATIO = 40.0, 20.0  # p95 at 720p on an H200; work of a step against all anew
+OBSERVED = OBSERVED_MS // FRAME_MS  # frames
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--size", choices=SIZES, help="default: 720p on a GPU, 224p on a CPU")
+    parser.add_argument("--every", type=float, default=1.0, help="seconds from one anticipation to the next")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of real time")
+    parser.add_argument("--moments", type=int, help="back to back; default: 600 on a GPU, 30 on a CPU")
+    parser.add_argument("--threads", type=int, default=2, help="torch's threads on a CPU")
+    parser.add_argument("--model", help="a trained model's folder")
+    parser.add_argument("--backbone", help="the backbone it was trained on")
+    parser.add_argument("--only", choices=["latency", "work", "grid"], action="append")
+    parser.add_argument("--matches", type=Path, help="grid: the folder of matches.json and its videos")
+    parser.add_argument("--split", default="test", help="grid: of the matches")
+    parser.add_argument("--most", type=float, default=60.0, help="grid: seconds of each match, at most")
+    parser.add_argument("--json", type=Path, help="write the figures here too")
+    args = parser.parse_args()
+    on_gpu = args.device.startswith("cuda")
+    if not on_gpu:
+        torch.set_num_threads(args.threads)
+    torch.manual_seed(0)
+    backbone = (Backbone.load(args.backbone) if args.backbone else Backbone().eval()).to(args.device)
+    if args.model:
+        model = Anticipator.from_pretrained(args.model)
+    else:
+        model = Anticipator(ModelConfig(clips=backbone.config.clips(), width=backbone.config.width)).eval()
+    H, W = SIZES[args.size or ("720p" if on_gpu else "224p")]
+    where = torch.cuda.get_device_name() if on_gpu else f"CPU, {torch.get_num_threads()} thread(s)"
+    print(f"{where}; torch {torch.__version__}; frames {W}×{H}; every {args.every:g} s", flush=True)
+    result: dict[str, Any] = {"device": where, "torch": torch.__version__, "frame": [H, W], "every_s": args.every}
+    parts = args.only or ["latency", "work", *(["grid"] if args.matches else [])]
+    rolling = RollingAnticipator(model, backbone, every_ms=round(1000 * args.every), device=args.device)
+    frames = made_up(H, W)
+    if "latency" in parts:
+        result["latency"] = latency(rolling, frames, args.seconds, args.moments or (600 if on_gpu else 30))
+    if "work" in parts:
+        result["work"] = work(rolling, backbone, frames, on_gpu=on_gpu)
+    if "grid" in parts:
+        if args.matches is None:
+            parser.error("--only grid needs --matches")
+        result["grid"] = grid(model, backbone, args.matches, args.split, args.most, args.device)
+    if args.json:
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def made_up(H: int, W: int, count: int = 50) -> list[np.ndarray]:
+    """Two seconds of noise, to be shown over and over."""
+    rng = np.random.default_rng(0)
+    return [rng.integers(16, 236, (H, W), dtype=np.uint8) for _ in range(count)]
+
+
+# -- latency -------------------------------------------------------------------------------------------------------
+
+
+class Camera:
+    """Frames at 25 a second, whatever happens, as a `LiveSource`."""
+
+    name, patient = "camera", False
+
+    def __init__(self, frames: list[np.ndarray], seconds: float) -> None:
+        self._frames, self._count, self._stopped = frames, round(seconds * FPS), threading.Event()
+
+    def items(self) -> Iterator[LiveFrame | Break]:
+        began = time.monotonic()
+        for n in range(self._count):
+            if self._stopped.wait(max(0.0, began + n / FPS - time.monotonic())):
+                return
+            yield LiveFrame(self._frames[n % len(self._frames)], n * FRAME_MS, time.time())
+
+    def close(self) -> None:
+        self._stopped.set()
+
+
+def latency(rolling: RollingAnticipator, frames: list[np.ndarray], seconds: float, moments: int) -> dict[str, Any]:
+    """In real time, then back to back; milliseconds."""
+    began = time.perf_counter()
+    back_to_back(rolling, frames, 2)
+    ready = time.perf_counter() - began
+    print(f"  ready after {ready:.1f} s")
+    asked_ms = rolling.every_ms
+    session = LiveSession(Camera(frames, seconds), rolling)
+    with session.subscribe(room=100_000) as records, session:
+        told = list(records)
+    if session.error is not None:
+        raise session.error
+    made = [r for r in told if isinstance(r, Made)]
+    states = [r for r in told if isinstance(r, Status)]
+    busy = [r.busy for r in states if r.state in ("running", "slow")][1:]
+    live: dict[str, Any] = {
+        "moments": len(made),
+        **percentiles([r.latency_ms for r in made]),
+        "most_behind_ms": max((r.behind_ms for r in made), default=0),
+        "dropped_frames": states[-1].dropped,
+        "every_ms": states[-1].every_ms,
+        "busy": round(statistics.mean(busy), 3) if busy else None,
+        "held": all(r.state not in ("slow", "skipped") for r in states),
+    }
+    print(f"  in real time, {seconds:g} s: {_said(live)}; {live['busy'] or 0:.0%} busy, ", end="")
+    print(
+        "real time held" if live["held"] else f"NOT held: every {live['every_ms']} ms, {live['dropped_frames']} dropped"
+    )
+    rolling.every_ms = asked_ms
+    times, total = back_to_back(rolling, frames, moments)
+    video_s = (moments - 1) * asked_ms / 1000
+    quick: dict[str, Any] = {"moments": moments, **percentiles(times), "times_real_time": round(video_s / total, 2)}
+    print(f"  back to back: {_said(quick)}; {quick['times_real_time']:.1f} × real time")
+    if rolling.device.type == "cuda":
+        print(f"  target (H200, 1280×720): p95 under {TARGET_MS:g} ms {max(live['p95'], quick['p95']) < TARGET_MS}")
+    return {"ready_s": round(ready, 1), "real_time": live, "back_to_back": quick}
+
+
+def back_to_back(rolling: RollingAnticipator, frames: list[np.ndarray], moments: int) -> tuple[list[float], float]:
+    """Milliseconds of the push that gives an anticipation, for each, and the seconds from the first to the last."""
+    rolling.reset()
+    times: list[float] = []
+    n, first = 0, 0.0
+    while len(times) < moments:
+        began = time.perf_counter()
+        made = rolling.push(frames[n % len(frames)])
+        n += 1
+        if made is not None:
+            times.append(1000 * (time.perf_counter() - began))
+            first = first or time.perf_counter()
+    return times, time.perf_counter() - first
+
+
+def percentiles(times: list[float]) -> dict[str, float]:
+    return {f"p{p}": round(float(np.percentile(times, p)), 3) if times else float("nan") for p in (50, 95, 99)}
+
+
+def _said(figures: dict[str, Any]) -> str:
+    told = ", ".join(f"{p} {figures[p]:.1f}" for p in ("p50", "p95", "p99"))
+    return f"{told} ms ({figures['moments']} moments)"
+
+
+# -- work ----------------------------------------------------------------------------------------------------------
+
+
+def work(rolling: RollingAnticipator, backbone: Backbone, frames: list[np.ndarray], *, on_gpu: bool) -> dict[str, Any]:
+    """One step once running, against the last 30 s anew: each window's distinct stacks once, as extraction does it."""
+    c, model, device = backbone.config, rolling.model, rolling.device
+    engine = SharedStacks(backbone, device=device, compiled=False)
+    W = model.network.lookback
+    shown = np.stack([frames[n % len(frames)] for n in range(WINDOW_FRAMES * W)])  # (T, H, W)
+    stacks_a_step = rolling.every_ms * FPS / 1000 / c.stride
+    present = torch.ones(1, W, dtype=torch.bool, device=device)
+
+    def anew() -> Slots:
+        windows = [engine.windows(shown[w * WINDOW_FRAMES : (w + 1) * WINDOW_FRAMES], [0])[0] for w in range(W)]
+        return model.anticipate(model.encode_window(torch.stack(windows)[None]), present)
+
+    with torch.no_grad():
+        pixels = engine.load(shown[:WINDOW_FRAMES])
+        maps = engine.maps(pixels, c.stride * torch.arange(engine.overlap + 1, device=device))
+        features = engine.windows(shown[:WINDOW_FRAMES], [0])[0]
+        tokens = torch.stack([model.encode_window(features)] * W)[None]
+        per_clip = flop(lambda: engine.maps(pixels, torch.zeros(1, dtype=torch.long, device=device)))
+        per_clip += flop(lambda: engine.mix(maps))
+        step = stacks_a_step * per_clip + flop(lambda: model.encode_window(features))
+        step += flop(lambda: model.anticipate(tokens, present))
+        whole = flop(anew)
+        anew_ms = timed(anew, 5 if on_gpu else 1, on_gpu=on_gpu)
+    moments = 50 if on_gpu else 5
+    step_ms = 1000 * back_to_back(rolling, frames, moments + 1)[1] / moments
+    figures = {
+        "step_gflop": round(step / 1e9, 2),
+        "anew_gflop": round(whole / 1e9, 2),
+        "times_less_flop": round(whole / step, 2),
+        "step_ms": round(step_ms, 2),
+        "anew_ms": round(anew_ms, 2),
+        "times_less_time": round(anew_ms / step_ms, 2),
+    }
+    print(
+        f"  a step: {figures['step_gflop']} GFLOP, all 30 s anew {figures['anew_gflop']}: "
+        f"{figures['times_less_flop']:.1f} times less work; at least {TARGET_RATIO:g}: {whole / step >= TARGET_RATIO}"
+    )
+    print(f"  in time: {step_ms:.1f} against {anew_ms:.1f} ms, {figures['times_less_time']:.1f} times less")
+    return figures
+
+
+def flop(run: Callable[[], object]) -> int:
+    with FlopCounterMode(display=False) as counter:
+        run()
+    return counter.get_total_flops()
+
+
+def timed(run: Callable[[], object], repeats: int, *, on_gpu: bool) -> float:
+    """Median milliseconds."""
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        run()
+        if on_gpu:
+            torch.cuda.synchronize()
+        times.append(1000 * (time.perf_counter() - began))
+    return statistics.median(times)
+
+
+# -- grid ----------------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def grid(
+    model: Anticipator, backbone: Backbone, folder: Path, split: str, most_s: float, device: str
+) -> dict[str, Any]:
+    """At every fifth second from 30 s on: windows at their exact starts, and snapped to the grid of clips."""
+    from ballcast.data.spotting_labels import MATCHES, read_matches
+    from ballcast.video.decode import VideoFile
+
+    engine, model = SharedStacks(backbone, device=device, compiled=False), model.to(device).eval()
+    W, stride = model.network.lookback, backbone.config.stride
+    clips: list[Clip] = []
+    features_moved, scores_moved = [], []
+    said: dict[str, dict[str, list[Any]]] = {"exact": {}, "snapped": {}}
+    for match in (m for m in read_matches(folder / MATCHES) if m.split == split):
+        with VideoFile(folder / match.video) as video:
+            frames = video.read(0, min(match.frames, round(most_s * FPS)))
+        for end in range(OBSERVED, len(frames) + 1, WINDOW_FRAMES):
+            exact = [end - WINDOW_FRAMES * (W - w) for w in range(W)]
+            starts = {"exact": exact, "snapped": [snap(start, stride) for start in exact]}
+            found = engine.windows(frames[exact[0] // stride * stride : end], _relative(starts, exact[0], stride))
+            features = {"exact": found[None, :W], "snapped": found[None, W:]}
+            slots = {name: model(x) for name, x in features.items()}
+            a, b = features["exact"], features["snapped"]
+            features_moved.append(float((a - b).norm() / a.norm()))
+            scores_moved.append(_moved(slots["exact"], slots["snapped"]))
+            name, begin_ms = f"{match.video}_{end}", end * FRAME_MS - OBSERVED_MS
+            events = [replace(e, position_ms=e.position_ms - begin_ms) for e in match.events]
+            clips.append(Clip(name, (), tuple(e for e in events if OBSERVED_MS <= e.position_ms < END_MS)))
+            for kind in said:
+                (said[kind][name],) = emit(slots[kind], EmitConfig(), pos_weight=pos_weight(model))
+    figures = {
+        "moments": len(clips),
+        "features_relative": round(statistics.mean(features_moved), 5),
+        "scores_relative": round(statistics.mean(scores_moved), 5),
+        **{f"map_{kind}": round(score(clips, told).avg, 5) for kind, told in said.items()},
+    }
+    print(f"  snapped against exact windows, {len(clips)} moments of split {split}: features differ by ", end="")
+    print(f"{figures['features_relative']:.2%} (L2), the slots' scores by {figures['scores_relative']:.2%} (L1)")
+    told = ", ".join(f"{kind} {100 * figures[f'map_{kind}']:.2f}" for kind in said)
+    print(f"  mAP (means something only of a trained model): {told}")
+    return figures
+
+
+def _relative(starts: dict[str, list[int]], first: int, stride: int) -> list[int]:
+    """All starts, counted from the grid's frame at or before `first`."""
+    return [start - first // stride * stride for start in (*starts["exact"], *starts["snapped"])]
+
+
+def _moved(a: Slots, b: Slots) -> float:
+    x, y = a.scores(), b.scores()
+    return float((x - y).abs().sum() / x.abs().sum())
+
+
+if __name__ == "__main__":
+    main()
