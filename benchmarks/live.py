@@ -31,12 +31,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ballcast.core.actions import END_MS, FPS, OBSERVED_MS, WINDOW_FRAMES
 from ballcast.core.clips import Clip
-from ballcast.core.recipe import EmitConfig, ModelConfig
+from ballcast.core.recipe import ModelConfig
 from ballcast.features.backbone import Backbone
 from ballcast.features.shared import SharedStacks
 from ballcast.inference.live import LiveSession
 from ballcast.inference.live_records import Made, Status
-from ballcast.inference.rolling import FRAME_MS, RollingAnticipator, pos_weight
+from ballcast.inference.rolling import FRAME_MS, RollingAnticipator
 from ballcast.metrics.average_precision import score
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.emit import emit
@@ -88,7 +88,9 @@ def main() -> None:
     if "grid" in parts:
         if args.matches is None:
             parser.error("--only grid needs --matches")
-        result["grid"] = grid(model, backbone, args.matches, args.split, args.most, args.device)
+        result["grid"] = grid(
+            model, backbone, args.matches, args.split, args.most, args.device, trained=bool(args.model)
+        )
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps(result, indent=1) + "\n")
@@ -252,7 +254,7 @@ def timed(run: Callable[[], object], repeats: int, *, on_gpu: bool) -> float:
 
 @torch.no_grad()
 def grid(
-    model: Anticipator, backbone: Backbone, folder: Path, split: str, most_s: float, device: str
+    model: Anticipator, backbone: Backbone, folder: Path, split: str, most_s: float, device: str, *, trained: bool
 ) -> dict[str, Any]:
     """At every fifth second from 30 s on: windows at their exact starts, and snapped to the grid of clips."""
     from ballcast.data.spotting_labels import MATCHES, read_matches
@@ -279,17 +281,17 @@ def grid(
             events = [replace(e, position_ms=e.position_ms - begin_ms) for e in match.events]
             clips.append(Clip(name, (), tuple(e for e in events if OBSERVED_MS <= e.position_ms < END_MS)))
             for kind in said:
-                (said[kind][name],) = emit(slots[kind], EmitConfig(), pos_weight=pos_weight(model))
+                (said[kind][name],) = emit(slots[kind], model.emit)
     figures = {
         "moments": len(clips),
         "features_relative": round(statistics.mean(features_moved), 5),
         "scores_relative": round(statistics.mean(scores_moved), 5),
-        **{f"map_{kind}": round(score(clips, told).avg, 5) for kind, told in said.items()},
     }
     print(f"  snapped against exact windows, {len(clips)} moments of split {split}: features differ by ", end="")
     print(f"{figures['features_relative']:.2%} (L2), the slots' scores by {figures['scores_relative']:.2%} (L1)")
-    told = ", ".join(f"{kind} {100 * figures[f'map_{kind}']:.2f}" for kind in said)
-    print(f"  mAP (means something only of a trained model): {told}")
+    if trained:
+        figures |= {f"map_{kind}": round(score(clips, told).avg, 5) for kind, told in said.items()}
+        print("  mAP: " + ", ".join(f"{kind} {100 * figures[f'map_{kind}']:.2f}" for kind in said))
     return figures
 
 
