@@ -60,6 +60,8 @@ class FinetuneRun(Run):
                 f"{material.backbone.name} ({material.backbone.hash[:12]}); give that one, or extract again"
             )
         self.backbone.to(self.device)
+        if self.device.type == "cuda":
+            self.backbone.encoder.to(memory_format=torch.channels_last)
         where = recipe.data.device
         self.train_pixels = WindowPixels(material.train, material.train_sources, self.device, where)
         self._use(material.train)
