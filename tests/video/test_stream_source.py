@@ -10,6 +10,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+from rtsp_server import RtspServer
 from stream_server import FolderServer, PieceServer
 
 from ballcast.core.errors import InputError
@@ -297,6 +298,32 @@ def test_no_password_is_shown() -> None:
     with pytest.raises(InputError) as caught:
         next(source.items())
     assert "secret" not in str(caught.value)
+
+
+def test_rtsp_that_breaks_and_comes_back(tmp_path: Path) -> None:
+    path = make_video(tmp_path / "a.ts", range(200), codec_options={"bf": "0"})
+    frames, items = whole(path), []
+    with RtspServer(path, close=True) as server:
+        for item in StreamSource(server.address).items():
+            items.append(item)
+            if server.plays > 2:
+                break
+    runs = [list(g) for frame, g in itertools.groupby(items, lambda i: isinstance(i, LiveFrame)) if frame]
+    for run in runs[:2]:
+        part = assert_part_of(run, frames)  # type: ignore[arg-type]
+        assert part.stop == 200
+        assert part.start in (0, 12)  # the first picture may come without a time: then from the next key frame on
+    told = [item for item in items if isinstance(item, Break)]
+    assert [b.kind for b in told[:2]] == ["gap", "reconnecting"]
+    assert all("secret" not in b.message for b in told)
+
+
+def test_rtsp_that_falls_silent(tmp_path: Path) -> None:
+    path = make_video(tmp_path / "a.ts", range(50), codec_options={"bf": "0"})
+    with RtspServer(path, close=False) as server:
+        source = StreamSource(server.address, silent_s=0.5, give_up_s=0)
+        with pytest.raises(InputError, match="broke off and did not come back"):
+            list(source.items())
 
 
 def test_a_device_that_is_not_there() -> None:
