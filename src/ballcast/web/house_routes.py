@@ -11,7 +11,7 @@ from ballcast.core.actions import ACTIONS, HORIZON_MS, SHORT_NAMES
 from ballcast.web.guard import user_of
 from ballcast.web.job_routes import house_of
 from ballcast.web.refused import Refused
-from ballcast.web.schema import About, Actual, Error, Health, Key, StreamRecord
+from ballcast.web.schema import About, Actual, Health, Key, StreamRecord, errors
 from ballcast.web.sse import EventStream
 from ballcast.web.tokens import COOKIE
 
@@ -44,7 +44,7 @@ def about(request: Request) -> About:
     )
 
 
-@router.post("/api/login", status_code=204, tags=["server"], responses={401: {"model": Error}, 429: {"model": Error}})
+@router.post("/api/login", status_code=204, tags=["server"], responses=errors(401, 429))
 def login(request: Request, key: Key) -> Response:
     """Trade the token for a cookie, which a browser then sends by itself."""
     door = house_of(request).door
@@ -71,9 +71,7 @@ async def streams(request: Request) -> list[StreamRecord]:
     return [StreamRecord(name=s.name, state=s.state, viewers=s.viewers) for s in house_of(request).streams.values()]
 
 
-@router.get(
-    "/api/streams/{name}/events", tags=["streams"], response_class=EventStream, responses={404: {"model": Error}}
-)
+@router.get("/api/streams/{name}/events", tags=["streams"], response_class=EventStream, responses=errors(404))
 async def stream_events(request: Request, name: str) -> EventStream:
     """Server-sent events of a stream: anticipation, status, preview (JPEG, base64), lost; see docs/live.md."""
     house = house_of(request)
@@ -84,7 +82,7 @@ async def stream_events(request: Request, name: str) -> EventStream:
     return EventStream(house.streams[name].follow())
 
 
-@router.get("/api/streams/{name}/actual", tags=["streams"], responses={404: {"model": Error}})
+@router.get("/api/streams/{name}/actual", tags=["streams"], responses=errors(404))
 def stream_actual(request: Request, name: str) -> Actual:
     """What really happens in a stream that is a file with labels beside it, on the file's clock."""
     house = house_of(request)

@@ -16,12 +16,12 @@ from ballcast.web.guard import user_of
 from ballcast.web.house import LABELS, UPLOAD, House
 from ballcast.web.jobs import ACTIVE, Job
 from ballcast.web.refused import Refused
-from ballcast.web.schema import Actual, Error, JobRecord, Submission, VideoRecord
+from ballcast.web.schema import Actual, JobRecord, Submission, VideoRecord, errors
 from ballcast.web.sse import EventStream
 from ballcast.web.uploads import save_body, shown_name
 from ballcast.web.worker import CSV, TIMELINE
 
-router = APIRouter(prefix="/api", tags=["videos"], responses={404: {"model": Error}})
+router = APIRouter(prefix="/api", tags=["videos"])
 JobId = Annotated[str, Path(pattern="^[0-9a-f]{16}$")]
 MEDIA = {"MP4": "video/mp4", "Matroska": "video/webm", "AVI": "video/x-msvideo", "MPEG-TS": "video/mp2t"}
 _BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {"application/octet-stream": {}}}}
@@ -49,7 +49,7 @@ def jobs(request: Request) -> list[JobRecord]:
     return [_record(house, job, user) for job in house.store.all()]
 
 
-@router.post("/jobs", status_code=201, responses={422: {"model": Error}, 429: {"model": Error}})
+@router.post("/jobs", status_code=201, responses=errors(404, 422, 429))
 def submit(request: Request, submission: Submission) -> JobRecord:
     """Anticipate along a video of the server's folder."""
     house, user = house_of(request), user_of(request.scope)
@@ -65,7 +65,7 @@ def submit(request: Request, submission: Submission) -> JobRecord:
     "/uploads",
     status_code=201,
     openapi_extra=_BODY,
-    responses={status: {"model": Error} for status in (408, 413, 415, 422, 429, 507)},
+    responses=errors(408, 413, 415, 422, 429, 503, 507),
 )
 async def upload(request: Request, x_file_name: Annotated[str, Header(max_length=2000)] = "video") -> JobRecord:
     """Anticipate along the video that is the request's body, as it is; X-File-Name, percent-encoded, is its name."""
@@ -88,14 +88,14 @@ async def upload(request: Request, x_file_name: Annotated[str, Header(max_length
     return _record(house, job, user)
 
 
-@router.get("/jobs/{job_id}")
+@router.get("/jobs/{job_id}", responses=errors(404))
 def job(request: Request, job_id: JobId) -> JobRecord:
     """How a job goes."""
     house = house_of(request)
     return _record(house, house.job(job_id), user_of(request.scope))
 
 
-@router.get("/jobs/{job_id}/events", response_class=EventStream)
+@router.get("/jobs/{job_id}/events", response_class=EventStream, responses=errors(404, 503))
 def job_events(request: Request, job_id: JobId) -> EventStream:
     """Server-sent events of a job that is not ended: anticipation, progress, state. What was before comes first."""
     house = house_of(request)
@@ -109,19 +109,19 @@ def job_events(request: Request, job_id: JobId) -> EventStream:
     return EventStream(channel.follow())
 
 
-@router.get("/jobs/{job_id}/timeline", response_class=FileResponse, responses={409: {"model": Error}})
+@router.get("/jobs/{job_id}/timeline", response_class=FileResponse, responses=errors(404, 409))
 def timeline(request: Request, job_id: JobId) -> FileResponse:
     """Everything anticipated along the video: the JSON of `ballcast predict`."""
     return _result(request, job_id, TIMELINE, "application/json")
 
 
-@router.get("/jobs/{job_id}/timeline.csv", response_class=FileResponse, responses={409: {"model": Error}})
+@router.get("/jobs/{job_id}/timeline.csv", response_class=FileResponse, responses=errors(404, 409))
 def timeline_csv(request: Request, job_id: JobId) -> FileResponse:
     """The same as a table: at_ms, label, position_ms, confidence."""
     return _result(request, job_id, CSV, "text/csv; charset=utf-8")
 
 
-@router.get("/jobs/{job_id}/video", response_class=FileResponse)
+@router.get("/jobs/{job_id}/video", response_class=FileResponse, responses=errors(404))
 def job_video(request: Request, job_id: JobId) -> FileResponse:
     """The video itself; parts of it by Range."""
     house = house_of(request)
@@ -133,14 +133,14 @@ def job_video(request: Request, job_id: JobId) -> FileResponse:
     return FileResponse(path, media_type=MEDIA.get(kind, "application/octet-stream"))
 
 
-@router.get("/jobs/{job_id}/actual", responses={422: {"model": Error}})
+@router.get("/jobs/{job_id}/actual", responses=errors(404, 422))
 def actual(request: Request, job_id: JobId) -> Actual:
     """What really happened in the video, where labels were uploaded or lie beside it."""
     house = house_of(request)
     return Actual.of(house.actual_of(house.job(job_id)))
 
 
-@router.put("/jobs/{job_id}/labels", openapi_extra=_BODY, responses={422: {"model": Error}})
+@router.put("/jobs/{job_id}/labels", openapi_extra=_BODY, responses=errors(404, 422))
 async def put_labels(request: Request, job_id: JobId) -> Actual:
     """Say what really happened: Labels-ball.json, matches.json or OSL JSON as the request's body."""
     house = house_of(request)
@@ -155,14 +155,14 @@ async def put_labels(request: Request, job_id: JobId) -> Actual:
     return Actual.of(events)
 
 
-@router.post("/jobs/{job_id}/cancel", responses={409: {"model": Error}})
+@router.post("/jobs/{job_id}/cancel", responses=errors(404, 409))
 def cancel(request: Request, job_id: JobId) -> JobRecord:
     """Stop a job that is queued or running; what it found so far is thrown away."""
     house = house_of(request)
     return _record(house, house.cancel(house.job(job_id)), user_of(request.scope))
 
 
-@router.delete("/jobs/{job_id}", status_code=204)
+@router.delete("/jobs/{job_id}", status_code=204, responses=errors(404))
 def delete(request: Request, job_id: JobId) -> Response:
     """Remove a job with its upload and results; a video of the server's folder stays."""
     house = house_of(request)

@@ -1,6 +1,6 @@
 """The records of the interface, as /openapi.json describes them."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -11,6 +11,11 @@ class Error(BaseModel):
     """Why a request was not done, in one sentence."""
 
     error: str
+
+
+def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The ways a request may be refused, as a route's `responses`."""
+    return {status: {"model": Error} for status in statuses}
 
 
 class Health(BaseModel):

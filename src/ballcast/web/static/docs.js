@@ -14,14 +14,17 @@ const kind = (schema) => {
   return schema.const ?? schema.type ?? "";
 };
 
-const body = (content) => Object.entries(content ?? {}).map(([type, { schema }]) => `${type} ${kind(schema)}`);
+const body = (content) =>
+  Object.entries(content ?? {}).map(([type, { schema }]) => (type === "application/json" && schema ? kind(schema) : type));
 
 function operation(path, method, { summary, description, parameters, requestBody, responses }) {
   const takes = [
     ...(parameters ?? []).map((p) => `${p.name} (${p.in}${p.required ? "" : ", optional"}): ${kind(p.schema)}`),
     ...body(requestBody?.content).map((text) => `body: ${text}`),
   ];
-  const gives = Object.entries(responses).map(([status, { content }]) => `${status} ${body(content).join(", ")}`);
+  const gives = Object.entries(responses).map(([status, { content }]) =>
+    [status, body(content).join(", ") || (status < "300" ? "" : "Error")].join(" ").trim(),
+  );
   return h(
     "section",
     { class: "card" },

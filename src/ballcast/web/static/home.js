@@ -81,6 +81,10 @@ export class Home {
   }
 
   async send(file) {
+    if (file.size > this.about.upload_bytes) {
+      toast(`${file.name}: is larger than the ${size(this.about.upload_bytes)} allowed here`);
+      return;
+    }
     const text = h("span", {});
     const meter = h("progress", { max: "1", value: "0", "aria-label": "Uploaded" });
     const { done, cancel } = api.upload(file, (loaded, total) => {
@@ -127,7 +131,7 @@ export class Home {
             "li",
             { class: "card row" },
             h("span", { class: "cut grow" }, video.name),
-            h("span", { class: "quiet" }, size(video.bytes)),
+            h("span", { class: "quiet words" }, size(video.bytes)),
             h("button", { onclick: () => submit(video) }, "Anticipate"),
           ),
         ),
@@ -164,9 +168,8 @@ export class Home {
       h(
         "li",
         { class: "card row" },
-        h("span", { class: `dot ${stream.state}` }),
-        h("strong", { class: "grow cut" }, stream.name),
-        h("span", { class: "quiet" }, words(stream)),
+        h("strong", { class: "grow cut" }, h("span", { class: `dot ${stream.state}` }), stream.name),
+        h("span", { class: "quiet words" }, words(stream)),
         h("a", { class: "button first", href: `#/stream/${encodeURIComponent(stream.name)}` }, "Watch live"),
       ),
     );

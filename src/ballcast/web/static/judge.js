@@ -3,6 +3,17 @@
 // A prediction is right when an action of its class really came within `tolerance` of the time it gave, after it was
 // made. Among the predictions of one moment an action counts for one only, the surest first.
 
+// The index of the first of a list, in order of `key`, that is after `time`.
+function after(list, key, time) {
+  let [low, high] = [0, list.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (list[middle][key] <= time) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
 export class Judged {
   // anticipations: [{at_ms, predictions: [{label, position_ms, confidence}]}] in order of time.
   // events: [{label, position_ms}] in order of time, or null where nobody knows what happened.
@@ -16,11 +27,12 @@ export class Judged {
   }
 
   _moment(made) {
-    const free = this.events.filter(
-      (event) =>
-        event.position_ms >= made.at_ms &&
-        made.predictions.some((p) => Math.abs(p.position_ms - event.position_ms) <= this.tolerance),
-    );
+    const latest = Math.max(...made.predictions.map((p) => p.position_ms)) + this.tolerance;
+    const free = [];
+    for (let i = after(this.events, "position_ms", made.at_ms - 1); i < this.events.length; i += 1) {
+      if (this.events[i].position_ms > latest) break;
+      free.push(this.events[i]);
+    }
     for (const prediction of [...made.predictions].sort((a, b) => b.confidence - a.confidence)) {
       const away = (event) => Math.abs(event.position_ms - prediction.position_ms);
       const near = free.filter((event) => event.label === prediction.label && away(event) <= this.tolerance);
@@ -90,12 +102,6 @@ export class Timeline {
 
   // The index of the latest moment at or before `now`; −1: there is none.
   index(now) {
-    let [low, high] = [0, this.anticipations.length];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.anticipations[middle].at_ms <= now) low = middle + 1;
-      else high = middle;
-    }
-    return low - 1;
+    return after(this.anticipations, "at_ms", now) - 1;
   }
 }
