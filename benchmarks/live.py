@@ -4,11 +4,12 @@
     python -m benchmarks.live --json out.json
     python -m benchmarks.live --only grid --matches ../shared/data/simbaa --split test --model M --backbone B
 
-Three parts, each of which `--only` picks:
+Parts, which `--only` picks; the first two by default:
 
 - latency: from the last frame's arrival to the prediction, backbone included. Frames come 25 a second for `--seconds`
   through a live session, its threads and queues included; then back to back, for many more moments.
 - work: one step (a second of video, one anticipation) against computing the last 30 s anew, in FLOP and in time.
+- hour: an hour of frames through a live session as fast as it goes, and the resident memory from minute to minute.
 - grid: windows snapped to the absolute grid of clip starts (at most 2 frames early) against exact ones, on simulated
   matches: how much features and predictions differ, and the score of both if the model was trained. Needs PyAV.
 
@@ -59,7 +60,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2, help="torch's threads on a CPU")
     parser.add_argument("--model", help="a trained model's folder")
     parser.add_argument("--backbone", help="the backbone it was trained on")
-    parser.add_argument("--only", choices=["latency", "work", "grid"], action="append")
+    parser.add_argument("--only", choices=["latency", "work", "hour", "grid"], action="append")
     parser.add_argument("--matches", type=Path, help="grid: the folder of matches.json and its videos")
     parser.add_argument("--split", default="test", help="grid: of the matches")
     parser.add_argument("--most", type=float, default=60.0, help="grid: seconds of each match, at most")
@@ -85,6 +86,8 @@ def main() -> None:
         result["latency"] = latency(rolling, frames, args.seconds, args.moments or (600 if on_gpu else 30))
     if "work" in parts:
         result["work"] = work(rolling, backbone, frames, on_gpu=on_gpu)
+    if "hour" in parts:
+        result["hour"] = hour(rolling, frames)
     if "grid" in parts:
         if args.matches is None:
             parser.error("--only grid needs --matches")
@@ -106,17 +109,19 @@ def made_up(H: int, W: int, count: int = 50) -> list[np.ndarray]:
 
 
 class Camera:
-    """Frames at 25 a second, whatever happens, as a `LiveSource`."""
+    """Frames at 25 a second, whatever happens, as a `LiveSource`; `patient`: as they are read."""
 
-    name, patient = "camera", False
+    name = "camera"
 
-    def __init__(self, frames: list[np.ndarray], seconds: float) -> None:
+    def __init__(self, frames: list[np.ndarray], seconds: float, *, patient: bool = False) -> None:
         self._frames, self._count, self._stopped = frames, round(seconds * FPS), threading.Event()
+        self.patient = patient
 
     def items(self) -> Iterator[LiveFrame | Break]:
         began = time.monotonic()
         for n in range(self._count):
-            if self._stopped.wait(max(0.0, began + n / FPS - time.monotonic())):
+            due = began if self.patient else began + n / FPS
+            if self._stopped.wait(max(0.0, due - time.monotonic())):
                 return
             yield LiveFrame(self._frames[n % len(self._frames)], n * FRAME_MS, time.time())
 
@@ -247,6 +252,27 @@ def timed(run: Callable[[], object], repeats: int, *, on_gpu: bool) -> float:
             torch.cuda.synchronize()
         times.append(1000 * (time.perf_counter() - began))
     return statistics.median(times)
+
+
+def hour(rolling: RollingAnticipator, frames: list[np.ndarray], seconds: int = 3600) -> dict[str, Any]:
+    """Resident memory in MB at each minute of the stream."""
+    session, sizes, began = LiveSession(Camera(frames, seconds, patient=True), rolling), [], time.perf_counter()
+    with session.subscribe(room=64) as records, session:
+        for record in records:
+            if isinstance(record, Made) and record.anticipation.at_ms // 60_000 > len(sizes):
+                sizes.append(_rss_mb())
+    settled = sizes[10:] or sizes
+    growth = max(settled) / settled[0] - 1
+    speed = seconds / (time.perf_counter() - began)
+    print(
+        f"  an hour at {speed:.1f} × real time: {settled[0]:.0f} MB after ten minutes, at most {max(settled):.0f} later"
+    )
+    return {"rss_mb": sizes, "growth": round(growth, 4), "times_real_time": round(speed, 2)}
+
+
+def _rss_mb() -> float:
+    told = Path("/proc/self/status").read_text().partition("VmRSS:")[2].split()[0]
+    return round(int(told) / 1024, 1)
 
 
 # -- grid ----------------------------------------------------------------------------------------------------------
