@@ -256,7 +256,8 @@ def timed(run: Callable[[], object], repeats: int, *, on_gpu: bool) -> float:
 
 def hour(rolling: RollingAnticipator, frames: list[np.ndarray], seconds: int = 3600) -> dict[str, Any]:
     """Resident memory in MB at each minute of the stream."""
-    session, sizes, began = LiveSession(Camera(frames, seconds, patient=True), rolling), [], time.perf_counter()
+    session, began = LiveSession(Camera(frames, seconds, patient=True), rolling), time.perf_counter()
+    sizes: list[float] = []
     with session.subscribe(room=64) as records, session:
         for record in records:
             if isinstance(record, Made) and record.anticipation.at_ms // 60_000 > len(sizes):

@@ -1,5 +1,6 @@
 """Clips along a stream: the features of the whole video at once, from few frames at a time and each stack once."""
 
+import graphs
 import numpy as np
 import pytest
 import torch
@@ -55,6 +56,16 @@ def test_after_a_reset_frames_may_have_another_size() -> None:
     stream.reset()
     other = np.ascontiguousarray(frames(40).transpose(0, 2, 1))
     assert torch.equal(features(stream, other), features(ClipStream(small_backbone()), other))
+
+
+def test_the_recorded_step_keeps_nothing_that_a_replay_overwrites(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ballcast.features.stream.record", graphs.record)
+    plain, recorded, video = ClipStream(small_backbone()), ClipStream(small_backbone()), frames(60)
+    recorded._graphed = True
+    expected = features(plain, video)
+    assert torch.equal(features(recorded, video), expected)
+    recorded.reset()
+    assert torch.equal(features(recorded, video), expected)
 
 
 @pytest.mark.gpu

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import graphs
 import numpy as np
 import pytest
 import torch
@@ -25,6 +26,7 @@ from ballcast.features.shared import SharedStacks
 from ballcast.inference.rolling import RollingAnticipator, anticipate_video
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.emit import emit
+from ballcast.model.graph import GraphedSteps
 from ballcast.video.decode import VideoFile
 from tests.features.conftest import SMALL, small_backbone
 from tests.video.conftest import make_video
@@ -141,6 +143,31 @@ def test_no_stack_and_no_window_is_computed_twice(
     assert len(stacks) == rolling.stream.stacks == (25 * 37 + 11 - 5) // 3 + 1
     assert len({stack.tobytes() for stack in stacks}) == len(stacks)
     assert len(windows) == len(timeline) == 33  # the newest of each moment; the five before it are known
+
+
+def test_recorded_graphs_say_the_same(
+    model: Anticipator, backbone: Backbone, video: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a replay overwrites is not kept; where there is no GPU, with a stand-in for the graphs."""
+    monkeypatch.setattr("ballcast.model.graph.record", graphs.record)
+    plain = RollingAnticipator(model, backbone, emit=ALL)
+    recorded = RollingAnticipator(model, backbone, emit=ALL)
+    recorded._steps = GraphedSteps(model)
+    assert roll(recorded, video[:400]) == roll(plain, video[:400])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_on_a_gpu_it_says_what_a_cpu_says(model: Anticipator, backbone: Backbone, video: np.ndarray) -> None:
+    expected = roll(RollingAnticipator(model, backbone, emit=ALL), video[:400])
+    rolling = RollingAnticipator(copy.deepcopy(model), copy.deepcopy(backbone).cuda(), emit=ALL)
+    got = roll(rolling, video[:400])
+    for a, b in zip(got, expected, strict=True):
+        assert a.at_ms == b.at_ms
+        sure = [sorted(p.confidence for p in made.predictions) for made in (a, b)]  # fp16 may change their order
+        assert sure[0] == pytest.approx(sure[1], abs=0.02)
+    rolling.reset()
+    assert roll(rolling, video[:400]) == got
 
 
 @pytest.mark.parametrize("every_ms", [40, 1000, 7000, 60_000])

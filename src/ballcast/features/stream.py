@@ -32,6 +32,7 @@ class ClipStream:
     def __init__(self, backbone: Backbone, *, device: torch.device | str | None = None) -> None:
         self.config = backbone.config
         self._engine = SharedStacks(backbone, device=device, compiled=False)
+        self._graphed = self._engine.device.type == "cuda"
         self._size: tuple[int, ...] = ()  # (H, W) of the frames the step below is made for
         self._step: Callable[[Tensor], Tensor] | None = None
         self.reset()
@@ -79,7 +80,7 @@ class ClipStream:
             maps.copy_(torch.cat([maps[1:], engine.encode(pictures)]))
             return engine.mix(maps)
 
-        if engine.device.type != "cuda":
+        if not self._graphed:
             return step
         given = pictures.clone()
         replay, features = record(lambda: step(given))
