@@ -294,6 +294,27 @@ def test_a_gap_in_the_stream_begins_a_new_window() -> None:
     assert states(records) == ["opening", "running", "gap", "running", "ended"]
 
 
+def test_frames_that_come_late_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A file whose decoding takes twice its time: nothing waits in the ring, and still it is behind."""
+    path = make_video(tmp_path / "a.mp4", range(200))
+    sampled = VideoFile.sampled
+    monkeypatch.setattr(VideoFile, "sampled", lambda self: (time.sleep(0.008) or x for x in sampled(self)))
+    session = LiveSession(FileSource(path, speed=10), Clockwork(checks=False))  # type: ignore[arg-type]
+    records = follow(session)
+    slow = [r for r in records if isinstance(r, Status) and r.state == "slow"]
+    assert slow
+    assert "frames come in" in slow[0].message
+    assert slow[0].behind_ms > 2000
+    assert states(records)[-1] == "ended"
+
+
+def test_closed_before_it_began() -> None:
+    session = LiveSession(Camera(10), Clockwork())  # type: ignore[arg-type]
+    records = session.subscribe()
+    session.close()
+    assert states(list(records)) == ["stopped"]
+
+
 # -- listeners -----------------------------------------------------------------------------------------------------
 
 

@@ -122,6 +122,21 @@ def test_a_stream_that_is_not_there_is_one_sentence() -> None:
         next(open_source(address).items())
 
 
+def test_a_broadcast_read_far_too_late_is_opened_again(ts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_source, "LATE_MS", 3000)
+    with PieceServer([ts.read_bytes()] * 2) as server:
+        breaks = []
+        for item in StreamSource(server.address, speed=50).items():
+            if isinstance(item, Break):
+                breaks.append(item)
+                if len(breaks) == 2:
+                    break
+            elif not breaks:
+                time.sleep(0.002)  # a 25th at fifty times the speed is 0.8 ms
+    assert [b.kind for b in breaks] == ["gap", "reconnecting"]
+    assert "its frames come 3 s late" in breaks[0].message
+
+
 def test_a_connection_that_falls_silent_is_broken(ts: Path) -> None:
     with PieceServer([ts.read_bytes()[: 400 * PACKET]], hold=True) as server:
         source = StreamSource(server.address, speed=0, give_up_s=0, silent_s=0.4)

@@ -1,7 +1,7 @@
 """A live session: one source, one computation, any number of listeners.
 
     session = LiveSession(open_source("rtsp://camera/1"), rolling)
-    with session, session.subscribe() as records:
+    with session.subscribe() as records, session:
         for record in records:            # Made, Status, …; `record.to_json()` is what goes over the wire
             ...
 
@@ -27,6 +27,7 @@ RING_FRAMES = 100  # 4 s: who is further behind anticipates what has happened al
 SLOW_FRAMES = 25  # a second behind: anticipate less often
 SLOWEST = 8  # times less often than asked for, at most
 CALM_MS = 20_000  # of the stream without trouble before anticipations become more frequent again
+LATE_MS = 2000  # frames that come so much later than others did: the source or its decoding is too slow
 SILENCE_S = 3.0  # without a frame for so long, listeners are told
 REPORT_S = 10.0  # from one status to the next while nothing changes
 
@@ -56,6 +57,7 @@ class LiveSession:
         self._ring: Ring[LiveFrame | Break] = Ring(RING_FRAMES, patient=source.patient)
         self._stopped = threading.Event()
         self._every_ms = rolling.every_ms  # as asked for
+        self._late_ms = 0  # of the last frame
         self._fruitful = True  # an anticipation was made since frames were last dropped
         self._changed_ms = 0  # the stream's time when the rate last changed
         self._status = Status("opening", f"opening {source.name}", 0, _wall_ms(), rolling.every_ms)
@@ -89,9 +91,12 @@ class LiveSession:
 
     def close(self) -> None:
         """Stop, and wait for the computing thread; one that waits inside a source's read ends with its timeout."""
+        started = self._threads[0].ident is not None
         self._stopped.set()
         self.source.close()
         self._ring.close()
+        if not started and self.status.state != "stopped":
+            self._tell("stopped", "stopped")
         for thread, limit in zip(self._threads, (2.0, None), strict=True):
             if thread.ident is not None and thread is not threading.current_thread():
                 thread.join(limit)
@@ -176,16 +181,17 @@ class LiveSession:
         made = self.rolling.push(frame.pixels)
         now = time.time()
         self._computing += time.monotonic() - began
-        self._status = replace(self._status, at_ms=frame.at_ms, behind_ms=len(self._ring) * FRAME_MS)
+        self._late_ms = frame.late_ms
+        self._status = replace(self._status, at_ms=frame.at_ms, behind_ms=self._behind_ms())
         if made is not None:
             latency_ms = 1000 * (now - frame.arrived)
             every_ms, behind_ms = self.rolling.every_ms, self._status.behind_ms
             moved, self._fruitful = _moved(made, offset_ms), True
             self._hub.send(Made(moved, round(1000 * frame.arrived), latency_ms, behind_ms, every_ms))
             self._keep_up()
-        flows = self._status.state in ("running", "slow")
-        if not flows or time.monotonic() - self._told_at > REPORT_S:
-            self._tell_rate()
+        changed = self._status.state != self._rate()[0]
+        if changed or time.monotonic() - self._told_at > REPORT_S:
+            self._tell(*self._rate())
 
     # ----------------------------------------------------------------------------------------------------- keeping up
 
@@ -200,16 +206,22 @@ class LiveSession:
             self.rolling.every_ms = max(self._every_ms, every_ms // 2)
         if self.rolling.every_ms != every_ms:
             self._changed_ms = self._status.at_ms
-            self._tell_rate()
+            self._tell(*self._rate())
 
     # -------------------------------------------------------------------------------------------------------- telling
 
-    def _tell_rate(self) -> None:
-        every_ms = self.rolling.every_ms
+    def _rate(self) -> tuple[State, str]:
+        """What there is to say while frames flow."""
+        every_ms, late = self.rolling.every_ms, LATE_MS // 2 if self._status.state == "slow" else LATE_MS
         if every_ms > self._every_ms:
-            self._tell("slow", f"this machine is behind, so it anticipates every {every_ms / 1000:g} s")
-        else:
-            self._tell("running", f"anticipating every {every_ms / 1000:g} s")
+            return "slow", f"this machine is behind, so it anticipates every {every_ms / 1000:g} s"
+        if self._late_ms > late:
+            return "slow", f"frames come in {self._late_ms / 1000:.1f} s late: the source or its decoding is too slow"
+        return "running", f"anticipating every {every_ms / 1000:g} s"
+
+    def _behind_ms(self) -> int:
+        """How much of the stream is waiting to be read, here or before it came here."""
+        return len(self._ring) * FRAME_MS + self._late_ms
 
     def _tell_skip(self, dropped: int) -> None:
         self._status = replace(self._status, dropped=self._status.dropped + dropped)
@@ -235,7 +247,7 @@ class LiveSession:
             message=message,
             wall_ms=_wall_ms(),
             every_ms=self.rolling.every_ms,
-            behind_ms=len(self._ring) * FRAME_MS,
+            behind_ms=self._behind_ms(),
             busy=min(1.0, busy),
         )
         self._hub.send(self._status)

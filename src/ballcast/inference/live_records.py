@@ -13,7 +13,7 @@ from ballcast.core.timeline import Anticipation
 State = Literal[
     "opening",  # the source is being opened
     "running",  # frames come and the rate asked for is held
-    "slow",  # the machine is behind: anticipating less often, every `every_ms`
+    "slow",  # the machine is behind: anticipating less often, every `every_ms`; or frames come in ever later
     "skipped",  # it was too far behind: frames were dropped, and the next window of 5 s has to fill again
     "gap",  # frames are missing in the stream itself; the next window has to fill again
     "reconnecting",  # the stream broke off and is opened again

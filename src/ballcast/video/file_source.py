@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ballcast.video.decode import VideoFile
-from ballcast.video.live_source import FRAME_MS, Break, LiveFrame, Pacer
+from ballcast.video.live_source import FRAME_MS, Break, Lateness, LiveFrame, Pacer
 from ballcast.video.luma import luma
 
 
@@ -26,12 +26,12 @@ class FileSource:
         return not self._speed
 
     def items(self) -> Iterator[LiveFrame | Break]:
-        pacer, turn = Pacer(self._speed, self._stopped), self._video.upright
+        pacer, lateness, turn = Pacer(self._speed, self._stopped), Lateness(self._speed), self._video.upright
         for n, picture in enumerate(self._video.sampled()):
             pixels, at_ms = luma(picture, turn), n * FRAME_MS
             if not pacer.wait(at_ms):
                 return
-            yield LiveFrame(pixels, at_ms, time.time(), picture, turn)
+            yield LiveFrame(pixels, at_ms, time.time(), picture, turn, lateness.of(at_ms))
 
     def close(self) -> None:
         self._stopped.set()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # a session can run on frames made elsewhere, without PyAV
     from ballcast.video.luma import Turn
 
 FRAME_MS = 1000 // FPS
+DRIFT = 0.001  # clocks that differ by less than this are taken for two clocks, not for frames that come ever later
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class LiveFrame:
     arrived: float  # Unix time in seconds when it could first be read
     picture: "av.VideoFrame | None" = None  # in colour, as decoded, for previews
     turn: "Turn | None" = None  # what brings the picture's planes upright
+    late_ms: int = 0  # of the stream, more than the promptest before it: the source or its decoding does not keep up
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,26 @@ class Pacer:
         if self._zero is None or now > self._zero + due:
             self._zero = now - due
         return not self._stopped.wait(max(0.0, self._zero + due - now))
+
+
+class Lateness:
+    """How late frames come, against the promptest of them. speed: of the stream; 0: they are never late."""
+
+    def __init__(self, speed: float) -> None:
+        self._speed = speed
+        self._best: float | None = None  # milliseconds of time passed less those of the stream
+        self._seen = 0.0
+
+    def of(self, at_ms: int) -> int:
+        """Of the frame that came just now, in milliseconds of the stream."""
+        if not self._speed:
+            return 0
+        now = time.monotonic()
+        offset = 1000 * now * self._speed - at_ms
+        drift = DRIFT * 1000 * (now - self._seen) * self._speed  # no two clocks agree for ever
+        self._best = offset if self._best is None else min(offset, self._best + drift)
+        self._seen = now
+        return round(offset - self._best)
 
 
 def open_source(address: str, *, speed: float = 1.0, give_up_s: float = 60.0) -> LiveSource:

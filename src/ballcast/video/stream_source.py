@@ -21,7 +21,7 @@ from av.video.stream import VideoStream
 
 from ballcast.core.actions import FPS
 from ballcast.core.errors import InputError
-from ballcast.video.live_source import FRAME_MS, Break, LiveFrame, Pacer
+from ballcast.video.live_source import FRAME_MS, Break, Lateness, LiveFrame, Pacer
 from ballcast.video.luma import luma, turn_of
 from ballcast.video.packets import MAX_GAP_S, decoded
 from ballcast.video.probe import TOLERANT, video_stream
@@ -34,6 +34,7 @@ DEVICES = frozenset({"v4l2", "avfoundation", "dshow"})  # v4l2:/dev/video0, avfo
 CATCH_UP = 1.02  # bursts are played a little faster than real time, so that a slow clock of ours never falls behind
 OPTIONS = {"rtsp": {"rtsp_transport": "tcp"}, "rtsps": {"rtsp_transport": "tcp"}}  # over UDP packets get lost
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 8.0  # before opening again
+LATE_MS = 10_000  # a broadcast that is read or decoded so late is opened again
 SILENT_S = 10.0  # a connection that sends nothing for so long is broken
 
 
@@ -112,7 +113,7 @@ class StreamSource:
                     whole = self._address == STDIN or _is_recording(container)
                     if whole and ever:  # a broadcast that is over and can be watched again
                         return
-                    reading = _Reading(container, stream, whole=whole)
+                    reading = _Reading(container, stream, whole=whole, speed=self._speed)
                     for item in self._stretches(reading):
                         if isinstance(item, LiveFrame):
                             ever, attempts, wait_s, broken_at = True, 0, FIRST_WAIT_S, time.monotonic()
@@ -191,8 +192,11 @@ class StreamSource:
             pixels, at_ms = luma(picture, turn), begin_ms + n * FRAME_MS
             if not pacer.wait(at_ms):
                 return
-            self._clock.end_ms = at_ms + FRAME_MS
-            yield LiveFrame(pixels, at_ms, time.time(), picture, turn)
+            self._clock.end_ms, late_ms = at_ms + FRAME_MS, reading.lateness.of(at_ms)
+            if late_ms > LATE_MS and not reading.whole:
+                reading.over = True  # only a new connection begins where the stream is now
+                raise InputError(f"{self.name}: its frames come {late_ms / 1000:.0f} s late")
+            yield LiveFrame(pixels, at_ms, time.time(), picture, turn, late_ms)
 
 
 class _Reading:
@@ -201,8 +205,9 @@ class _Reading:
     whole: its end is the video's end, and not a break.
     """
 
-    def __init__(self, container: InputContainer, stream: VideoStream, *, whole: bool) -> None:
+    def __init__(self, container: InputContainer, stream: VideoStream, *, whole: bool, speed: float) -> None:
         assert stream.time_base is not None
+        self.lateness = Lateness(speed)
         self.container, self.stream, self.whole = container, stream, whole
         self.over = False  # the connection has nothing more,
         self.failed = False  # since it could not be read any further
