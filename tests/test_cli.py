@@ -1,4 +1,4 @@
-"""The command line as a whole: help that teaches, quick answers, the demo."""
+"""The command line as a whole: help that teaches, quick answers."""
 
 import re
 import subprocess
@@ -44,13 +44,6 @@ def test_every_command_has_help_with_an_example(path: tuple[str, ...], ballcast:
     assert done.returncode == 0, done.stderr
     assert re.search(r"Examples?:", done.stdout), path
     assert f"ballcast {' '.join(path)}" in done.stdout
-
-
-def test_demo(ballcast: Callable[..., Any], tmp_path: Any) -> None:
-    done = ballcast("demo")
-    assert done.returncode == 0, done.stderr
-    assert "0 defects" in done.stdout
-    assert (tmp_path / "demo-out" / "results_anticipation.zip").exists()
 
 
 def test_doctor(ballcast: Callable[..., Any]) -> None:
