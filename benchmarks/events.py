@@ -103,6 +103,7 @@ def main() -> None:
     if args.config not in ("prior", "markov"):
         variants = read_variants(args.variants) if args.variants else {name: []}
         recipes = {n: load(Recipe, Path(args.config), [*args.overrides, *extra]) for n, extra in variants.items()}
+        chosen_by = load(Recipe, Path(args.config), args.overrides).emit  # for all variants alike
     told = []
     built: dict[Detail, Splits] = {}
     with tempfile.TemporaryDirectory() if args.run is None else nullcontext(args.run) as folder:
@@ -120,7 +121,8 @@ def main() -> None:
                 run = Path(folder) / training_name(recipe)
                 folders.append(run)
                 windows = {part: split.windows for part, split in splits.items()}
-                runs.append(trained(recipe, windows, IDENTITIES[detail], run, device, args.slots))
+                made_by = IDENTITIES[detail]
+                runs.append(trained(recipe, windows, made_by, run, device, chosen_by=chosen_by, slots_to=args.slots))
                 scores = {split: round(100 * runs[-1][split]["avg"], 2) for split in ("valid", "test")}
                 print(f"{name}, seed {recipe.train.seed}: {scores}, {runs[-1]['seconds']:.0f} s", flush=True)
             about = {"size": args.size, "recipe": to_dict(base) if base else None}

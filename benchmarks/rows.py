@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ballcast.core.grid import merge_arrays
-from ballcast.core.recipe import Recipe
+from ballcast.core.recipe import EmitConfig, Recipe
 from ballcast.data.batch import Samples
 from ballcast.data.windows import WindowSet
 from ballcast.features.manifest import BackboneIdentity
@@ -30,9 +30,13 @@ def trained(
     made_by: BackboneIdentity,
     folder: Path,
     device: torch.device,
+    *,
+    chosen_by: EmitConfig | None = None,
     slots_to: Path | None = None,
 ) -> Result:
     """One training on "train" into `folder`, chosen by "valid", and its best epoch's rows there and on "test".
+
+    `chosen_by`: the emission that epochs are compared by, the same for variants that share a training.
 
     The slots it answers with go into `slots_to`.
     """
@@ -48,7 +52,9 @@ def trained(
             )
 
     material = Material(windows["train"], windows["valid"], made_by)
-    progress = train(replace(recipe, emit=Recipe().emit), folder, device=device, show=show, material=material)
+    progress = train(
+        replace(recipe, emit=chosen_by or recipe.emit), folder, device=device, show=show, material=material
+    )
     seconds = time.perf_counter() - began
     model = Anticipator.from_pretrained(folder / "best").to(device)
     rows = {}

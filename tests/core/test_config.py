@@ -46,7 +46,7 @@ def test_overrides_reach_every_depth_and_type() -> None:
         ("train.batch=true", "'train.batch' must be a whole number, not True"),
         ("train.lr=fast", "'train.lr' must be a number, not 'fast'"),
         ("loss.reweight=1", "'loss.reweight' must be true or false, not 1"),
-        ("emit.mode=both", "'emit.mode' must be one of slot, class, not 'both'"),
+        ("emit.mode=both", "'emit.mode' must be one of slot, class, expected, not 'both'"),
         ("data.train=train", "'data.train' must be a list like [a, b], not 'train'"),
         ("model=4", "'model' is a section"),
         ("train.batch", "not of the form key=value"),

@@ -1,3 +1,4 @@
+import math
 from typing import Any
 
 import pytest
@@ -120,3 +121,31 @@ def test_arrays_say_what_predictions_say(request: pytest.FixtureRequest, times: 
     sample, position_ms, scores = emit_flat(given, config)
     flat = {(int(s), int(t), tuple(v.tolist())) for s, t, v in zip(sample, position_ms, scores, strict=True)}
     assert flat == {(0, p.position_ms, p.scores) for p in emit(given, config)[0]}
+
+
+def test_what_is_expected_of_a_class_is_gathered_from_all_slots() -> None:
+    """Two slots that may be a pass at nearly the same time are one pass; the next times hold what is left."""
+    objectness = torch.logit(torch.tensor([[0.5, 0.5]]))
+    classes = torch.full((1, 2, 10), -1e9)
+    classes[0, :, PASS] = 0.0
+    offsets = torch.full((1, 2, 32), -1e9)
+    offsets[0, 0, 10], offsets[0, 1, 11] = 0.0, 0.0
+    given = Slots(objectness, classes, offsets, 32)
+    told = emit(given, EmitConfig(mode="expected", inflation=1.0))[0]
+    best = max(told, key=lambda p: p.confidence)
+    assert best.label == "PASS"
+    assert abs(best.position_ms - 31_720) <= 160  # bins 10 and 11 of 156.25 ms
+    assert best.confidence == pytest.approx(1 - math.exp(-1), abs=0.01)  # one action gathered, all within reach
+    assert len(told) == 8
+    deflated = emit(given, EmitConfig(mode="expected", inflation=3.0))[0]
+    assert max(p.confidence for p in deflated) == pytest.approx(1 - math.exp(-0.5), abs=0.01)  # odds 1 : 3, twice
+    sample, position_ms, scores = emit_flat(given, EmitConfig(mode="expected", inflation=1.0))
+    assert [(p.position_ms, p.scores) for p in told] == [
+        (int(t), tuple(v.tolist())) for t, v in zip(position_ms, scores, strict=True)
+    ]
+    assert not sample.any()
+
+
+def test_people_are_shown_a_prediction_a_slot() -> None:
+    assert EmitConfig(mode="expected", threshold=0.2).shown == EmitConfig(mode="slot", threshold=0.2)
+    assert EmitConfig(mode="class").shown == EmitConfig(mode="class")

@@ -3,7 +3,7 @@
 `configs/*.yaml` are recipes; a trained model's `config.json` holds the one it was made with. Defaults are the paper's.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ballcast.core.actions import ACTIONS, FPS, MAX_EVENTS, action_index
@@ -214,14 +214,24 @@ class FinetuneConfig:
 class EmitConfig:
     """How slots become predictions."""
 
-    mode: Literal["slot", "class"] = "slot"  # slots with p_obj > tau, or every class with p_obj * p_cls > tau
+    # slots with p_obj > tau; every class with p_obj * p_cls > tau; or what all slots expect together, class by class
+    mode: Literal["slot", "class", "expected"] = "slot"
     vector: Literal["full", "emitted"] = "full"  # write the whole class vector, or only the emitted label's entry
     threshold: float = 0.3  # tau
     run: int = 1  # the time is the middle of the likeliest run of so many bins; 1: of the likeliest bin
+    inflation: float = 4.0  # expected: how many times too high the odds of p_obj are, by the loss's pos_weight
+    reach_ms: int = 1280  # expected: an action so far (one sigma) from a time still counts 0.6 for it
 
     def __post_init__(self) -> None:
         within(self, 1, 1024, "run")
+        within(self, 80, 10**6, "reach_ms")
         require(0 <= self.threshold < 1, "threshold must be in [0, 1)")
+        require(0 < self.inflation <= 1e6, "inflation must be above 0 and at most a million")
+
+    @property
+    def shown(self) -> "EmitConfig":
+        """How slots become what people look at: one prediction a slot, not times of every class."""
+        return replace(self, mode="slot") if self.mode == "expected" else self
 
 
 @dataclass(frozen=True)

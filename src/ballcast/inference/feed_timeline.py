@@ -63,7 +63,7 @@ def anticipate_feed(
             if not len(some):
                 continue
             slots = model(torch.from_numpy(observe(half, some, detail=detail)).to(device).float())
-            for T, predictions in zip(some.tolist(), emit(slots, config, pos_weight=inflation), strict=True):
+            for T, predictions in zip(some.tolist(), emit(slots, config.shown, pos_weight=inflation), strict=True):
                 shift = clock + T - OBSERVED_MS
                 moved = (replace(p, position_ms=p.position_ms + shift) for p in predictions)
                 made.append(Anticipation(clock + T, tuple(moved)))

@@ -67,7 +67,7 @@ class RollingAnticipator:
         self.device = torch.device(device) if device is not None else next(backbone.parameters()).device
         self.model = model.to(self.device).eval()
         self.every_ms = every_ms
-        self.emit = emit or model.emit
+        self.emit = (emit or model.emit).shown
         self.pos_weight = pos_weight(model)
         self._stride = backbone.config.stride
         self.stream = ClipStream(backbone, device=self.device)

@@ -16,22 +16,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ballcast.core.actions import ACTIONS, HORIZON_MS, OBSERVED_MS, action_index
+from ballcast.core.actions import ACTIONS, HORIZON_MS, action_index
 from ballcast.core.clips import Prediction
 from ballcast.core.config import from_dict, to_dict
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_bytes, read_json, write_json
 from ballcast.core.grid import GRID_BINS, geometric_ranks
-from ballcast.core.recipe import LossConfig
+from ballcast.core.recipe import EmitConfig, LossConfig
 from ballcast.model.chances import BIN_MS, Chances, Floats, mean_intensity
-from ballcast.model.peaks import find_peaks, shift
+from ballcast.model.peaks import PEAKS, POSITIONS_MS, find_peaks, shift
 
 FORMAT = "ballcast-calibration-1"
 FILE_NAME = "calibration.json"
-PEAKS = 8  # times a class; more are free, since each scores below the last, and find next to nothing
-REACH_MS = 1280
-# A position for each of the scorer's bins: its middle.
-POSITIONS_MS = OBSERVED_MS + np.minimum(np.arange(GRID_BINS) * BIN_MS + BIN_MS // 2, HORIZON_MS - 20)
+REACH_MS = EmitConfig().reach_ms
 LEVELS = 190  # of the 200 thresholds; the rest is left to scores above all that were seen
 
 

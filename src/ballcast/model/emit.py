@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 from ballcast.core.actions import ACTIONS, HORIZON_MS, OBSERVED_MS
 from ballcast.core.clips import Prediction
 from ballcast.core.recipe import EmitConfig
+from ballcast.model.chances import Chances
+from ballcast.model.peaks import PEAKS, POSITIONS_MS, find_peaks
 from ballcast.model.slots import Slots
 
 
@@ -46,7 +48,15 @@ def emit_flat(
     """All that is emitted as arrays: of which sample (P,), position in ms (P,), class vector (P, C).
 
     A slot that emits anything is one entry; where every class has a time of its own, one entry a class.
+
+    `mode` expected: slots are added up to what is expected of each class in each of the scorer's bins, and for each
+    class the times are taken where most of that would be matched (`find_peaks`); an entry is a bin of which anything is
+    said, and its scores are the chances of a match. `pos_weight` is not asked then: `inflation` does its work.
     """
+    if config.mode == "expected":
+        found = _expected(slots, config)
+        b, at = np.nonzero(found.any(-1))
+        return b, POSITIONS_MS[at], found[b, at]
     position_ms, scores, keep = emit_arrays(slots, config, pos_weight=pos_weight)
     if slots.offsets.ndim < 4:
         b, k = np.nonzero(keep.any(-1))
@@ -55,6 +65,12 @@ def emit_flat(
     vectors = np.zeros((len(b), scores.shape[-1]), np.float32)
     vectors[np.arange(len(b)), c] = scores[b, k, c]
     return b, position_ms[b, k, c], vectors
+
+
+def _expected(slots: Slots, config: EmitConfig) -> NDArray[np.float32]:
+    """(B, 32, C): the scores of each class's times in the scorer's bins, 0 where nothing is said."""
+    every = len(ACTIONS)
+    return find_peaks(Chances.of(slots).intensity([config.inflation] * every), [config.reach_ms] * every, PEAKS)
 
 
 def _told(keep: NDArray[np.bool_], config: EmitConfig) -> NDArray[np.bool_]:
@@ -66,16 +82,22 @@ def emit(slots: Slots, config: EmitConfig, *, pos_weight: float = 1.0) -> list[l
     """One list of predictions a sample, in order of time: one for each label each slot emits.
 
     Several may lie in one of the scorer's bins; merging them is the submission's business. `pos_weight` as above.
-    Where every class has a time of its own, a prediction's vector holds its own label's score alone.
+    Where every class has a time of its own, a prediction's vector holds its own label's score alone. `mode` expected:
+    one prediction a bin of which anything is said, as in `emit_flat`.
     """
+    if config.mode == "expected":
+        listed: list[list[Prediction]] = [[] for _ in range(len(slots.objectness))]
+        for b, at, vector in zip(*emit_flat(slots, config), strict=True):
+            listed[b].append(Prediction.from_scores(int(at), vector.tolist()))
+        return listed
     position_ms, scores, keep = emit_arrays(slots, config, pos_weight=pos_weight)
     apart = slots.offsets.ndim == 4
     predictions: list[list[Prediction]] = [[] for _ in range(len(position_ms))]
     for b, k, c in np.argwhere(_told(keep, config) if apart else keep):
-        vector = tuple(scores[b, k].tolist())
+        told = tuple(scores[b, k].tolist())
         if apart:
-            vector = tuple(value if i == c else 0.0 for i, value in enumerate(vector))
-        predictions[b].append(Prediction(ACTIONS[c], int(position_ms[b, k, c]), vector[c], vector))
-    for listed in predictions:
-        listed.sort(key=lambda prediction: prediction.position_ms)  # stable: slots in their order at equal times
+            told = tuple(value if i == c else 0.0 for i, value in enumerate(told))
+        predictions[b].append(Prediction(ACTIONS[c], int(position_ms[b, k, c]), told[c], told))
+    for made in predictions:
+        made.sort(key=lambda prediction: prediction.position_ms)  # stable: slots in their order at equal times
     return predictions

@@ -4,8 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ballcast.core.actions import HORIZON_MS, OBSERVED_MS
 from ballcast.core.grid import GRID_BINS
 from ballcast.model.chances import BIN_MS, Floats
+
+PEAKS = 8  # times a class; more are free, since each scores below the last, and find next to nothing
+# A position for each of the scorer's bins: its middle.
+POSITIONS_MS = OBSERVED_MS + np.minimum(np.arange(GRID_BINS) * BIN_MS + BIN_MS // 2, HORIZON_MS - 20)
 
 
 def find_peaks(intensity: Floats, reach_ms: Sequence[int], count: int) -> Floats:
