@@ -136,7 +136,7 @@ def test_what_is_expected_of_a_class_is_gathered_from_all_slots() -> None:
     assert best.label == "PASS"
     assert abs(best.position_ms - 31_720) <= 160  # bins 10 and 11 of 156.25 ms
     assert best.confidence == pytest.approx(1 - math.exp(-1), abs=0.01)  # one action gathered, all within reach
-    assert len(told) == 8
+    assert sum(p.scores[PASS] > 0 for p in told) == 8
     deflated = emit(given, EmitConfig(mode="expected", inflation=3.0))[0]
     assert max(p.confidence for p in deflated) == pytest.approx(1 - math.exp(-0.5), abs=0.01)  # odds 1 : 3, twice
     sample, position_ms, scores = emit_flat(given, EmitConfig(mode="expected", inflation=1.0))
