@@ -91,7 +91,7 @@ def _place(
     ends: list[float] = []
     placed = []
     for item, right in sorted(items, key=lambda pair: pair[0].position_ms):
-        wide = font.getlength(_words(item)) + 44
+        wide = font.getlength(_words(item)) + 56
         left = min(_x(item.position_ms - OBSERVED_MS), WIDTH - 8 - wide)
         row = next((r for r, end in enumerate(ends) if left >= end + 10), len(ends))
         ends[row:] = [left + wide, *ends[row + 1 :]]
@@ -122,7 +122,7 @@ def _mark(
             pen.line([(sign[0] - 5, sign[1] - 5), (sign[0] + 5, sign[1] + 5)], fill=ink, width=3)
             pen.line([(sign[0] - 5, sign[1] + 5), (sign[0] + 5, sign[1] - 5)], fill=ink, width=3)
     else:
-        pen.rounded_rectangle((box[0], box[1], box[2] - 24, box[3]), 6, outline=hue, width=3)
+        pen.rounded_rectangle((box[0], box[1], box[2] - 34, box[3]), 6, outline=hue, width=3)
         ink = rgb(DARK.ink)
     pen.text((left + 11, top + ROW / 2 - 1), words, font=font, fill=ink, anchor="lm")
 

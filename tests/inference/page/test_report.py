@@ -122,10 +122,23 @@ def test_the_film_shows_the_video_and_what_it_lacks(tmp_path: Path) -> None:
     assert page.count("data:image/webp;base64,") == 5 + 10  # five seconds before now; and, if it is longer, five after
     assert page.count("tile unseen") == 5
     assert "0.5 s before the prediction" in page
-    assert "pass 50 % in 1.2 s" in page
+    assert "pass 50 %, in 1.2 s" in page
     assert "came 0.2 s earlier" in page
-    assert "a shot came instead, in 3.0 s" in page
+    assert "shot came instead, in 3.0 s" in page
     assert told == [(1, 2), (2, 2)]
+
+
+def test_nothing_is_called_seen_that_was_not() -> None:
+    clips = [Clip(f"clip_{n}", (), (Event("PASS", 31_000),)) for n in range(8)]
+    made = {"clip_3": [Prediction("PASS", 31_000, 0.5)], "clip_5": [Prediction("SHOT", 31_000, 0.5)]}
+    page = render(Report("r", clips, made, score(clips, made)))
+    seen, unseen = page.split("<h3>Seen coming</h3>")[1].split("<h3>Not seen coming</h3>")
+    assert "clip_3" in seen
+    assert seen.count('class="clip"') == 1
+    assert "clip_5" in unseen.split("</article>")[0]  # the worst first: said and wrong
+    assert unseen.count('class="clip"') == 3
+    made = {"clip_5": [Prediction("SHOT", 31_000, 0.5)]}
+    assert "<h3>Seen coming</h3>" not in render(Report("r", clips, made, score(clips, made)))
 
 
 def test_footage_may_begin_later_and_is_found_in_a_split(tmp_path: Path) -> None:
@@ -144,7 +157,7 @@ def test_the_honest_confidences_are_the_ones_shown() -> None:
     clips = [Clip("clip_1", (), (Event("PASS", 31_000),))]
     made, honest = ({"clip_1": [Prediction("PASS", 31_000, c)]} for c in (0.83, 0.55))
     page = render(Report("r", clips, made, score(clips, made), shown=honest))
-    assert "pass 55 % in" in page
+    assert "pass 55 %, in" in page
     assert "83 %" not in page
 
 

@@ -124,15 +124,15 @@ def _words(pairs: Sequence[Pair]) -> Markup:
         said = p.prediction
         if said is None:
             assert p.event is not None
-            words, outcome, good = f"{_name(p.event)} in {_ahead(p.event)}", "came, not anticipated", False
+            words, outcome, good = f"{_name(p.event)}, in {_ahead(p.event)}", "came, not anticipated", False
         else:
-            words, good = f"{_name(said)} {100 * said.confidence:.0f} % in {_ahead(said)}", p.right
+            words, good = f"{_name(said)} {100 * said.confidence:.0f} %, in {_ahead(said)}", p.right
             if p.event is None:
                 outcome = "nothing came"
             elif p.right:
                 outcome = f"came {_late(p.error_ms)}"
             else:
-                outcome = f"a {_name(p.event)} came instead, in {_ahead(p.event)}"
+                outcome = f"{_name(p.event)} came instead, in {_ahead(p.event)}"
         item = said or p.event
         assert item is not None
         hue = f"--hue: var(--action-{ACTION_INDEX[item.label]})"

@@ -136,11 +136,9 @@ def _tiles(report: Report, error: float, errors: np.ndarray) -> list[tuple[str, 
 
 def _films(report: Report, near: Mapping[str, Sequence[Pair]], progress: Callable[[int, int], None]) -> Markup | None:
     order = ranked(near, REACH_MS)
-    count = min(report.strips, len(order) // 2 or len(order))
-    chosen = {
-        "Seen coming": order[:count],
-        "Not seen coming": order[len(order) - count :][::-1] if len(order) > 1 else [],
-    }
+    best = [name for name in order[: report.strips] if quality(near[name], REACH_MS) > 0]
+    worst = [name for name in order[::-1][: report.strips] if name not in best]
+    chosen = {"Seen coming": best, "Not seen coming": worst}
     total, done = sum(map(len, chosen.values())), 0
     clips = {clip.name: clip for clip in report.clips}
     groups = []
