@@ -1,0 +1,78 @@
+"""The tools that make what is embedded: what they cut and round is what it was."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+from ballcast.core.clips import Event, Prediction
+from ballcast.data.spotting_labels import Match
+from ballcast.metrics.pairing import Pair
+from ballcast.video.decode import VideoFile
+from tests.video.conftest import make_video, number_of
+
+
+def tool(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).parent.parent / "tools" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_an_excerpt_is_the_match_itself(tmp_path: Path) -> None:
+    match = make_video(
+        tmp_path / "match.mp4", range(900), codec_options={"g": "125", "keyint_min": "125", "sc_threshold": "0"}
+    )
+    assets = tool("make_assets")
+    assets.copy_excerpt(match, 10_000, 20, tmp_path / "out" / "excerpt.mp4")
+    with VideoFile(tmp_path / "out" / "excerpt.mp4") as cut, VideoFile(match) as whole:
+        frames = cut.read(0, 10_000)
+        assert len(frames) == 500
+        assert [number_of(y) for y in frames[[0, 1, -1]]] == [250, 251, 749]
+        assert np.array_equal(frames, whole.read(250, 750))
+    with pytest.raises(SystemExit, match="no key frame"):
+        assets.copy_excerpt(match, 11_000, 5, tmp_path / "other.mp4")
+
+
+def test_the_liveliest_stretch_has_the_most_kinds_of_action() -> None:
+    passes = tuple(Event("PASS", 1_000 * s) for s in range(30, 60))
+    match = Match(
+        "m.mp4", "test", 25 * 120, (*passes, Event("SHOT", 100_000), Event("OUT", 101_000), Event("CROSS", 104_000))
+    )
+    start = tool("make_assets").liveliest(match, 50)
+    assert start + 30_000 <= 100_000 < 104_000 < start + 50_000
+
+
+def test_weights_are_halved_and_vectors_are_not(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    state = {"matrix": torch.rand(4, 4), "vector": torch.rand(4), "count": torch.tensor(3)}
+    save_file(state, tmp_path / "model" / "model.safetensors")
+    assets = tool("make_assets")
+    assets.halve(tmp_path / "model", tmp_path / "half")
+    half = load_file(tmp_path / "half" / "model.safetensors")
+    assert {k: v.dtype for k, v in half.items()} == {
+        "matrix": torch.float16,
+        "vector": torch.float32,
+        "count": torch.int64,
+    }
+    assert torch.equal(half["matrix"], state["matrix"].half())
+    assert (tmp_path / "half" / "config.json").read_text() == "{}"
+    save_file({"matrix": torch.full((2, 2), 1e6)}, tmp_path / "model" / "model.safetensors")
+    with pytest.raises(SystemExit, match="does not fit"):
+        assets.halve(tmp_path / "model", tmp_path / "again")
+
+
+def test_the_picture_holds_every_mark() -> None:
+    said = [Prediction("BALL PLAYER BLOCK", ms, 0.5) for ms in (30_000, 30_100, 34_950)]
+    pairs = [Pair(p, Event("BALL PLAYER BLOCK", 34_999)) for p in said]
+    picture = tool("make_picture").draw(Image.new("RGB", (398, 224), "green"), pairs)
+    assert picture.width == 1280
+    assert picture.height > 720 + 2 * 46  # two rows of marks below the frame
