@@ -79,6 +79,8 @@ def main() -> None:
             browser.show("about:blank")
             browser.show(f"{server.url}/#/stream/pitch", theme="dark")
             time.sleep(given.live)
+            seen = "return Boolean(document.querySelector('.badge.live') && document.querySelector('.third li'))"
+            browser.wait(lambda: browser.run(seen), "a live anticipation; is the machine too busy?", 60)
             shoot(browser, "serve-live")
             assert browser.errors() == []
 

@@ -1,6 +1,5 @@
 """A server with a small model, in this process, and a few seconds of video."""
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +20,8 @@ from ballcast.inference.rolling import RollingAnticipator
 from ballcast.model.anticipator import Anticipator
 from ballcast.web.engine import Engine
 from ballcast.web.house import House
-from ballcast.web.server import Server, bind, serve
+from ballcast.web.server import Server, bind
+from ballcast.web.server import running as running_house
 from ballcast.web.settings import Limits, Settings
 from tests.features.conftest import SMALL, small_backbone
 from tests.video.conftest import make_video
@@ -123,39 +123,11 @@ class Running:
 
 @contextmanager
 def running(settings: Settings, engine: Engine, port: int = 0, **how: object) -> Iterator[Running]:
-    """A server in a thread of its own; stopped at the end as by Ctrl-C."""
+    """A server of these settings, and a client of it."""
     house, listener = House(settings, engine, **how), bind("127.0.0.1", port)
-    port = listener.getsockname()[1]
-    started: list[Server] = []
-    ready, failed = threading.Event(), []
-
-    def note(server: Server) -> None:
-        started.append(server)
-        ready.set()
-
-    def run() -> None:
-        try:
-            asyncio.run(serve(house, listener, note))
-        except BaseException as error:
-            failed.append(error)
-        finally:
-            ready.set()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    ready.wait(30)
-    try:
-        if failed:
-            raise failed[0]
-        url = f"http://127.0.0.1:{port}"
-        with httpx.Client(base_url=url, timeout=30) as client:
-            yield Running(house, started[0], url, client, thread)
-    finally:
-        for server in started:
-            server.end()
-        thread.join(30)
-        listener.close()
-        assert not thread.is_alive(), "the server does not stop"
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    with running_house(house, listener) as (server, thread), httpx.Client(base_url=url, timeout=30) as client:
+        yield Running(house, server, url, client, thread)
 
 
 Serve = Callable[..., Running]

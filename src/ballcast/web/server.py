@@ -2,7 +2,9 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -72,6 +74,41 @@ async def serve(house: House, listener: socket.socket, ready: Callable[[Server],
         server = Server(house)
         ready(server)
         await server.serve(sockets=[listener])
+
+
+@contextmanager
+def running(house: House, listener: socket.socket) -> Iterator[tuple[Server, threading.Thread]]:
+    """The server in a thread of its own, stopped at the end of the block as by Ctrl-C: for tests and measurements."""
+    started: list[Server] = []
+    failed: list[BaseException] = []
+    ready = threading.Event()
+
+    def note(server: Server) -> None:
+        started.append(server)
+        ready.set()
+
+    def run() -> None:
+        try:
+            asyncio.run(serve(house, listener, note))
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=run, name="server")
+    thread.start()
+    ready.wait()
+    try:
+        if not started:
+            raise failed[0]
+        yield started[0], thread
+    finally:
+        for server in started:
+            server.end()
+        thread.join(30)
+        listener.close()
+    if thread.is_alive():
+        raise RuntimeError("the server does not stop")
 
 
 def _protocol(headers_s: float) -> type[H11Protocol]:

@@ -99,7 +99,7 @@ class _Viewer:
                 yield self._first.popleft()
             if self._lost:
                 lost, self._lost = self._lost, 0
-                yield message("lost", {"messages": lost})
+                yield message("lost", {"type": "lost", "count": lost})
             while self._next and not self._lost:
                 yield self._next.popleft()
             if self._lost:

@@ -17,6 +17,7 @@ from ballcast.web.sse import Channel, message
 
 LINGER_S = 15.0  # a page that is loaded again finds its stream running
 KEPT = 60  # anticipations a newcomer gets, so that there is something to look back at
+PREVIEW_MS = 250  # from one picture to the next: what 200 viewers at once can be sent
 
 OpenSession = Callable[[str], LiveSession]
 
@@ -25,7 +26,9 @@ def open_session(engine: Engine) -> OpenSession:
     """From an address to a session on it, not started."""
     from ballcast.video.live_source import open_source
 
-    return lambda address: LiveSession(open_source(address), engine.new())
+    return lambda address: LiveSession(
+        open_source(address), engine.new(), preview_every_ms=PREVIEW_MS, preview_width=512
+    )
 
 
 class Stream:

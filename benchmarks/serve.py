@@ -1,0 +1,105 @@
+"""Many viewers of one stream: what they get, how long others wait meanwhile, what it costs.
+
+    python -m benchmarks.serve ../shared/data/simbaa/match_010.mp4 --viewers 200 --seconds 12
+
+The video is played in real time as a stream, with the pictures and records of a real one; the network is left out, so
+that what is measured is the server. Viewers and server are one process: the cost counts both.
+"""
+
+import argparse
+import asyncio
+import json
+import tempfile
+import threading
+import time
+import urllib.request
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from ballcast.core.actions import ACTIONS, FPS
+from ballcast.core.clips import Prediction
+from ballcast.core.timeline import Anticipation
+from ballcast.web.engine import Engine
+from ballcast.web.house import House
+from ballcast.web.server import bind, running
+from ballcast.web.settings import Settings
+
+
+class Instant:
+    """Stands in for a RollingAnticipator, at no cost: four predictions a second."""
+
+    every_ms = 1000
+
+    def __init__(self) -> None:
+        self.frames = 0
+
+    def reset(self) -> None:
+        self.frames = 0
+
+    def push(self, frame: np.ndarray) -> Anticipation | None:
+        self.frames += 1
+        now = 1000 * self.frames // FPS
+        if now < 5000 or now % 1000:
+            return None
+        coming = [Prediction(ACTIONS[i], now + 1000 * i + 500, 0.5, (0.05,) * 10) for i in range(4)]
+        return Anticipation(now, tuple(coming))
+
+
+async def watch(port: int, until: float) -> Counter[str]:
+    """How many records of each kind one viewer gets, and "bytes"."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 22)
+    writer.write(b"GET /api/streams/stream/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    got: Counter[str] = Counter()
+    while time.monotonic() < until and (line := await reader.readline()):
+        if line.startswith(b"data: "):
+            record = json.loads(line[6:])
+            got[record["type"]] += record.get("count", 1) if record["type"] == "lost" else 1
+            got["bytes"] += len(line)
+    writer.close()
+    return got
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("video", type=Path)
+    parser.add_argument("--viewers", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=12.0)
+    given = parser.parse_args()
+    listener = bind("127.0.0.1", 0)
+    port, waits = listener.getsockname()[1], []
+    with tempfile.TemporaryDirectory() as data:
+        settings = Settings(data=Path(data), streams={"stream": str(given.video)})
+        house = House(settings, Engine(Instant))  # type: ignore[arg-type]
+        with running(house, listener):
+            until = time.monotonic() + given.seconds
+
+            def ask() -> None:
+                while time.monotonic() < until:
+                    began = time.perf_counter()
+                    urllib.request.urlopen(f"http://127.0.0.1:{port}/api/health").read()
+                    waits.append(1000 * (time.perf_counter() - began))
+                    time.sleep(0.05)
+
+            async def all_() -> list[Counter[str]]:
+                return await asyncio.gather(*(watch(port, until) for _ in range(given.viewers)))
+
+            asking = threading.Thread(target=ask)
+            asking.start()
+            computed, began = time.process_time(), time.monotonic()
+            got = asyncio.run(all_())
+            took, computed = time.monotonic() - began, time.process_time() - computed
+            asking.join()
+            started = house.streams["stream"].started
+    for kind in ("anticipation", "preview", "lost"):
+        counts = [viewer[kind] for viewer in got]
+        print(f"{kind:13} {min(counts)} to {max(counts)} a viewer")
+    sent = sum(viewer["bytes"] for viewer in got)
+    print(f"{given.viewers} viewers for {took:.1f} s: {sent / took / 1e6:.1f} MB/s, {started} computation(s)")
+    print(f"{computed / took:.2f} cores, the viewers' own reading included")
+    print(f"others answered in {np.median(waits):.0f} ms at the median, {max(waits):.0f} ms at most")
+
+
+if __name__ == "__main__":
+    main()
