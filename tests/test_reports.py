@@ -15,8 +15,6 @@ from ballcast.inference.submission import write_submission
 from ballcast.reports import report_run
 from ballcast.training.run import train
 
-ROOT = Path(__file__).parent.parent
-
 
 def test_a_run_ends_with_a_report(tmp_path: Path, ballcast: Callable[..., Any]) -> None:
     for split, seed in (("train", 1), ("valid", 2)):
@@ -28,7 +26,7 @@ def test_a_run_ends_with_a_report(tmp_path: Path, ballcast: Callable[..., Any]) 
         "train.batch=8",
         "data.stitch=false",
     ]
-    done = ballcast("train", ROOT / "configs" / "paper.yaml", *settings, "--out", "run", "--device", "cpu")
+    done = ballcast("train", "paper", *settings, "--out", "run", "--device", "cpu")
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "run" / "report.html").read_text()
     assert "run/report.html" in done.stdout
@@ -48,7 +46,7 @@ def test_a_run_without_validation_has_none(tmp_path: Path) -> None:
         "data.stitch=false",
         "data.valid=[]",
     ]
-    recipe = load(Recipe, ROOT / "configs" / "paper.yaml", settings)
+    recipe = load(Recipe, Path("paper"), settings)
     train(recipe, tmp_path / "run", device=torch.device("cpu"))
     assert report_run(recipe, tmp_path / "run", device=torch.device("cpu")) is None
 

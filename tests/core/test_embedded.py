@@ -33,3 +33,25 @@ def test_one_alone_is_refused(samples: Path) -> None:
         embedded.choose_models("a", None, "live")
     with pytest.raises(InputError, match="live needs a model for this backbone"):
         embedded.choose_models(None, "b", "live")
+
+
+@pytest.mark.parametrize("name", ["paper", "paper.yaml", "configs/paper.yaml"])
+def test_a_recipe_of_the_package_is_found_by_its_name_in_any_folder(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "paper").mkdir()  # a folder is no recipe
+    assert embedded.find_recipe(Path(name)) == embedded.RECIPES / "paper.yaml"
+    (tmp_path / "configs").mkdir()
+    for own in ("paper.yaml", "configs/paper.yaml"):
+        (tmp_path / own).write_text("train: {epochs: 3}")
+        assert embedded.find_recipe(Path(own)) == Path(own)  # the user's own comes first
+
+
+def test_what_is_no_recipe_is_named_with_those_there_are(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"papre: no such file, and no recipe .* best, events, faantra, paper, pretrain$"
+    ):
+        embedded.find_recipe(Path("papre"))
+    for elsewhere in (tmp_path / "paper.yaml", Path("mine/paper.yaml"), Path("mine.yaml"), Path("paper.json")):
+        assert embedded.find_recipe(elsewhere) == elsewhere  # whoever reads it says that it is not there

@@ -3,14 +3,13 @@ from pathlib import Path
 import pytest
 
 from ballcast.core.config import keys, load, read_yaml
+from ballcast.core.embedded import RECIPES
 from ballcast.core.errors import InputError
 from ballcast.core.recipe import Recipe, TrainConfig
 
-CONFIGS = Path(__file__).parents[2] / "configs"
-
 
 def test_the_papers_recipe_is_the_default() -> None:
-    assert load(Recipe, CONFIGS / "paper.yaml") == Recipe()
+    assert load(Recipe, Path("paper")) == Recipe()
 
 
 def spelled_out(tree: dict[str, object], prefix: str = "") -> set[str]:
@@ -24,11 +23,11 @@ def spelled_out(tree: dict[str, object], prefix: str = "") -> set[str]:
 
 def test_both_models_spell_every_value_out() -> None:
     for name in ("paper", "faantra"):
-        assert spelled_out(read_yaml(CONFIGS / f"{name}.yaml")) == set(keys(Recipe)), name
+        assert spelled_out(read_yaml(RECIPES / f"{name}.yaml")) == set(keys(Recipe)), name
 
 
 def test_faantra_is_the_baseline_on_the_same_features() -> None:
-    recipe = load(Recipe, CONFIGS / "faantra.yaml")
+    recipe = load(Recipe, Path("faantra"))
     assert (recipe.model.kind, recipe.model.offset, recipe.model.slots) == ("faantra", "scalar", 8)
     assert (recipe.loss.matching, recipe.loss.offset) == ("ordered", 10.0)
     assert recipe.train == Recipe().train

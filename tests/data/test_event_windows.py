@@ -24,7 +24,6 @@ from ballcast.model.anticipator import Anticipator
 from ballcast.training.run import train
 from ballcast.training.splits import Material
 
-ROOT = Path(__file__).parents[2]
 CPU = torch.device("cpu")
 
 
@@ -89,7 +88,7 @@ def test_a_damaged_store_is_named(tmp_path: Path, feeds: list[Feed]) -> None:
 def test_training_takes_stores_and_windows_alike(tmp_path: Path, feeds: list[Feed]) -> None:
     small = ["model.hierarchy.dim=16", "model.hierarchy.encoder_heads=2", "model.hierarchy.decoder_heads=2"]
     small += ["model.hierarchy.decoder_layers=1", "model.hierarchy.encoder_layers=1", "train.batch=4", "train.epochs=1"]
-    recipe = load(Recipe, ROOT / "configs/events.yaml", [*small, f"data.features={tmp_path}"])
+    recipe = load(Recipe, Path("events"), [*small, f"data.features={tmp_path}"])
     assert recipe.model.width == WIDTH
     write_store(tmp_path / "train", feeds[:2], 7000)
     write_store(tmp_path / "valid", feeds[2:], 11_000)

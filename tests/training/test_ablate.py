@@ -11,14 +11,12 @@ from synthetic import SMALL, make_game, make_split
 from ballcast.core.errors import InputError
 from ballcast.training.ablate import VARIANTS, read_variants
 
-ROOT = Path(__file__).parents[2]
-
 
 def test_the_whole_table(tmp_path: Path, ballcast: Callable[..., Any]) -> None:
     make_game(tmp_path / "features" / "train", 70, seed=1)
     make_split(tmp_path / "features" / "valid", 8, seed=2)
     overrides = [*SMALL, "train.epochs=1", "train.batch=8", "data.features=features"]
-    command = ("ablate", ROOT / "configs" / "paper.yaml", *overrides, "--seeds", "2", "--json", "table.json")
+    command = ("ablate", "paper", *overrides, "--seeds", "2", "--json", "table.json")
     done = ballcast(*command)
     assert done.returncode == 0, done.stderr
     told = json.loads((tmp_path / "table.json").read_text())

@@ -43,9 +43,7 @@ def torchrun(*command: object) -> None:
 def first_gradients(folder: Path, run: Path) -> dict[str, torch.Tensor]:
     """The gradients of the first step of the paper's recipe: MixUp, both matchings, dropped windows, auxiliary loss."""
     ranks, device = start("cpu")
-    recipe = load(
-        Recipe, ROOT / "configs" / "paper.yaml", [*SMALL, *STILL, f"data.features={folder}", "train.clip=1e9"]
-    )
+    recipe = load(Recipe, Path("paper"), [*SMALL, *STILL, f"data.features={folder}", "train.clip=1e9"])
     made = Run(recipe, run, device, ranks, lambda moment: None)
     plan = made._plan(0)
     chosen = torch.from_numpy(np.concatenate([plan.first[0], plan.second[0]]))
@@ -71,7 +69,7 @@ def test_two_ranks_give_the_gradients_of_the_joined_batch(splits: Path, tmp_path
 def test_a_run_of_two_processes_is_the_run_of_one(splits: Path, tmp_path: Path) -> None:
     """The command line under torchrun: one writer, validation shared, the same losses and score."""
     overrides = [*SMALL, *STILL, f"data.features={splits}"]
-    config = ROOT / "configs" / "paper.yaml"
+    config = "paper"
     torchrun("-m", "ballcast", "train", config, *overrides, "--out", tmp_path / "both", "--device", "cpu")
     recipe = load(Recipe, config, overrides)
     Run(recipe, tmp_path / "alone", torch.device("cpu"), Ranks(), lambda moment: None).fit()

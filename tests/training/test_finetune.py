@@ -25,7 +25,6 @@ from ballcast.training.finetune import FinetuneRun
 from ballcast.training.run import Moment, Run, train
 
 CPU = torch.device("cpu")
-ROOT = Path(__file__).parents[2]
 TINY = BackboneConfig(encoder="test_efficientnet", channels=16, blocks=1, projected=8, se_ratio=4, classes=10)
 
 
@@ -52,7 +51,7 @@ class Data:
             *("data.mixup=0", "data.drop_windows=0", "data.boost={}", "emit.threshold=0.0"),
             *("train.backbone=finetune", f"finetune.videos={self.videos}", f"finetune.backbone={self.backbone}"),
         ]
-        return load(Recipe, ROOT / "configs" / "paper.yaml", [*base, *overrides])
+        return load(Recipe, Path("paper"), [*base, *overrides])
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from ballcast.training.schedule import one_cycle
 from ballcast.training.spot_step import spotting_loss
 
 CPU = torch.device("cpu")
-YAML = Path(__file__).parents[2] / "configs" / "pretrain.yaml"
+YAML = Path("pretrain")
 SMALL = [
     *("backbone.encoder=test_efficientnet", "backbone.channels=16", "backbone.blocks=1", "backbone.projected=8"),
     *("backbone.se_ratio=4", "backbone.dropout=0", "backbone.drop_path=0"),

@@ -30,12 +30,11 @@ from ballcast.training.engine import NotFinite, evaluate, mode, predict, score_o
 from ballcast.training.run import Moment, Run, train
 
 CPU = torch.device("cpu")
-ROOT = Path(__file__).parents[2]
 
 
 def recipe(folder: Path, *overrides: str) -> Recipe:
     base = ["train.epochs=2", "train.batch=8", "train.warmup_epochs=1", f"data.features={folder}"]
-    return load(Recipe, ROOT / "configs" / "paper.yaml", [*SMALL, *base, *overrides])
+    return load(Recipe, Path("paper"), [*SMALL, *base, *overrides])
 
 
 def column(folder: Path, name: str, file: str = "steps.csv") -> list[str]:
@@ -146,7 +145,7 @@ def test_windows_that_cannot_be_cut_are_told(tmp_path: Path, ballcast: Any) -> N
     make_game(tmp_path / "train", 100, seed=1, every=125)
     make_split(tmp_path / "valid", 4, seed=2)
     overrides = [*SMALL, "train.epochs=1", "train.batch=8", f"data.features={tmp_path}"]
-    done = ballcast("train", ROOT / "configs" / "paper.yaml", *overrides)
+    done = ballcast("train", "paper", *overrides)
     assert done.returncode == 0
     assert "ballcast: note: 52 of 66 training windows are left out" in done.stderr
     assert "--every 25" in done.stderr
@@ -220,7 +219,7 @@ def test_features_of_a_video_are_not_mirrored(splits: Path, tmp_path: Path) -> N
 def start_training(features: Path, run: Path, *extra: str) -> "subprocess.Popen[bytes]":
     overrides = [*SMALL, "train.epochs=6", "train.batch=8", "train.save_every=3", f"data.features={features}", *extra]
     overrides += ["train.ema=0.9", "model.hierarchy.every_layer=true"]  # both have state or randomness of their own
-    command = [sys.executable, "-m", "ballcast", "train", ROOT / "configs" / "paper.yaml", *overrides, "--out", run]
+    command = [sys.executable, "-m", "ballcast", "train", "paper", *overrides, "--out", run]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
@@ -330,7 +329,7 @@ def test_a_run_goes_on_only_with_its_own_recipe_and_state(splits: Path, tmp_path
 
 def test_the_command_line_trains_predicts_and_scores(splits: Path, tmp_path: Path, ballcast: Any) -> None:
     overrides = [*SMALL, "train.epochs=1", "train.batch=8", f"data.features={splits}"]
-    done = ballcast("train", ROOT / "configs" / "paper.yaml", *overrides, "--out", "run")
+    done = ballcast("train", "paper", *overrides, "--out", "run")
     assert done.returncode == 0, done.stderr
     assert "best validation mAP" in done.stdout
     done = ballcast("predict", "--features", splits / "valid", "--model", "run/best", "threshold=0.0", "-o", "p.zip")

@@ -16,7 +16,7 @@ from ballcast.training.optimizer import build_optimizer, set_learning_rate
 from ballcast.training.step import TrainStep, compute_losses
 
 STILL = ["model.hierarchy.dropout=0", "model.hierarchy.drop_path=0"]
-RECIPE = load(Recipe, Path(__file__).parents[2] / "configs" / "paper.yaml", [*SMALL, *STILL])
+RECIPE = load(Recipe, Path("paper"), [*SMALL, *STILL])
 
 
 def batch(count: int, seed: int = 0, device: str = "cpu") -> Batch:

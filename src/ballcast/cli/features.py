@@ -102,7 +102,7 @@ def events(
         Literal["plain", "rich"],
         typer.Option(
             help="plain: the columns of the benchmark; rich: kinds of events, outcomes and players too "
-            "(configs/best.yaml)."
+            "(the recipe best)."
         ),
     ] = "plain",
 ) -> None:
@@ -117,7 +117,7 @@ def events(
 
     ballcast events wyscout_leagues.parquet stores/small --split small
 
-    ballcast train configs/events.yaml data.features=stores/small -o runs/events
+    ballcast train events data.features=stores/small -o runs/events
 
     ballcast events open-data/events stores/mine --provider statsbomb --every 5
     """

@@ -12,7 +12,7 @@ from ballcast.core.errors import InputError
 
 @app.command()
 def train(
-    config: Annotated[Path, typer.Argument(help="A recipe, for example configs/paper.yaml.")],
+    config: Annotated[Path, typer.Argument(help="A recipe: paper, faantra, events, best, or a YAML file of your own.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, for example train.lr=1e-4.")] = None,
     run: Annotated[Path, typer.Option("--out", "-o", help="The run's folder; an unfinished run there goes on.")] = Path(
         "runs/train"
@@ -25,7 +25,7 @@ def train(
     OUT/report.html: scores, curves, honesty, timing, confusion, the best and the worst clips. On several GPUs:
     torchrun --nproc-per-node 4 -m ballcast train …
 
-    Example: ballcast train configs/paper.yaml data.features=features --out runs/paper
+    Example: ballcast train paper data.features=features --out runs/paper
     """
     from ballcast.core.config import load
     from ballcast.core.recipe import Recipe
@@ -55,7 +55,7 @@ def train(
 
 @app.command()
 def pretrain(
-    config: Annotated[Path, typer.Argument(help="A recipe, for example configs/pretrain.yaml.")],
+    config: Annotated[Path, typer.Argument(help="A recipe: pretrain, or a YAML file of your own.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, for example train.lr=5e-4.")] = None,
     run: Annotated[Path, typer.Option("--out", "-o", help="The run's folder; an unfinished run there goes on.")] = Path(
         "runs/pretrain"
@@ -70,9 +70,9 @@ def pretrain(
 
     Examples:
 
-    ballcast pretrain configs/pretrain.yaml data.sources=[snbaa/224p] --out runs/backbone
+    ballcast pretrain pretrain data.sources=[snbaa/224p] --out runs/backbone
 
-    ballcast pretrain configs/pretrain.yaml data.sources=[SN-BAS] data.train=['*'] data.valid=['*Leeds*']
+    ballcast pretrain pretrain data.sources=[SN-BAS] data.train=['*'] data.valid=['*Leeds*']
     """
     from ballcast.cli.shell import frames_progress
     from ballcast.core.config import load
@@ -120,7 +120,7 @@ def ablate(
 
     Variants that differ only in emission share one training.
 
-    Example: ballcast ablate configs/paper.yaml data.features=features --seeds 3
+    Example: ballcast ablate paper data.features=features --seeds 3
     """
     from ballcast.core.files import write_json
     from ballcast.training.ablate import ablate as run_ablation

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import yaml
 
+from ballcast.core.embedded import find_recipe
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_bytes
 from ballcast.core.records import show
@@ -24,7 +25,11 @@ _UNFIT = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeErro
 
 
 def load(cls: type[T], path: Path | None = None, overrides: Iterable[str] = ()) -> T:
-    """An instance of the dataclass `cls` from a YAML file (none: all defaults) and `a.b=value` overrides."""
+    """An instance of the dataclass `cls` from a YAML file (none: all defaults) and `a.b=value` overrides.
+
+    `path` may also be the name of a recipe that comes with the package, such as `paper`.
+    """
+    path = find_recipe(path) if path else None
     tree = parse_overrides(overrides, read_yaml(path) if path else {})
     return from_dict(cls, tree, where=str(path) if path else "")
 
