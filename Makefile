@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint setup setup-dev browser clean help
+.PHONY: demo test lint docs setup setup-dev browser clean help
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   set up, then run the main job on embedded data"
 	@echo "make test   set up, lint, and run every test"
 	@echo "make lint   ruff, mypy and the import contract"
+	@echo "make docs   build the docs into site/, any warning an error"
 	@echo "make clean  remove the virtual environment and caches"
 
 setup: $(VENV)/.installed
@@ -19,6 +20,7 @@ $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ballcast needs Python 3.11 or newer, this is " + sys.version.split()[0])'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
+	@echo "installing ballcast and what it needs, torch above all: a few GB, a few minutes"
 	$(BIN)/pip install --quiet --editable .
 	touch $@
 
@@ -46,5 +48,9 @@ lint: setup-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: setup-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "the docs: site/index.html"
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf site $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
