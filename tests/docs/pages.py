@@ -11,9 +11,7 @@ SHELL = ("", "bash", "sh", "console")
 
 _FENCE = re.compile(r"^( *)```([^\n]*)\n(.*?)^\1```[ ]*$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
-_PROGRAM = re.compile(
-    r"(ballcast|make|torchrun|pip install|docker|curl) |python (-m (benchmarks|tools|ballcast)|tools/)"
-)
+_PROGRAM = re.compile(r"(ballcast|make|torchrun|pip install|docker|curl) |python (-m (benchmarks|tools)\.|tools/)")
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ def blocks(path: Path) -> list[Block]:
 
 
 def commands(block: Block) -> list[list[str]]:
-    """The words of each command of a shell block: continued lines joined, comments dropped, && and pipes taken apart."""
+    """The words of each command of a shell block: lines joined, comments dropped, && and pipes taken apart."""
     found = []
     for line in block.text.replace("\\\n", " ").splitlines():
         words = shlex.split(line.replace("<this repository>", "REPOSITORY"), comments=True)

@@ -8,6 +8,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ NOT_RUN = {
     "ballcast serve": "runs until it is stopped; tests/web/test_serve_command.py starts it",
     "ballcast live rtsp": "needs a camera; tests/video/test_stream_source.py has a stand-in",
     "ballcast live -": "reads a stream from stdin; tests/cli/test_live.py gives it one",
-    "ballcast events wyscout_leagues.parquet": "needs the table of five leagues; tests/data/test_event_windows.py has one",
+    "ballcast events wyscout_leagues.parquet": "needs the table of five leagues; tests/data/test_wyscout.py has one",
 }
 # What is added to commands that are run, by how they begin; of options and keys given twice the later counts.
 WIDTH = "model.width=40"
@@ -90,9 +91,8 @@ def mention(words: list[str]) -> None:
     known = {option for parameter in command.params for option in parameter.opts + parameter.secondary_opts}
     for word in rest:
         name = word.split("=")[0]
-        assert not re.match(r"--?[a-z]", name) or name in known | {"--help", "--install-completion"}, (
-            f"no option {name}"
-        )
+        is_option = re.match(r"--?[a-z]", name)
+        assert not is_option or name in known | {"--help", "--install-completion"}, f"there is no option {name}"
 
 
 @contextmanager
@@ -132,11 +132,12 @@ def _python(words: list[str]) -> str:
         patch.setattr(argparse.ArgumentParser, "error", refuse)
         patch.setattr(sys, "argv", [name, *(word for word in arguments if "…" not in word)])
         patch.syspath_prepend(str(ROOT))
+        if module:
+            start = importlib.import_module(name).main
+        else:
+            start = partial(runpy.run_path, str(ROOT / script), run_name="__main__")
         with pytest.raises(_Understood):
-            if module:
-                importlib.import_module(name).main()
-            else:
-                runpy.run_path(str(ROOT / script), run_name="__main__")
+            start()
     return "a benchmark or a tool of hours, or for the project's own data"
 
 

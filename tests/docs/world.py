@@ -1,4 +1,4 @@
-"""The small world in which the pages' commands run: real data of every kind the pages speak of, tiny, under their names."""
+"""The small world in which the pages' commands run: data of every kind they speak of, tiny, under the same names."""
 
 import json
 import shutil
