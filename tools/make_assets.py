@@ -28,10 +28,11 @@ from rich.console import Console
 from rich.progress import Progress
 from safetensors.torch import load_file, save
 
+from ballcast.core import pair
 from ballcast.core.actions import END_MS, FPS, OBSERVED_MS
 from ballcast.core.clips import Clip, Event
 from ballcast.core.embedded import SAMPLES
-from ballcast.core.files import write_bytes
+from ballcast.core.files import write_bytes, write_json
 from ballcast.data.soccernet import LABELS, write_labels
 from ballcast.data.spotting_labels import MATCHES, Match, read_matches
 from ballcast.data.stitch import STEP_MS, shift
@@ -72,6 +73,9 @@ def halve(source: Path, target: Path) -> None:
         if value.is_floating_point() and not value.isfinite().all():
             sys.exit(f"{source}: {key} does not fit into half precision")
     write_bytes(target / "model.safetensors", save(halved))
+    config = json.loads((target / "config.json").read_text())
+    if config.pop(pair.KEY, None):  # these are other weights than it was written for
+        write_json(target / "config.json", config, indent=1)
 
 
 def embed_models(backbone: Path, anticipator: Path, out: Path) -> Backbone:

@@ -4,6 +4,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from ballcast.core.actions import WINDOW_FRAMES
+from ballcast.core.checks import within
 from ballcast.core.errors import InputError
 
 
@@ -27,9 +28,8 @@ class BackboneConfig:
     drop_path: float = 0.2  # in the networks, in training
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            if field.type is int and getattr(self, field.name) <= 0:
-                raise InputError(f"{field.name} must be positive")
+        within(self, 1, 10_000, *(f.name for f in dataclasses.fields(self) if f.type is int))
+        within(self, 0, 0.99, "dropout", "drop_path")
         if self.frames % self.stack:
             raise InputError(f"frames must be a multiple of stack ({self.stack})")
         if self.step * self.stack % self.stride:

@@ -2,7 +2,15 @@
 
 
 class BallcastError(Exception):
-    """Root of all errors ballcast raises on purpose; the command line prints it and exits with 2."""
+    """Root of all errors ballcast raises on purpose; the command line prints it and exits with 2.
+
+    Whatever a file's names and values hold, the message is one line that any terminal can print: line breaks, control
+    characters and halves of surrogate pairs are shown as escapes.
+    """
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 class BallcastWarning(UserWarning):

@@ -5,7 +5,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -133,6 +133,13 @@ def _is_within(name: object, folder: Path) -> bool:
 def write_bytes(path: Path, content: bytes) -> None:
     with replacing(path) as temporary:
         temporary.write_bytes(content)
+
+
+def write_together(files: Mapping[Path, bytes]) -> None:
+    """Write files that belong together: all under temporary names first, so that only the renames come one by one."""
+    with ExitStack() as stack:
+        for path, content in files.items():
+            stack.enter_context(replacing(path)).write_bytes(content)
 
 
 def write_json(path: Path, content: Any, *, indent: int | None = None) -> None:

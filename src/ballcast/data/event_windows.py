@@ -8,12 +8,12 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from zipfile import BadZipFile
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ballcast.core.actions import ACTIONS, OBSERVED_MS
+from ballcast.core.actions import ACTIONS, HORIZON_MS, MAX_EVENTS, OBSERVED_MS
 from ballcast.core.clips import Clip, Event
 from ballcast.core.errors import InputError
 from ballcast.core.files import replacing
@@ -174,6 +174,12 @@ def _write_labels(path: Path, matches: Sequence[_Match]) -> None:
     )
 
 
+_COLUMNS = {  # of that file, with their types
+    **{"entry": "int32", "period": "int8", "at_ms": "int32", "classes": "int8", "offset_ms": "int16"},
+    **{"presence": "uint8", "last": "int8", "since_ms": "int32"},
+}
+
+
 def is_event_store(store: FeatureStore) -> bool:
     return (store.path / FILE_NAME).is_file()
 
@@ -181,20 +187,16 @@ def is_event_store(store: FeatureStore) -> bool:
 def read_store(store: FeatureStore, *, scored: bool = True) -> EventWindows:
     """The samples of a store of event windows; the rows stay on disk until they are read."""
     path = store.path / FILE_NAME
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            told = {name: file[name] for name in file.files}
-        bits = np.unpackbits(told["presence"], axis=1, count=STEPS * len(ACTIONS))
-        expected = Expected(
-            told["classes"].astype(np.int64),
-            told["offset_ms"].astype(np.int64) + OBSERVED_MS,
-            bits.reshape(-1, STEPS, len(ACTIONS)),
-            told["last"].astype(np.int64),
-            told["since_ms"].astype(np.int64),
-        )
-        entry, period, at_ms = told["entry"], told["period"], told["at_ms"]
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
-        raise InputError(f"{path}: cannot be read ({error}); make the store again with `ballcast events`") from None
+    told = _read_labels(path, len(store))
+    bits = np.unpackbits(told["presence"], axis=1, count=STEPS * len(ACTIONS))
+    expected = Expected(
+        told["classes"].astype(np.int64),
+        told["offset_ms"].astype(np.int64) + OBSERVED_MS,
+        bits.reshape(-1, STEPS, len(ACTIONS)),
+        told["last"].astype(np.int64),
+        told["since_ms"].astype(np.int64),
+    )
+    entry, period, at_ms = told["entry"], told["period"], told["at_ms"]
     begin = np.searchsorted(entry, np.arange(len(store) + 1))
     names: list[str] = []
     for name, part in zip(store.names, map(slice, begin[:-1], begin[1:]), strict=True):
@@ -203,3 +205,29 @@ def read_store(store: FeatureStore, *, scored: bool = True) -> EventWindows:
     if len(names) * WINDOWS != sum(map(len, rows)):
         raise InputError(f"{path}: {len(names)} samples do not fit the features; make the store again")
     return _samples(rows, [expected], names, scored)
+
+
+def _read_labels(path: Path, matches: int) -> dict[str, NDArray[Any]]:
+    """What `_write_labels` wrote: its arrays, of S samples of so many matches, checked in type, shape and range."""
+    again = "make the store again with `ballcast events`"
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            told = {name: np.asarray(file[name]) for name in file.files}
+    except Exception as error:  # whatever the readers of archives and of numpy's headers make of a damaged one
+        raise InputError(f"{path}: cannot be read ({str(error)[:200]}); {again}") from None
+    if missing := [name for name in _COLUMNS if name not in told]:
+        raise InputError(f"{path}: has no '{missing[0]}'; {again}")
+    S = len(told["at_ms"]) if told["at_ms"].ndim else 0
+    places = {"classes": MAX_EVENTS, "offset_ms": MAX_EVENTS, "presence": -(-STEPS * len(ACTIONS) // 8)}
+    highest = {"entry": matches - 1, "period": len(PERIODS) - 1, "classes": len(ACTIONS) - 1, "last": len(ACTIONS) - 1}
+    highest["offset_ms"] = HORIZON_MS
+    for name, dtype in _COLUMNS.items():
+        array = told[name]
+        if array.dtype != dtype or array.shape != ((S, places[name]) if name in places else (S,)):
+            raise InputError(f"{path}: '{name}' is {array.dtype} of shape {array.shape}, which does not fit; {again}")
+        least = -1 if name in ("classes", "last") else 0
+        if name in highest and S and not least <= array.min() <= array.max() <= highest[name]:
+            raise InputError(f"{path}: '{name}' is out of range; {again}")
+    if (np.diff(told["entry"]) < 0).any():
+        raise InputError(f"{path}: its matches are not in order; {again}")
+    return told

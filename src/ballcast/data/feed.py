@@ -9,11 +9,13 @@ from numpy.typing import NDArray
 
 from ballcast.core.actions import ACTION_INDEX
 from ballcast.core.errors import InputError
+from ballcast.core.records import show
 from ballcast.data.rules import LEFT_OUT, OTHER, Meaning
 
 PERIODS = ("1H", "2H", "E1", "E2")  # halves and extra time
 SHOOT_OUT = len(PERIODS)  # penalties at the end: no open play, left out
 DUEL_MS = 5_000  # the two rows of a duel may be this far apart
+LONGEST_MS = 6 * 3_600_000  # of a period, with every interruption
 _TACKLE, _DRIVE, _OUT = (ACTION_INDEX[label] for label in ("PLAYER SUCCESSFUL TACKLE", "DRIVE", "OUT"))
 
 
@@ -64,8 +66,7 @@ class Feed:
         """Itself in order, without what is left out; a DRIVE at the time of a won tackle is no action any more."""
         if not len(self):
             raise InputError(f"match {self.match}: the feed has no events")
-        if self.t_ms.min() < 0:
-            raise InputError(f"match {self.match}: an event is {-self.t_ms.min()} ms before its period's start")
+        _check_times(self.match, int(self.t_ms.min()), int(self.t_ms.max()))
         feed = self.take(np.lexsort((self.t_ms, self.period)))  # stable: equal times stay as delivered
         feed = feed.take((feed.action != LEFT_OUT) & (feed.period != SHOOT_OUT))
         if not len(feed):
@@ -102,6 +103,16 @@ class Row:
     player: str = ""  # not told
 
 
+def _check_times(match: str, first: int, last: int) -> None:
+    """First and last time of a feed, in ms from the period's start."""
+    if first < 0:
+        raise InputError(f"match {match}: an event is {show(-first)} ms before its period's start")
+    if last > LONGEST_MS:
+        raise InputError(
+            f"match {match}: an event is {show(last)} ms after its period's start; are the times in seconds?"
+        )
+
+
 def team_numbers(match: str, teams: NDArray[Any]) -> NDArray[np.int8]:
     """(E,) the providers' ids of the acting teams → 0 and 1."""
     distinct, number = np.unique(teams, return_inverse=True)
@@ -120,6 +131,8 @@ def player_numbers(players: NDArray[Any]) -> NDArray[np.int64]:
 def feed_of(match: str, competition: str, rows: Iterable[Row]) -> Feed:
     """The feed of a match read event by event."""
     listed = list(rows)
+    if listed:  # before they become numbers of 64 bits
+        _check_times(match, min(row.t_ms for row in listed), max(row.t_ms for row in listed))
     nowhere = (float("nan"),) * 2
     return Feed(
         match,

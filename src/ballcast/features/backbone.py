@@ -9,20 +9,23 @@ stack on its own, 3D blocks mix the clip's J stacks, and pooling gives D = J · 
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import timm
 import torch
-from safetensors.torch import load_file, save
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from ballcast.core import config as configs
 from ballcast.core import hub
 from ballcast.core.backbone import BackboneConfig
 from ballcast.core.errors import InputError
-from ballcast.core.files import read_json, write_bytes, write_json
+from ballcast.core.files import read_bytes, read_json
+from ballcast.core.pair import check_pair, write_pair
+from ballcast.core.records import show
 from ballcast.features.blocks import GeM, InvertedResidual3d, NormAct
 from ballcast.features.manifest import BackboneIdentity, Preprocessing
 
@@ -53,14 +56,20 @@ class Backbone(nn.Module):
         self.config, self.name, self.fold, self.note = config, name, fold, note
         self.metadata = metadata if metadata is not None else {}
         c = config
-        encoder = timm.create_model(
-            c.encoder,
-            pretrained=False,
-            features_only=True,
-            out_indices=(4,),
-            in_chans=c.stack,
-            drop_path_rate=c.drop_path,
-        )
+        if not timm.is_model(c.encoder):  # a name like hf-hub:… would make timm fetch one
+            raise InputError(f"encoder: timm has no network called {c.encoder!r}")
+        try:
+            encoder = timm.create_model(
+                c.encoder,
+                pretrained=False,
+                features_only=True,
+                out_indices=(4,),
+                in_chans=c.stack,
+                drop_path_rate=c.drop_path,
+            )
+        except (RuntimeError, TypeError, AssertionError, ValueError, KeyError) as error:
+            why = str(error).partition("\n")[0][:200]
+            raise InputError(f"encoder: timm's {c.encoder} has no maps of five scales to give ({why})") from None
         self.encoder = encoder
         reduced = cast(Any, encoder).feature_info.channels()[-1]
         self.project2d = nn.Sequential(nn.Conv2d(reduced, c.channels, 1, bias=False), NormAct(c.channels))
@@ -159,30 +168,30 @@ class Backbone(nn.Module):
         """Write `config.json` and `model.safetensors`; an existing backbone there is replaced."""
         folder = Path(folder)
         state = {key: value.detach().cpu().contiguous() for key, value in self.state_dict().items()}
-        write_bytes(folder / WEIGHTS_FILE, save(state))
         about: dict[str, Any] = {"kind": "ballcast-backbone", "name": self.name, "fold": self.fold, "note": self.note}
         about |= {"metadata": self.metadata} if self.metadata else {}
-        write_json(folder / CONFIG_FILE, {**about, "config": configs.to_dict(self.config)}, indent=1)
+        about |= {"config": configs.to_dict(self.config)}
+        write_pair(folder, WEIGHTS_FILE, save(state), CONFIG_FILE, about)
 
     @classmethod
     def from_pretrained(cls, source: Path | str) -> "Backbone":
         """A backbone that `save_pretrained` wrote: its folder, or the id of a repository on the hub."""
         folder = hub.locate(source, (CONFIG_FILE, WEIGHTS_FILE))
-        about = read_json(folder / CONFIG_FILE, "backbone's config")
-        if not isinstance(about, dict) or about.get("kind") != "ballcast-backbone":
-            raise InputError(f"{folder / CONFIG_FILE}: is not the config of a ballcast backbone")
-        config = configs.from_dict(BackboneConfig, about.get("config", {}), str(folder / CONFIG_FILE))
-        fold, note, metadata = about.get("fold"), about.get("note", ""), about.get("metadata", {})
-        if not isinstance(metadata, dict):
-            raise InputError(f"{folder / CONFIG_FILE}: 'metadata' is not a record")
-        backbone = cls(config, name=str(about.get("name", folder.name)), fold=fold, note=str(note), metadata=metadata)
+        about, path = read_about(folder), folder / WEIGHTS_FILE
+        config = configs.from_dict(BackboneConfig, about["config"], str(folder / CONFIG_FILE))
+        if not path.is_file():
+            raise InputError(f"{folder}: has no {WEIGHTS_FILE}; give the folder of a backbone")
+        raw = read_bytes(path, "backbone's weights")
         try:
-            state = load_file(folder / WEIGHTS_FILE)
-        except FileNotFoundError:
-            raise InputError(f"{folder}: has no {WEIGHTS_FILE}; give the folder of a backbone") from None
+            state = load(raw)
         except Exception as error:  # safetensors has one error class for all damage, and it is not public
-            raise InputError(f"{folder / WEIGHTS_FILE}: cannot be read ({error}); fetch it again") from None
-        return backbone.fill(state, str(folder / WEIGHTS_FILE))
+            raise InputError(f"{path}: cannot be read ({str(error)[:200]}); fetch it again") from None
+        with torch.device("meta"):  # no memory yet: the config may ask for anything
+            _check_weights(cls(config).state_dict(), state, str(path))
+        check_pair(path, raw, folder / CONFIG_FILE, about)
+        name, note = about.get("name", folder.name), about.get("note", "")
+        backbone = cls(config, name=name, fold=about.get("fold"), note=note, metadata=about.get("metadata", {}))
+        return backbone.fill(state, str(path))
 
     def push_to_hub(self, repo_id: str, *, private: bool = False) -> str:
         """Upload what `save_pretrained` writes to the hub; returns the address."""
@@ -204,14 +213,38 @@ class Backbone(nn.Module):
 
     def fill(self, state: dict[str, Tensor], where: str) -> "Backbone":
         """Itself in eval mode with the weights `state`; a key or shape that does not fit is an error with its place."""
-        mine = self.state_dict()
-        for key in mine.keys() ^ state.keys():
-            raise InputError(f"{where}: {'lacks' if key in mine else 'has an unknown'} weight {key!r}")
-        for key, value in state.items():
-            if value.shape != mine[key].shape:
-                raise InputError(f"{where}: {key} has shape {tuple(value.shape)} instead of {tuple(mine[key].shape)}")
+        _check_weights(self.state_dict(), state, where)
         self.load_state_dict(state)
         return self.eval()
+
+
+def _check_weights(mine: Mapping[str, Tensor], state: Mapping[str, Tensor], where: str) -> None:
+    for key in sorted(mine.keys() ^ state.keys()):
+        raise InputError(f"{where}: {'lacks' if key in mine else 'has an unknown'} weight {key!r}")
+    for key, value in state.items():
+        if not isinstance(value, Tensor) or value.shape != mine[key].shape:
+            found = tuple(value.shape) if isinstance(value, Tensor) else "none"
+            raise InputError(f"{where}: {key} has shape {found} instead of {tuple(mine[key].shape)}")
+        if value.is_floating_point() != mine[key].is_floating_point():
+            raise InputError(f"{where}: {key} holds {value.dtype} instead of {mine[key].dtype}")
+
+
+def read_about(folder: Path) -> dict[str, Any]:
+    """What a backbone's `config.json` says: name, fold, note, metadata and the config, each of its type."""
+    path = folder / CONFIG_FILE
+    about = read_json(path, "backbone's config")
+    if not isinstance(about, dict) or about.get("kind") != "ballcast-backbone":
+        raise InputError(f"{path}: is not the config of a ballcast backbone")
+    kinds: dict[str, Any] = {"name": str, "fold": str | None, "note": str, "metadata": dict, "config": dict}
+    about.setdefault("config", {})
+    for key, kind in kinds.items():
+        if key in about and not isinstance(about[key], kind):
+            raise InputError(f"{path}: '{key}' is {show(about[key])}, which is not what `save_pretrained` writes there")
+    for key in ("trained_on", "started_on"):
+        games = about.get("metadata", {}).get(key, [])
+        if not isinstance(games, list) or not all(isinstance(game, str) for game in games):
+            raise InputError(f"{path}: 'metadata.{key}' must be a list of games' names")
+    return about
 
 
 def pad_frames(frames: Tensor, multiple: int) -> Tensor:

@@ -82,7 +82,7 @@ class Anticipator(nn.Module):
         """The model in a folder, or of a hub id like "someone/ballcast", in eval mode on the CPU."""
         folder = hub.locate(source, (pretrained.CONFIG, pretrained.WEIGHTS), also=(FILE_NAME,))
         saved = pretrained.read_config(folder)
-        weights = pretrained.read_weights(saved.folder, saved.model)  # checked before any memory is taken
+        weights = pretrained.read_weights(saved)  # checked before any memory is taken
         model = cls(saved.model, emit=saved.emit, metadata=saved.metadata)
         model.load_state_dict(weights)
         model.calibration = pretrained.read_calibration(folder)

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from ballcast.core.config import from_dict, to_dict
 from ballcast.core.errors import InputError
-from ballcast.core.files import read_bytes, read_json, write_bytes, write_json
+from ballcast.core.files import read_bytes, read_json
+from ballcast.core.pair import KEY, check_pair, write_pair
 from ballcast.core.recipe import EmitConfig, ModelConfig
 from ballcast.core.records import show
 from ballcast.model import calibration
@@ -36,16 +37,16 @@ class Saved:
     model: ModelConfig
     emit: EmitConfig
     metadata: dict[str, Any]
+    tree: dict[str, Any]  # all of it, as it was read
 
 
 def save(
     folder: Path, weights: Mapping[str, Tensor], model: ModelConfig, emit: EmitConfig, metadata: dict[str, Any]
 ) -> None:
-    """Write both files, each under a temporary name first, so that a crash leaves no half of one."""
+    """Write both files, which know each other (see `core.pair`)."""
     content = serialise({key: value.detach().cpu().contiguous() for key, value in weights.items()})
-    write_bytes(folder / WEIGHTS, content)
     tree = {"format": FORMAT, "model": to_dict(model), "emit": to_dict(emit), "metadata": metadata}
-    write_json(folder / CONFIG, tree, indent=2)
+    write_pair(folder, WEIGHTS, content, CONFIG, tree)
 
 
 def save_calibration(folder: Path, tuned: calibration.Calibration) -> None:
@@ -69,7 +70,7 @@ def read_config(folder: Path) -> Saved:
     tree = read_json(path, "model's config")
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:
         raise InputError(f"{path}: not a ballcast model (its format is not {FORMAT!r})")
-    unknown = set(tree) - {"format", "model", "emit", "metadata"}
+    unknown = set(tree) - {"format", "model", "emit", "metadata", KEY}
     if unknown:
         raise InputError(f"{path}: unknown key '{min(unknown)}'; the keys are format, model, emit, metadata")
     for key in ("model", "emit", "metadata"):
@@ -78,7 +79,7 @@ def read_config(folder: Path) -> Saved:
     model = from_dict(ModelConfig, tree["model"], where=str(path), prefix="model.")
     emit = from_dict(EmitConfig, tree["emit"], where=str(path), prefix="emit.")
     _check_metadata(tree["metadata"], path)
-    return Saved(folder, model, emit, tree["metadata"])
+    return Saved(folder, model, emit, tree["metadata"], tree)
 
 
 def _check_metadata(metadata: dict[str, Any], path: Path) -> None:
@@ -94,8 +95,9 @@ def _check_metadata(metadata: dict[str, Any], path: Path) -> None:
         raise InputError(f"{path}: 'metadata.pos_weight' is {show(weight)} instead of a positive number")
 
 
-def read_weights(folder: Path, config: ModelConfig) -> dict[str, Tensor]:
-    """The folder's tensors by name, checked to be exactly those the network of `config` has."""
+def read_weights(saved: Saved) -> dict[str, Tensor]:
+    """The folder's tensors by name, checked to be exactly those the network of its config has."""
+    folder = saved.folder
     path = folder / WEIGHTS
     if not path.exists() and any(next(folder.glob(pattern), None) for pattern in PICKLES):
         raise InputError(f"{folder}: holds pickled weights, which can run code; only {WEIGHTS} is read")
@@ -105,7 +107,7 @@ def read_weights(folder: Path, config: ModelConfig) -> dict[str, Tensor]:
     except (SafetensorError, KeyError, ValueError, RuntimeError):
         raise InputError(f"{path}: not a complete safetensors file; fetch or save it again") from None
     with torch.device("meta"):  # no memory yet: the config may ask for anything
-        expected = {f"network.{key}": value.shape for key, value in build(config).state_dict().items()}
+        expected = {f"network.{key}": value.shape for key, value in build(saved.model).state_dict().items()}
     for key, shape in expected.items():
         if key not in weights:
             raise InputError(f"{path}: tensor '{key}' is missing; {CONFIG} beside it describes another model")
@@ -117,4 +119,5 @@ def read_weights(folder: Path, config: ModelConfig) -> dict[str, Tensor]:
     unknown = weights.keys() - expected.keys()
     if unknown:
         raise InputError(f"{path}: unknown tensor '{min(unknown)}'; {CONFIG} beside it describes another model")
+    check_pair(path, raw, folder / CONFIG, saved.tree)
     return weights

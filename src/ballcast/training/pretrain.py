@@ -25,7 +25,7 @@ from ballcast.data.clip_sampler import ClipSampler, frame_targets
 from ballcast.data.frames import FrameBank
 from ballcast.data.frames import Progress as Decoded
 from ballcast.data.games import choose_games, count_actions
-from ballcast.features.backbone import Backbone
+from ballcast.features.backbone import Backbone, read_about
 from ballcast.features.start import start_backbone
 from ballcast.metrics.spotting import SpottingScore
 from ballcast.training import checkpoint
@@ -81,7 +81,7 @@ class Pretraining:
         torch.manual_seed(config.train.seed)
         if resumed:  # the weights come from the state; where they started is told by what was saved before
             self.backbone = Backbone(config.network, name=config.name)
-            self.backbone.metadata = Backbone.from_pretrained(folder / "last").metadata
+            self.backbone.metadata = read_about(folder / "last").get("metadata", {})  # its weights may be half replaced
         else:
             self.backbone = start_backbone(config)
         self.backbone.to(device)

@@ -103,6 +103,8 @@ def _packets(
             yield packet
     except (av.FFmpegError, OSError) as error:
         account.unreadable = f"cannot be read further ({error.strerror})"
+    except IndexError:  # PyAV knows only the streams that were there when it opened the file
+        account.unreadable = "cannot be read further (another stream begins inside it)"
     yield None
 
 
