@@ -92,6 +92,13 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
 
 
+def sweep(folder: Path) -> None:
+    """Remove, at any depth, what `replacing` could not, since it was killed. Only where nobody else writes."""
+    for left in folder.rglob(".*.tmp"):
+        with suppress(OSError):
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
 class _Probed(Exception):
     """Ends a `replacing` that was only a probe."""
 

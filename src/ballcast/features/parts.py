@@ -16,7 +16,7 @@ from safetensors.numpy import save
 
 from ballcast.core import config
 from ballcast.core.actions import WINDOW_FRAMES
-from ballcast.core.files import read_json, write_bytes, write_json
+from ballcast.core.files import read_json, sweep, write_bytes, write_json
 from ballcast.features.manifest import FILE_NAME, Header
 from ballcast.features.sources import CLIP_FRAMES, Source
 from ballcast.features.store import PARTS, FeatureStore
@@ -67,9 +67,7 @@ class Parts:
             config.from_dict(Header, read_json(told, "header of the parts"), str(told)).check_same(header, self.out)
         else:
             write_json(told, config.to_dict(header), indent=1)
-        for folder in (self.out, self.folder):
-            for left in folder.glob(".*.tmp"):  # what a kill left half-written
-                left.unlink()
+        sweep(self.out)
 
     def write(self, piece: Piece, features: np.ndarray, resolution: tuple[int, int]) -> None:
         """Keep a piece: features (M, N, D) float16, H and W of its video."""

@@ -19,7 +19,7 @@ from torch import Tensor
 from ballcast import __version__
 from ballcast.core.actions import ACTIONS
 from ballcast.core.config import to_dict, to_yaml
-from ballcast.core.files import write_bytes, write_json
+from ballcast.core.files import sweep, write_bytes, write_json
 from ballcast.core.pretrain import PretrainConfig
 from ballcast.data.clip_sampler import ClipSampler, frame_targets
 from ballcast.data.frames import FrameBank
@@ -106,6 +106,7 @@ class Pretraining:
     def fit(self) -> Progress:
         config, progress, steps = self.config, self.progress, self.config.train.steps
         if progress.finished:
+        sweep(self.folder)
             return progress
         if self.new_config:
             write_bytes(self.folder / CONFIG, to_yaml(config).encode())

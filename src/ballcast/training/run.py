@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ballcast import __version__
 from ballcast.core.config import to_yaml
 from ballcast.core.errors import InputError
-from ballcast.core.files import write_bytes, write_json
+from ballcast.core.files import sweep, write_bytes, write_json
 from ballcast.core.recipe import Recipe
 from ballcast.data.batch import Samples
 from ballcast.data.sampler import Plan, plan_epoch
@@ -182,6 +182,8 @@ class Run:
         if progress.finished:
             return progress
         if self.ranks.writes and self.new_config:
+        if self.ranks.writes:
+            sweep(self.folder)
             write_bytes(self.folder / CONFIG, to_yaml(recipe).encode())
             about = environment(recipe.train.seed, self.device, self.ranks.count)
             write_json(self.folder / ENVIRONMENT, about, indent=1)
