@@ -105,8 +105,8 @@ class Pretraining:
 
     def fit(self) -> Progress:
         config, progress, steps = self.config, self.progress, self.config.train.steps
-        if progress.finished:
         sweep(self.folder)
+        if progress.finished:
             return progress
         if self.new_config:
             write_bytes(self.folder / CONFIG, to_yaml(config).encode())

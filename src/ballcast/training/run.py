@@ -179,11 +179,11 @@ class Run:
     def fit(self) -> Progress:
         recipe, progress = self.recipe, self.progress
         per_epoch = len(self._plan(0))
+        if self.ranks.writes:
+            sweep(self.folder)
         if progress.finished:
             return progress
         if self.ranks.writes and self.new_config:
-        if self.ranks.writes:
-            sweep(self.folder)
             write_bytes(self.folder / CONFIG, to_yaml(recipe).encode())
             about = environment(recipe.train.seed, self.device, self.ranks.count)
             write_json(self.folder / ENVIRONMENT, about, indent=1)
