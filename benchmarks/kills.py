@@ -48,6 +48,7 @@ from games import draw_game, make_events, make_matches, write_video
 from synthetic import SMALL, make_split
 
 TINY = BackboneConfig(encoder="test_efficientnet", channels=16, blocks=1, projected=8, se_ratio=4)
+RENAMES = "renames.txt"
 TIMED = ("environment.json",)  # and TensorBoard's files
 
 
@@ -122,24 +123,27 @@ def fork(work: Callable[[], Any], log: Path) -> int:
         os._exit(status)
 
 
-def start(job: Job, out: Path, *, strike: tuple[int, bool] | None = None) -> int:
-    """The command in a process of its own; `strike`: killed by its own hand at rename number n, before or after it."""
+def start(job: Job, out: Path, *, strike: tuple[int, bool] = (0, False)) -> int:
+    """The command in a process of its own; `strike`: killed by its own hand at rename number n, before or after it.
+
+    How many renames it has made is told beside `out`.
+    """
 
     def work() -> None:
-        if strike is not None:
-            count_renames(strike)
+        count_renames(strike, out.parent / RENAMES)
         ballcast_main(job.arguments(out))
 
     return fork(work, out.parent / "log.txt")
 
 
-def count_renames(strike: tuple[int, bool]) -> None:
+def count_renames(strike: tuple[int, bool], told: Path) -> None:
     number, after = strike
     rename, done = os.replace, 0
 
     def replace(source: Any, target: Any) -> None:
         nonlocal done
         done += 1
+        told.write_text(str(done))
         if done == number and not after:
             os.kill(os.getpid(), signal.SIGKILL)
         rename(source, target)
@@ -229,8 +233,8 @@ def kill_often(job: Job, folder: Path, kills: int, renames: int, rng: random.Ran
     account, out = Account(), folder / "run"
     began = time.monotonic()
     finish(job, out)
-    seconds, whole = time.monotonic() - began, contents(out)
-    print(f"{job.name}: {seconds:.1f} s without a kill, {len(whole)} files to compare", flush=True)
+    seconds, whole, most = time.monotonic() - began, contents(out), int((folder / RENAMES).read_text())
+    print(f"{job.name}: {seconds:.1f} s without a kill, {most} renames, {len(whole)} files to compare", flush=True)
     while account.kills < kills:
         shutil.rmtree(out)
         while account.kills < kills:
@@ -244,15 +248,11 @@ def kill_often(job: Job, folder: Path, kills: int, renames: int, rng: random.Ran
             account.check_torn(job, out)
         finish(job, out)
         account.check(job, out, whole)
-    struck = 0
-    most = sum(path.suffix != ".html" for path in out.rglob("*"))  # at least so many renames are made
-    while struck < renames:
+    for _ in range(renames):
         shutil.rmtree(out)
-        code = ended(start(job, out, strike=(rng.randint(1, 2 * most), rng.random() < 0.5)), 600)
-        if code == -signal.SIGKILL:
-            struck += 1
-            account.kills += 1
-            account.check_torn(job, out)
+        code = ended(start(job, out, strike=(rng.randint(1, most), rng.random() < 0.5)), 600)
+        account.kills += code == -signal.SIGKILL
+        account.check_torn(job, out)
         finish(job, out)
         account.check(job, out, whole)
     return account
