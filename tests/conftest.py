@@ -73,6 +73,23 @@ def hub() -> Iterator[Hub]:
 
 
 @pytest.fixture
+def on_hub(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """The stand-in as the hub of this very process, with an empty cache."""
+    from huggingface_hub import close_session, constants
+
+    for name, value in hub.env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants._HF_DEFAULT_ENDPOINT, hub.url)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub-cache"))
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    close_session()  # one made before may know of a proxy
+    yield hub
+    close_session()
+
+
+@pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """An empty file system of 2 MB."""
     disk = tmp_path / "small disk"

@@ -1,10 +1,12 @@
 """A stand-in for the Hugging Face hub: it answers as the hub does, counts what it sends, and fails on command.
 
 As on the hub, a large file is answered by a redirect to another host (the storage: here `localhost` instead of
-`127.0.0.1`), with its size and sha256 in the headers of the redirect.
+`127.0.0.1`), with its size and sha256 in the headers of the redirect. What is asked of it about repositories,
+and uploads, are in `hub_interface`.
 """
 
 import hashlib
+import json
 import re
 import threading
 import time
@@ -12,7 +14,10 @@ from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 
+from hub_interface import Interface
+
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+TOKEN = "hf_test"
 BLOCK = 1 << 14
 
 
@@ -21,8 +26,12 @@ class Hub:
 
     To set: `files`, the content by path; `refuse`, a status and error code for every question; `cuts`, after how many
     bytes each of the next answers breaks off; `pause_s`, seconds between two blocks of 16 KiB; `ranges`, False to know
-    no Range; `damaged`, what is really sent for a path. To read: `sent`, the bytes of each path that went out; `asked`,
-    one line for each request, with its Range and whether it carried a token.
+    no Range; `damaged`, what is really sent for a path; `upload_cuts`, after how many bytes each of the next uploads to
+    the storage breaks off. To read: `sent`, the bytes of each path that went out; `asked`, one line for each request,
+    with its Range and whether it carried a token; `private`, by repository; `stored`, uploads by sha256; `received`,
+    bytes that came in for each; `commits`, messages.
+
+    The token that may do everything is `hf_test`; without it, `private` repositories are not there.
     """
 
     def __init__(self) -> None:
@@ -34,6 +43,12 @@ class Hub:
         self.ranges = True
         self.sent: Counter[str] = Counter()
         self.asked: list[str] = []
+        self.private: dict[str, bool] = {}  # "datasets/owner/name" or "owner/name"
+        self.stored: dict[str, bytes] = {}
+        self.received: Counter[str] = Counter()
+        self.upload_cuts: list[int] = []
+        self.commits: list[str] = []
+        self.lock = threading.Lock()
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": self}))
         self.server.daemon_threads = True
         self.port = self.server.server_address[1]
@@ -41,7 +56,19 @@ class Hub:
 
     @property
     def env(self) -> dict[str, str]:
-        return {"HF_ENDPOINT": self.url, "HF_HUB_OFFLINE": "0", "NO_PROXY": "*", "no_proxy": "*", "HF_TOKEN": "hf_test"}
+        named = {"HF_ENDPOINT": self.url, "HF_HUB_OFFLINE": "0", "HF_TOKEN": TOKEN, "HF_HUB_DISABLE_XET": "1"}
+        return {**named, "NO_PROXY": "*", "no_proxy": "*"}
+
+    def of(self, repo: str) -> dict[str, bytes]:
+        """The files of a repository by their paths in it."""
+        return {name.removeprefix(f"{repo}/"): c for name, c in self.files.items() if name.startswith(f"{repo}/")}
+
+    def commit_of(self, repo: str) -> str:
+        """The newest commit: the same for all that tests put into `files` themselves, another after each push."""
+        if repo not in self.private:
+            return COMMIT
+        digests = {name: hashlib.sha256(content).hexdigest() for name, content in self.of(repo).items()}
+        return hashlib.sha1(json.dumps(digests, sort_keys=True).encode()).hexdigest()
 
     def __enter__(self) -> "Hub":
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02})
@@ -56,7 +83,7 @@ class Hub:
         self.thread.join()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Interface, BaseHTTPRequestHandler):
     hub: Hub
     protocol_version = "HTTP/1.1"
 
@@ -69,31 +96,38 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._answer()
 
+    def do_POST(self) -> None:
+        self._answer()
+
+    def do_PUT(self) -> None:
+        self._answer()
+
     def _answer(self) -> None:
         token = "token" if "Authorization" in self.headers else "anonymous"
         self.hub.asked.append(f"{self.command} {self.path} {self.headers.get('Range', '-')} {token}")
         if self.path.startswith("/storage/"):
             return self._send_file(self.path.removeprefix("/storage/"))
+        if self.path.startswith("/upload/"):  # a signed address: the storage knows no tokens
+            return self.store(self.path.removeprefix("/upload/"))
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if self.hub.refuse:
-            return self._refuse(*self.hub.refuse)
+            return self.refuse(*self.hub.refuse)
+        if "Authorization" in self.headers and self.headers["Authorization"] != f"Bearer {TOKEN}":
+            return self.refuse(401, "", "Invalid credentials in Authorization header")
+        if self.path.startswith("/api/") or ".git/info/lfs" in self.path:
+            return self.answer_interface(self.path.partition("?")[0], body)
         found = re.fullmatch(r"/(.+)/resolve/([^/]+)/(.+)", self.path)
-        if not found or not any(name.startswith(f"{found[1]}/") for name in self.hub.files):
-            return self._refuse(404, "RepoNotFound")
-        key = f"{found[1]}/{found[3]}"
-        if key not in self.hub.files or found[2] not in ("main", COMMIT):
-            return self._refuse(404, "EntryNotFound")
+        if not found or not self.sees(found[1]):
+            return self.refuse(404 if token == "token" else 401, "RepoNotFound")
+        key, commit = f"{found[1]}/{found[3]}", self.hub.commit_of(found[1])
+        if key not in self.hub.files or found[2] not in ("main", commit):
+            return self.refuse(404, "EntryNotFound")
         content = self.hub.files[key]
         self.send_response(302)
         self.send_header("Location", f"http://localhost:{self.hub.port}/storage/{key}")
-        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("X-Repo-Commit", commit)
         self.send_header("X-Linked-Size", str(len(content)))
         self.send_header("X-Linked-Etag", f'"{hashlib.sha256(content).hexdigest()}"')
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def _refuse(self, status: int, code: str) -> None:
-        self.send_response(status)
-        self.send_header("X-Error-Code", code)
         self.send_header("Content-Length", "0")
         self.end_headers()
 

@@ -4,14 +4,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import huggingface_hub
 import pytest
 import torch
+from hub_server import Hub
 from safetensors.torch import load_file, save_file
 
 from ballcast.core.errors import InputError
 from ballcast.core.recipe import EmitConfig, ModelConfig
 from ballcast.model.anticipator import Anticipator
+from ballcast.model.calibration import Calibration
 
 
 @pytest.fixture
@@ -122,41 +123,30 @@ def test_a_runs_folder_leads_to_its_model(folder: Path, tmp_path: Path) -> None:
         Anticipator.from_pretrained(tmp_path)
 
 
-def test_a_hub_id_is_downloaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def download(repo_id: str, *, allow_patterns: list[str]) -> str:
-        asked.append((repo_id, sorted(allow_patterns)))
-        return str(folder)
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    assert Anticipator.from_pretrained("someone/ballcast").metadata["note"] == "é"
-    assert asked == [("someone/ballcast", ["calibration.json", "config.json", "model.safetensors"])]
-
-    def fail(*args: object, **kwargs: object) -> str:
-        raise FileNotFoundError("cannot reach the hub\nsecond line")
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
-    with pytest.raises(InputError, match=r"^runs/best: no such folder, and not .* cannot reach the hub$"):
-        Anticipator.from_pretrained("runs/best")
+@pytest.mark.parametrize("tuned", [True, False])
+def test_a_model_pushed_to_the_hub_comes_back_the_same(tiny: ModelConfig, on_hub: Hub, tuned: bool) -> None:
+    model = Anticipator(tiny, metadata={"note": "é", "seed": 3, "trained_on": ["train"]}).eval()
+    model.calibration = Calibration(fitted_on="valid") if tuned else None
+    assert model.push_to_hub("someone/ballcast") == f"{on_hub.url}/someone/ballcast"
+    files = ["README.md", "config.json", "model.safetensors"]
+    assert sorted(on_hub.of("someone/ballcast")) == sorted([*files, *(["calibration.json"] if tuned else [])])
+    assert on_hub.private["someone/ballcast"]
+    again = Anticipator.from_pretrained("someone/ballcast")
+    assert (again.config, again.metadata) == (model.config, model.metadata)
+    assert (again.calibration is not None) == tuned
+    for key, value in model.state_dict().items():
+        assert torch.equal(again.state_dict()[key], value)
 
 
-def test_push_uploads_what_save_writes(tiny: ModelConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    uploaded: dict[str, Any] = {}
-
-    class Api:
-        def create_repo(self, repo_id: str, *, private: bool, exist_ok: bool) -> str:
-            uploaded.update(private=private, exist_ok=exist_ok)
-            return f"https://hub/{repo_id}"
-
-        def upload_folder(self, *, repo_id: str, folder_path: str, commit_message: str) -> None:
-            if repo_id == "no/right":
-                raise PermissionError("403 forbidden")
-            uploaded["files"] = sorted(os.listdir(folder_path))
-
-    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
+def test_a_calibration_of_older_weights_does_not_stay_on_the_hub(tiny: ModelConfig, on_hub: Hub) -> None:
     model = Anticipator(tiny)
-    assert model.push_to_hub("someone/ballcast", private=True) == "https://hub/someone/ballcast"
-    assert uploaded == {"private": True, "exist_ok": True, "files": ["config.json", "model.safetensors"]}
-    with pytest.raises(InputError, match="no/right: cannot upload to the hub: 403 forbidden"):
-        model.push_to_hub("no/right")
+    model.calibration = Calibration(fitted_on="valid")
+    model.push_to_hub("someone/ballcast", private=False)
+    Anticipator(tiny).push_to_hub("someone/ballcast", private=False)  # other weights, not tuned
+    assert "calibration.json" not in on_hub.of("someone/ballcast")
+    assert Anticipator.from_pretrained("someone/ballcast").calibration is None
+
+
+def test_a_folder_that_is_nowhere(on_hub: Hub) -> None:
+    with pytest.raises(InputError, match=r"^runs/best: no such folder, and not to be had from the hub: .*404"):
+        Anticipator.from_pretrained("runs/best")

@@ -3,13 +3,14 @@
 A module for each kind of work; what they share is in `shell`. Their order here is the order of `ballcast --help`.
 """
 
+import os
 import sys
 import warnings
 from typing import Any, NoReturn
 
 import typer
 
-from ballcast.cli import house, data, features, training, tuning, prediction, scoring, live, serve  # isort: skip  # noqa: F401
+from ballcast.cli import house, data, features, training, tuning, prediction, scoring, live, serve, hub  # isort: skip  # noqa: F401
 from ballcast.cli.shell import app
 from ballcast.core.errors import BallcastError, BallcastWarning
 
@@ -23,6 +24,8 @@ def _fail(message: str) -> NoReturn:
 
 def main(*args: Any) -> None:
     """Entry point: errors a user can mend are one sentence on stderr and exit code 2; warnings are one sentence too."""
+    if not sys.stderr.isatty():  # the hub's library draws its bars into files too
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     shown = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], filename: str, *rest: Any) -> None:

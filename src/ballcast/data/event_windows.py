@@ -20,12 +20,11 @@ from ballcast.core.files import replacing
 from ballcast.data.event_grid import MIRRORED, STEPS, WIDTHS, WINDOWS, Detail, Expected, expect, moments, observe
 from ballcast.data.feed import PERIODS, Feed
 from ballcast.data.windows import WindowSet
-from ballcast.features.manifest import BackboneIdentity, Failure, Header
-from ballcast.features.store import FeatureStore, StoreWriter
+from ballcast.features.manifest import EVENT_GRID, BackboneIdentity, Failure, Header
+from ballcast.features.store import SAMPLES, FeatureStore, StoreWriter
 
-FILE_NAME = "windows.npz"
 # Raised when the columns of the grid, or what they may show, change: a model reads only what it was trained on.
-_GRIDS: dict[Detail, str] = {"plain": "event grid 1", "rich": "rich event grid 1"}
+_GRIDS: dict[Detail, str] = {"plain": f"{EVENT_GRID} 1", "rich": f"rich {EVENT_GRID} 1"}
 IDENTITIES = {
     detail: BackboneIdentity(hashlib.sha256(f"{name}, {STEPS} × {WIDTHS[detail]}".encode()).hexdigest(), name)
     for detail, name in _GRIDS.items()
@@ -152,7 +151,7 @@ def write_store(
                 writer.add(feed.match, rows.reshape(-1, *rows.shape[2:]), source=feed.competition, size=0, mtime_ns=0)
         if not matches:
             raise InputError(f"{out}: not one match could be used: {faults[0] if faults else 'there is none'}")
-        _write_labels(temporary / FILE_NAME, matches)
+        _write_labels(temporary / SAMPLES, matches)
         writer.finish()
         if out.exists():
             out.rmdir()  # an empty folder was given
@@ -181,12 +180,12 @@ _COLUMNS = {  # of that file, with their types
 
 
 def is_event_store(store: FeatureStore) -> bool:
-    return (store.path / FILE_NAME).is_file()
+    return (store.path / SAMPLES).is_file()
 
 
 def read_store(store: FeatureStore, *, scored: bool = True) -> EventWindows:
     """The samples of a store of event windows; the rows stay on disk until they are read."""
-    path = store.path / FILE_NAME
+    path = store.path / SAMPLES
     told = _read_labels(path, len(store))
     bits = np.unpackbits(told["presence"], axis=1, count=STEPS * len(ACTIONS))
     expected = Expected(

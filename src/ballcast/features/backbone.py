@@ -27,6 +27,7 @@ from ballcast.core.files import read_bytes, read_json
 from ballcast.core.pair import check_pair, write_pair
 from ballcast.core.records import show
 from ballcast.features.blocks import GeM, InvertedResidual3d, NormAct
+from ballcast.features.card import backbone_card
 from ballcast.features.manifest import BackboneIdentity, Preprocessing
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
@@ -193,9 +194,16 @@ class Backbone(nn.Module):
         backbone = cls(config, name=name, fold=about.get("fold"), note=note, metadata=about.get("metadata", {}))
         return backbone.fill(state, str(path))
 
-    def push_to_hub(self, repo_id: str, *, private: bool = False) -> str:
-        """Upload what `save_pretrained` writes to the hub; returns the address."""
-        return hub.push(repo_id, self.save_pretrained, private=private)
+    def push_to_hub(
+        self, repo_id: str, *, private: bool = True, licence: str = "apache-2.0", folder: Path | None = None
+    ) -> str:
+        """Upload what `save_pretrained` writes, and a card that tells what the metadata does; returns the address.
+
+        `licence`: of the weights, by the hub's short name. `folder`: where it was read from, if it has not changed
+        since; then those files go as they are.
+        """
+        card, names = backbone_card(repo_id, self, licence=licence), (CONFIG_FILE, WEIGHTS_FILE)
+        return hub.push_model(repo_id, names, self.save_pretrained, card, private=private, folder=folder)
 
     @classmethod
     def from_lromul(cls, path: Path | str, *, fold: str | None = None) -> "Backbone":

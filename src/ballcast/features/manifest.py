@@ -13,6 +13,7 @@ from ballcast.core.files import read_json, write_json
 
 FORMAT, VERSION = "ballcast-features", 1
 FILE_NAME = "manifest.json"
+EVENT_GRID = "event grid"  # in the name of what turns event feeds into features
 _ENTRY_TYPES = [str, str, *[int] * 6]
 _SHARD = re.compile(r"shard-\d{5}\.safetensors")
 
@@ -26,6 +27,11 @@ class BackboneIdentity:
     fold: str | None = None  # the fold an imported spotting model held out, if it is one
     note: str = ""  # what its user should know, such as a leak
     trained_on: tuple[str, ...] = ()  # the games it learned from: "match_003", or "train/clip_1" of the split train
+
+    @property
+    def is_event_grid(self) -> bool:
+        """Whether it stands for no network: the features are of an event feed, not of pixels."""
+        return EVENT_GRID in self.name
 
 
 @dataclass(frozen=True)

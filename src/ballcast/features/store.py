@@ -9,18 +9,22 @@ different lengths share no shard. The manifest is written last, so a folder with
 
 import json
 import math
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from safetensors.numpy import save
 
+from ballcast.core import hub
 from ballcast.core.errors import InputError
 from ballcast.core.files import write_bytes
+from ballcast.features.card import store_card
 from ballcast.features.manifest import FILE_NAME, Entry, Failure, Header, Manifest, Shard
 
 PARTS = "parts"  # an extraction under way keeps its finished clips here
 LABELS = "Labels-ball.json"  # a split's labels travel with its features
+SAMPLES = "windows.npz"  # so do the samples of an event feed
 ENTRIES_PER_SHARD = 64  # 33 MB of six windows each; part of the format, since it decides the bytes of a store
 _LONGEST_HEADER = 1 << 20  # a safetensors header with one tensor is far shorter
 
@@ -61,6 +65,21 @@ class FeatureStore:
         store = cls(path, Manifest.read(path))
         store._places  # noqa: B018  (reads and checks every shard's header)
         return store
+
+    @classmethod
+    def from_pretrained(cls, source: Path | str, split: str) -> "FeatureStore":
+        """The store of `split` below a folder of stores, or in a repository that `push_stores` made on the hub."""
+        if Path(source).exists() or not hub.HUB_ID.fullmatch(str(source)):
+            return cls.open(Path(source) / split)
+        files = [f"{split}/{name}" for name in (FILE_NAME, "shard-*.safetensors", LABELS, SAMPLES)]
+        folder = hub.locate(source, files, kind="dataset")
+        if not (folder / split / FILE_NAME).is_file():
+            raise InputError(f"{source}: has no features of {split!r} on the hub")
+        return cls.open(folder / split)
+
+    def push_to_hub(self, repo_id: str, *, private: bool = True, licence: str = "other") -> str:
+        """Upload the store, its labels too, as the folder of its own name; see `push_stores`."""
+        return push_stores([self], repo_id, private=private, licence=licence)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -113,6 +132,25 @@ class FeatureStore:
                 f"{s.path} is of {s.manifest.header.backbone.name} ({s.identity[:12]})" for s in (self, other)
             )
             raise InputError(f"two backbones do not mix: {mine}, {theirs}; extract both with one backbone")
+
+
+def push_stores(stores: Sequence[FeatureStore], repo_id: str, *, private: bool = True, licence: str = "other") -> str:
+    """Upload stores of one backbone, each as the folder of its own name, with a card; returns the address.
+
+    The repository is a data set on the hub, made if it is not there; other splits in it stay. `licence`: of the
+    features, by the hub's short name.
+    """
+    named = {store.path.resolve().name: store for store in stores}
+    files: dict[str, Path | bytes] = {}
+    for name, store in named.items():
+        stores[0].check_same_backbone(store)
+        store.check_finite()
+        parts = [FILE_NAME, *(shard.file for shard in store.manifest.shards)]
+        parts += [extra for extra in (LABELS, SAMPLES) if (store.path / extra).is_file()]
+        files |= {f"{name}/{part}": store.path / part for part in parts}
+    files[hub.CARD] = store_card(repo_id, named, licence=licence).encode()
+    replaces = [f"{name}/{part}" for name in named for part in ("shard-*.safetensors", LABELS, SAMPLES)]
+    return hub.push(repo_id, files, private=private, kind="dataset", replaces=replaces)
 
 
 class StoreWriter:

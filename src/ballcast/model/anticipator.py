@@ -11,6 +11,7 @@ from ballcast.core.recipe import EmitConfig, ModelConfig
 from ballcast.model import pretrained
 from ballcast.model.build import build
 from ballcast.model.calibration import FILE_NAME, Calibration
+from ballcast.model.card import write_card
 from ballcast.model.slots import Slots
 
 
@@ -88,6 +89,20 @@ class Anticipator(nn.Module):
         model.calibration = pretrained.read_calibration(folder)
         return model.eval()
 
-    def push_to_hub(self, repo_id: str, *, private: bool = False) -> str:
-        """Upload what `save_pretrained` writes to the hub; returns the address."""
-        return hub.push(repo_id, self.save_pretrained, private=private)
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        private: bool = True,
+        licence: str = "apache-2.0",
+        backbone: str | None = None,
+        folder: Path | None = None,
+    ) -> str:
+        """Upload what `save_pretrained` writes, and a card that tells what the metadata does; returns the address.
+
+        `licence`: of the weights, by the hub's short name. `backbone`: the hub id of the one it reads, for the card.
+        `folder`: where it was read from, if it has not changed since; then those files go as they are.
+        """
+        card = write_card(repo_id, self.config, self.metadata, self.calibration, licence=licence, backbone=backbone)
+        names = (pretrained.CONFIG, pretrained.WEIGHTS, FILE_NAME)
+        return hub.push_model(repo_id, names, self.save_pretrained, card, private=private, folder=folder)

@@ -11,6 +11,7 @@ run/best_backbone, run/last_backbone   the backbone it was trained with, for `ex
 import torch
 from torch import Tensor, nn
 
+from ballcast.core.config import to_dict
 from ballcast.core.errors import InputError
 from ballcast.data.batch import Batch, Samples
 from ballcast.data.pixels import PixelBatch, PixelSamples, WindowPixels
@@ -127,9 +128,6 @@ class FinetuneRun(Run):
         metadata = self.backbone.metadata
         metadata["finetuned_on"] = list(self.recipe.data.train)
         self.backbone.save_pretrained(self.folder / f"{name}_backbone")
-        self.model.metadata["backbone"] = {
-            "hash": self.backbone.hash,
-            "name": self.backbone.name,
-            "folder": f"../{name}_backbone",
-        }
+        told = to_dict(self.backbone.identity)
+        self.model.metadata["backbone"] = {**told, "folder": f"../{name}_backbone"}
         super()._write(name)

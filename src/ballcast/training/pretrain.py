@@ -90,6 +90,7 @@ class Pretraining:
         self.backbone.metadata |= {
             "trained_on": [game.name for game in self.games["train"]],
             "actions": list(ACTIONS),
+            "seed": config.train.seed,
             "ballcast": __version__,
         }
         names = ", ".join(self.backbone.metadata["trained_on"][:3])

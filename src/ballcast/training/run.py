@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ballcast import __version__
-from ballcast.core.config import to_yaml
+from ballcast.core.config import to_dict, to_yaml
 from ballcast.core.errors import InputError
 from ballcast.core.files import sweep, write_bytes, write_json
 from ballcast.core.recipe import Recipe
@@ -116,11 +116,14 @@ class Run:
         weights = class_weights(torch.from_numpy(windows.class_counts()))
         self.model = self._anticipator().to(device)
         self.model.metadata = {
-            "backbone": {"hash": material.backbone.hash, "name": material.backbone.name},
+            "backbone": to_dict(material.backbone),
             "class_weights": weights.tolist(),
             "pos_weight": recipe.loss.pos_weight,  # which inflates the objectness; timelines undo it
             "trained_on": list(recipe.data.train),
+            "validated_on": list(recipe.data.valid),
+            "leaks": material.leaks,
             "samples": len(windows),
+            "seed": recipe.train.seed,
             "ballcast": __version__,
         }
         criterion = Criterion(config=recipe.loss, model=recipe.model, class_weights=weights).to(device)

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ballcast.core.actions import FPS
@@ -23,7 +23,7 @@ def open_splits(data: DataConfig, names: Sequence[str], model: ModelConfig) -> S
     """The store and the labelled clips of each split; an InputError says what does not fit, and how to mend it."""
     splits: Splits = []
     for name in names:
-        store = FeatureStore.open(Path(data.features) / name)
+        store = FeatureStore.from_pretrained(data.features, name)
         clips = [] if is_event_store(store) else _labelled_clips(store, data, name)
         for key, found in (("clips", store.clips), ("width", store.width)):
             if found != getattr(model, key):
@@ -67,7 +67,8 @@ def _event_windows(splits: Splits, *, scored: bool) -> WindowSet:
 class Material:
     """Windows to train on, windows to be chosen by (None: the last epoch is taken), and what made their features.
 
-    For fine-tuning also where the windows' pixels are.
+    For fine-tuning also where the windows' pixels are. `leaks`: "3 of 10" by the split of `valid` whose videos the
+    backbone has seen.
     """
 
     train: WindowSet
@@ -75,6 +76,7 @@ class Material:
     backbone: BackboneIdentity
     train_sources: Sources = ()
     valid_sources: Sources = ()
+    leaks: dict[str, str] = field(default_factory=dict)
 
 
 def open_material(recipe: Recipe) -> Material:
@@ -88,8 +90,7 @@ def open_material(recipe: Recipe) -> Material:
     valid = open_splits(recipe.data, recipe.data.valid, recipe.model)
     if valid:
         train[0][0].check_same_backbone(valid[0][0])
-    for store, _ in valid:
-        _tell_leak(store)
+    leaks = {store.path.name: told for store, _ in valid if (told := _tell_leak(store))}
     windows = training_windows(train, recipe.data, recipe.model)
     if windows.left_out:
         warnings.warn(
@@ -99,19 +100,22 @@ def open_material(recipe: Recipe) -> Material:
             stacklevel=2,
         )
     scored = scored_windows(valid, recipe.model) if valid else None
-    made_by = train[0][0].manifest.header.backbone
+    material = Material(windows, scored, train[0][0].manifest.header.backbone, leaks=leaks)
     if recipe.train.backbone == "frozen" or windows.mirrored:
-        return Material(windows, scored, made_by)
+        return material
     videos = Path(recipe.finetune.videos)
-    sources = (split_sources([store for store, _ in splits], videos) for splits in (train, valid))
-    return Material(windows, scored, made_by, *sources)
+    seen, scored_by = (split_sources([store for store, _ in splits], videos) for splits in (train, valid))
+    return replace(material, train_sources=seen, valid_sources=scored_by)
 
 
-def _tell_leak(store: FeatureStore) -> None:
-    if seen := store.seen_in_training():
-        warnings.warn(
-            f"{store.path}: its backbone, {store.manifest.header.backbone.name}, was trained on {len(seen)} of its "
-            f"{len(store)} videos ({seen[0]}, …), so scores on them are too good; pre-train on the training games only",
-            BallcastWarning,
-            stacklevel=3,
-        )
+def _tell_leak(store: FeatureStore) -> str:
+    """Warn of the videos that the backbone has seen; "3 of 10" if there are any."""
+    if not (seen := store.seen_in_training()):
+        return ""
+    warnings.warn(
+        f"{store.path}: its backbone, {store.manifest.header.backbone.name}, was trained on {len(seen)} of its "
+        f"{len(store)} videos ({seen[0]}, …), so scores on them are too good; pre-train on the training games only",
+        BallcastWarning,
+        stacklevel=3,
+    )
+    return f"{len(seen)} of {len(store)}"
