@@ -1,0 +1,116 @@
+"""What a user installs: the wheel's content, the extras left out, completion in the shell."""
+
+import os
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from ballcast import __version__
+from ballcast.core.embedded import BACKBONE, RECIPES, SAMPLES
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+LIMIT = 32_000_000  # bytes of a wheel
+
+# As if these packages were not installed: imports fail, and so does asking whether they are there.
+WITHOUT = """
+import sys
+from importlib.machinery import PathFinder
+missing, found = {missing!r}, PathFinder.find_spec
+def find_spec(name, path=None, target=None):
+    return None if name.partition(".")[0] in missing else found(name, path, target)
+PathFinder.find_spec = find_spec
+from ballcast.cli import main
+main(sys.argv[1:])
+"""
+
+
+def ballcast_without(missing: tuple[str, ...], *args: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", WITHOUT.format(missing=missing), *map(str, args)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env={**os.environ, "COLUMNS": "200"})
+
+
+@pytest.mark.parametrize(
+    ("missing", "extra", "command"),
+    [
+        ("ray", "ray", ("extract", SAMPLES / "test" / "excerpt.mp4", "out", "--backbone", BACKBONE, "--engine", "ray")),
+        ("kloppy", "events", ("events", "match.json", "out", "--provider", "datafactory")),
+        ("pyarrow", "events", ("events", "table.parquet", "out")),
+    ],
+)
+def test_an_extra_left_out_is_named_by_what_needs_it(
+    missing: str, extra: str, command: tuple[object, ...], tmp_path: Path
+) -> None:
+    for name in ("match.json", "table.parquet"):
+        (tmp_path / name).write_text("{}")
+    done = ballcast_without((missing,), *command, cwd=tmp_path)
+    assert done.returncode == 2, (done.stdout, done.stderr)
+    assert "Traceback" not in done.stderr
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("ballcast: "))
+    assert "is not installed" in line
+    assert f"pip install 'ballcast[{extra}]'" in line
+    assert not list(tmp_path.rglob("manifest.json"))  # nothing that looks like a store
+
+
+def test_without_any_extra_the_rest_works_and_doctor_names_them(tmp_path: Path) -> None:
+    everything = ("ray", "kloppy", "pyarrow", "onnx", "onnxruntime", "onnxscript")
+    done = ballcast_without(everything, "doctor", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for extra in set(PROJECT["optional-dependencies"]) - {"dev"}:
+        assert f"pip install 'ballcast[{extra}]'" in done.stdout, extra
+    assert ballcast_without(everything, "--help", cwd=tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize(("shell", "file"), [("bash", ".bash_completions/ballcast.sh"), ("zsh", ".zfunc/_ballcast")])
+def test_completion_is_installed_and_completes(shell: str, file: str, tmp_path: Path) -> None:
+    """The script it leaves is read by the shell, which then asks ballcast for the words: here for `ballcast pre…`."""
+    command = Path(sys.executable).with_name("ballcast")
+    env = {**os.environ, "HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    run = {"capture_output": True, "text": True, "cwd": tmp_path, "env": env}
+    done = subprocess.run([command, "--install-completion", shell], **run)  # type: ignore[call-overload]
+    assert done.returncode == 0, done.stderr
+    script = (tmp_path / file).read_text()
+    assert "_BALLCAST_COMPLETE" in script
+    asked = {"_BALLCAST_COMPLETE": f"complete_{shell}", "COMP_WORDS": "ballcast pre", "COMP_CWORD": "1"}
+    asked["_TYPER_COMPLETE_ARGS"] = "ballcast pre"
+    words = subprocess.run([command], **{**run, "env": {**env, **asked}})  # type: ignore[call-overload]
+    assert words.returncode == 0, words.stderr
+    assert "predict" in words.stdout
+    assert "pretrain" in words.stdout
+    assert "serve" not in words.stdout
+
+
+def test_the_wheel_holds_all_that_an_installed_ballcast_needs(tmp_path: Path) -> None:
+    """Built from this very tree, without the network; `tools/check_wheel.sh` installs it and runs the demo."""
+    pytest.importorskip("hatchling", reason="the build backend is not installed")
+    code = (
+        f"import os; os.chdir({str(ROOT)!r}); from hatchling.build import build_wheel; build_wheel({str(tmp_path)!r})"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.stat().st_size < LIMIT
+    with zipfile.ZipFile(wheel) as archive:
+        inside = {info.filename: info.file_size for info in archive.infolist()}
+        about = archive.read(f"ballcast-{__version__}.dist-info/METADATA").decode()
+    package = ROOT / "src" / "ballcast"
+    there = {p for p in package.rglob("*") if p.is_file() and "__pycache__" not in p.parts}
+    assert {name for name in inside if name.startswith("ballcast/")} == {
+        f"ballcast/{p.relative_to(package).as_posix()}" for p in there
+    }
+    for name in ("samples/backbone/model.safetensors", "web/static/index.html", "inference/page/style.css", "py.typed"):
+        assert inside[f"ballcast/{name}"] == (package / name).stat().st_size
+    assert {f"ballcast/configs/{p.name}" for p in RECIPES.glob("*.yaml")} <= set(inside)
+    for name in ("LICENSE", "NOTICE"):
+        assert f"ballcast-{__version__}.dist-info/licenses/{name}" in inside
+    assert "License-Expression: Apache-2.0" in about
+    assert "Requires-Python: >=3.11" in about
+
+
+def test_one_version() -> None:
+    assert PROJECT["version"] == __version__
+    for version in ("3.11", "3.12", "3.13"):
+        assert f"Programming Language :: Python :: {version}" in PROJECT["classifiers"]
