@@ -120,7 +120,15 @@ def mutate_yaml(raw: bytes, rng: random.Random) -> bytes:
         lines = raw.decode().splitlines()
         at = rng.randrange(len(lines))
         key = lines[at].partition(":")[0]
-        odd = ("&a [*a]", "*a", "!!python/object:os.system x", "!!int x", "!!timestamp x", "!!binary x", "{<<: 1}")
+        odd: tuple[str, ...] = (
+            "&a [*a]",
+            "*a",
+            "!!python/object:os.system x",
+            "!!int x",
+            "!!timestamp x",
+            "!!binary x",
+            "{<<: 1}",
+        )
         odd += (
             "[",
             "{",

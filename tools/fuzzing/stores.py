@@ -125,9 +125,9 @@ class EventsFile(Target):
                 (value[None], value.reshape(-1), value[..., None], value[0], np.empty(0), value.T, value[:0])
             )
         else:
-            spoilt = value.copy()
-            spoilt.flat[rng.randrange(spoilt.size)] = rng.choice((0, 7, 99, 127, spoilt.dtype.type(-1 % 256).item()))
-            arrays[name] = spoilt
+            spoilt = value.view(f"i{value.itemsize}").copy()
+            spoilt.flat[rng.randrange(spoilt.size)] = rng.choice((0, 7, 99, 127, -1))
+            arrays[name] = spoilt.view(value.dtype)
         out = io.BytesIO()
         np.savez(out, **arrays)
         return out.getvalue()

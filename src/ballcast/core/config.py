@@ -62,6 +62,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def from_dict(cls: type[T], tree: Mapping[str, Any], where: str = "", prefix: str = "") -> T:
     """An instance of the dataclass `cls` with the keys in `tree`; the rest keep their defaults."""
     assert dataclasses.is_dataclass(cls)
+    if not isinstance(tree, Mapping):  # what a file held in its place
+        raise InputError(
+            _at(where, f"{prefix.rstrip('.') or 'this'} must be a mapping of keys to values, not {show(tree)}")
+        )
     hints = get_type_hints(cls)
     values = {}
     for key, value in tree.items():

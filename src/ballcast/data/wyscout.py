@@ -112,6 +112,8 @@ def _row(event: Any) -> Row:
     tags = {str(get(tag, "id", int, "a number")) for tag in get(event, "tags", list, "a list of tags")}
     places = [(_number(p, "x"), _number(p, "y")) for p in get(event, "positions", list, "a list of positions")]
     seconds = _number(event, "eventSec")
+    if abs(seconds) > 1e9:
+        raise InputError(f"'eventSec' is {seconds:g}, which is not a time in a match")
     return Row(
         period,
         round(seconds * 1000),
@@ -213,12 +215,39 @@ def _columns(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, tuple[list[
     whole = {name: table[name].combine_chunks() for name in table.column_names}
     if empty := [name for name, column in whole.items() if column.null_count]:
         raise InputError(f"{path}: column '{empty[0]}' has rows without a value")
+    _check_types(whole, path)
     names = {}
     for name in _NAMES:
         coded = whole[name] if pa.types.is_dictionary(whole[name].type) else whole[name].dictionary_encode()
-        names[name] = (coded.dictionary.to_pylist(), coded.indices.to_numpy().astype(np.int64))
+        try:
+            names[name] = (coded.dictionary.to_pylist(), coded.indices.to_numpy().astype(np.int64))
+        except UnicodeDecodeError:
+            raise InputError(f"{path}: column '{name}' holds text that is not UTF-8") from None
     tags = (whole["tags"].offsets.to_numpy(), whole["tags"].values.to_numpy())
     return {name: whole[name].to_numpy() for name in _NUMBERS}, names, tags
+
+
+def _check_types(columns: dict[str, Any], path: Path) -> None:
+    """Places are numbers, the other numbers whole ones, names texts, tags lists of whole numbers."""
+    from pyarrow import types
+
+    for name, column in columns.items():
+        kind = column.type
+        if name in _NAMES:
+            text = kind.value_type if types.is_dictionary(kind) else kind
+            fits, what = types.is_string(text) or types.is_large_string(text), "text"
+        elif name == "tags":
+            lists = types.is_list(kind) or types.is_large_list(kind)
+            fits, what = (
+                lists and types.is_integer(kind.value_type) and not column.values.null_count,
+                "lists of numbers",
+            )
+        elif name in ("x0", "y0", "x1", "y1"):
+            fits, what = types.is_integer(kind) or types.is_floating(kind), "numbers"
+        else:
+            fits, what = types.is_integer(kind), "whole numbers"
+        if not fits:
+            raise InputError(f"{path}: column '{name}' holds {str(kind)[:60]} instead of {what}")
 
 
 def _tagged(tags: tuple[NDArray[np.int64], NDArray[np.int64]], tag: int) -> NDArray[np.bool_]:

@@ -19,6 +19,7 @@ from safetensors.numpy import save
 from ballcast.core import hub
 from ballcast.core.errors import InputError
 from ballcast.core.files import write_bytes
+from ballcast.core.records import show
 from ballcast.features.card import store_card
 from ballcast.features.manifest import FILE_NAME, Entry, Failure, Header, Manifest, Shard
 
@@ -247,7 +248,8 @@ def _place(path: Path, shape: tuple[int, ...]) -> tuple[Path, int, tuple[int, ..
     except (ValueError, KeyError, TypeError):
         raise InputError(f"{path}: is cut off or is not a shard of features; {again}") from None
     if dtype != "F16" or found != shape:
-        raise InputError(f"{path}: holds {dtype} of shape {found}, but the manifest says F16 of {shape}; {again}")
+        told = f"{show(dtype)} of shape {str(found)[:60]}"
+        raise InputError(f"{path}: holds {told}, but the manifest says F16 of {shape}; {again}")
     size = 2 * math.prod(shape)
     if begin != 0 or end != size or total != 8 + length + size:
         raise InputError(f"{path}: has {total} bytes instead of {8 + length + size}; {again}")
