@@ -5,8 +5,8 @@
     python -m tools.fuzz --corpus                          # only what was found before
 
 One case in thirty goes through the command line in the same process, one in a thousand through a process of its own.
-All cases run in a forked worker with bounded memory: one that crashes or hangs there is a finding too. Findings are told
-at the end and lie, as short as could be made, below --found; those that were mended belong into tests/corpus/TARGET/.
+All cases run in a forked worker with bounded memory: one that crashes or hangs there is a finding too. Findings are
+told at the end and lie, as short as could be made, below --found; what was mended belongs into tests/corpus/TARGET/.
 """
 
 import argparse

@@ -20,6 +20,21 @@ ODD: tuple[Any, ...] = (
     *("clip_1", "../x", "/", "/etc/passwd", "C:\\x", "PASS", "visible", "1H", "9" * 400),
     *([], {}, [1], [[]], {"a": 1}, ["visible"], {"x": [1]}, [None] * 20, [0, 0, 0]),
 )
+ODD_YAML = (
+    *(
+        "&a [*a]",
+        "*a",
+        "!!python/object:os.system x",
+        "!!int x",
+        "!!timestamp x",
+        "!!binary x",
+        "{<<: 1}",
+        "[",
+        "{",
+        "'",
+    ),
+    *("- -", "? a", "1:2:3", "2020-13-45", "0b2", "!!float x", "!!set {a}", "|\n x", "\t", "9" * 5000),
+)
 WORDS = ("z", "label", "é", " ", "", "format", "version", "__class__", "\ud800", "\n")
 INTS = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x7FFFFFFFFFFFFFFF)
 
@@ -120,31 +135,7 @@ def mutate_yaml(raw: bytes, rng: random.Random) -> bytes:
         lines = raw.decode().splitlines()
         at = rng.randrange(len(lines))
         key = lines[at].partition(":")[0]
-        odd: tuple[str, ...] = (
-            "&a [*a]",
-            "*a",
-            "!!python/object:os.system x",
-            "!!int x",
-            "!!timestamp x",
-            "!!binary x",
-            "{<<: 1}",
-        )
-        odd += (
-            "[",
-            "{",
-            "'",
-            "- -",
-            "? a",
-            "1:2:3",
-            "2020-13-45",
-            "0b2",
-            "!!float x",
-            "!!set {a}",
-            "|\n x",
-            "\t",
-            "9" * 5000,
-        )
-        lines[at] = f"{key}: {rng.choice(odd)}"
+        lines[at] = f"{key}: {rng.choice(ODD_YAML)}"
         return "\n".join(lines).encode()
     spoilt = mutate_tree(yaml.safe_load(raw), rng)
     try:

@@ -46,6 +46,10 @@ def read_checkpoint(path: Path, *, fold: str | None = None) -> Checkpoint:
     tree = _load(path)
     if not isinstance(tree, dict) or not isinstance(tree.get("nn_state_dict"), dict):
         raise InputError(f"{path}: has no 'nn_state_dict'; give a MultiDimStacker checkpoint or a backbone's folder")
+    if not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in tree["nn_state_dict"].items()):
+        raise InputError(
+            f"{path}: its 'nn_state_dict' holds more than weights by name; it is damaged or something else"
+        )
     state = {rename(key): value for key, value in tree["nn_state_dict"].items()}
     state = {key: value[..., 0] if _pointwise(key, value) else value for key, value in state.items()}
     params = tree.get("params")
@@ -76,8 +80,9 @@ def _load(path: Path) -> Any:
         raise InputError(f"{path}: no such file; give a checkpoint or a backbone's folder") from None
     except UnpicklingError:
         raise InputError(f"{path}: holds more than weights (code, or it is damaged) and is not loaded") from None
-    except (RuntimeError, EOFError, ValueError, KeyError) as error:
-        raise InputError(f"{path}: is not a torch checkpoint ({str(error).splitlines()[0][:120]})") from None
+    except Exception as error:  # whatever damaged bytes lead torch's reader to
+        why = str(error).partition("\n")[0][:120] or type(error).__name__
+        raise InputError(f"{path}: is not a torch checkpoint ({why})") from None
 
 
 def _config(state: dict[str, Tensor], params: dict[str, Any], path: Path) -> BackboneConfig:
@@ -103,5 +108,7 @@ def _config(state: dict[str, Tensor], params: dict[str, Any], path: Path) -> Bac
             projected=projected,
             classes=classes,
         )
-    except (KeyError, IndexError, ValueError) as error:
+    except InputError as error:  # sizes that fit no network
+        raise InputError(f"{path}: is not a MultiDimStacker checkpoint ({error})") from None
+    except (KeyError, IndexError, ValueError, TypeError, ZeroDivisionError) as error:
         raise InputError(f"{path}: is not a MultiDimStacker checkpoint (no {error})") from None
