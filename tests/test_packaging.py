@@ -1,19 +1,27 @@
 """What a user installs: the wheel's content, the extras left out, completion in the shell."""
 
+import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+import yaml
 
 from ballcast import __version__
+from ballcast.cli import app
 from ballcast.core.embedded import BACKBONE, RECIPES, SAMPLES
+from ballcast.web.guard import ANYONE
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+ROOT_COMMAND: Any = typer.main.get_command(app)
 LIMIT = 32_000_000  # bytes of a wheel
 
 # As if these packages were not installed: imports fail, and so does asking whether they are there.
@@ -110,7 +118,25 @@ def test_the_wheel_holds_all_that_an_installed_ballcast_needs(tmp_path: Path) ->
     assert "Requires-Python: >=3.11" in about
 
 
+def test_the_container_starts_what_there_is() -> None:
+    """Docker itself is not asked: the command is one that ballcast knows, its health a path that needs no token."""
+    lines = (ROOT / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
+    said = {line.split()[0]: line.partition(" ")[2].strip() for line in lines if line and line[0] not in "# "}
+    command, *arguments = json.loads(said["CMD"])
+    options = {flag for parameter in ROOT_COMMAND.commands[command].params for flag in parameter.opts}
+    assert {argument for argument in arguments if argument.startswith("--")} <= options
+    assert arguments[arguments.index("--port") + 1] == said["EXPOSE"]
+    asked = re.search(rf"http://127\.0\.0\.1:{said['EXPOSE']}(/[\w/]+)", said["HEALTHCHECK"])
+    assert asked
+    assert ANYONE.fullmatch(asked[1])
+    assert int(said["USER"].partition(":")[0]) > 0
+    copies = [line.split()[1:-1] for line in lines if line.startswith("COPY ") and "--from" not in line]
+    allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert set().union(*copies) == allowed
+
+
 def test_one_version() -> None:
     assert PROJECT["version"] == __version__
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == __version__
     for version in ("3.11", "3.12", "3.13"):
         assert f"Programming Language :: Python :: {version}" in PROJECT["classifiers"]

@@ -1,0 +1,52 @@
+# ballcast as a server, for the CPU (the default) or NVIDIA GPUs:
+#
+#   docker build -t ballcast .
+#   docker build -t ballcast:gpu --build-arg DEVICE=gpu .
+#
+#   docker run --rm -p 127.0.0.1:8000:8000 -e BALLCAST_TOKEN=a-long-secret -v ballcast:/data ballcast
+#   docker run --rm --gpus all -p 127.0.0.1:8000:8000 -v ballcast:/data ballcast:gpu
+#   docker run --rm --user "$(id -u):$(id -g)" -v "$PWD:/data" ballcast predict match.mp4 --overlay seen.mp4
+#
+# Whoever comes in is asked for the token; without BALLCAST_TOKEN one is made and printed in the log.
+ARG PYTHON=3.12
+
+FROM python:${PYTHON}-slim-bookworm AS build
+ARG DEVICE=cpu
+ARG EXTRAS=events
+WORKDIR /build
+RUN python -m venv /opt/ballcast && /opt/ballcast/bin/pip install --no-cache-dir --upgrade pip
+# torch from PyPI brings all of CUDA, 5 GB; the CPU's build comes from torch's own index. A layer of its own: the code
+# changes more often than torch does.
+RUN case "$DEVICE" in \
+      cpu) /opt/ballcast/bin/pip install --no-cache-dir --index-url https://download.pytorch.org/whl/cpu 'torch>=2.11' ;; \
+      gpu) /opt/ballcast/bin/pip install --no-cache-dir 'torch>=2.11' ;; \
+      *) echo "DEVICE is cpu or gpu, not $DEVICE" >&2; exit 1 ;; \
+    esac
+COPY pyproject.toml README.md LICENSE NOTICE ./
+COPY src ./src
+RUN /opt/ballcast/bin/pip install --no-cache-dir ".[${EXTRAS}]"
+
+FROM python:${PYTHON}-slim-bookworm
+ARG DEVICE=cpu
+LABEL org.opencontainers.image.title="ballcast" \
+      org.opencontainers.image.description="Anticipates football: from 30 s of broadcast video, the ball actions of the next 5 s" \
+      org.opencontainers.image.source="https://github.com/ballcast/ballcast" \
+      org.opencontainers.image.licenses="Apache-2.0"
+# On a GPU, kernels are compiled when they are first used, and that takes a C compiler.
+RUN if [ "$DEVICE" = gpu ]; then \
+      apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*; \
+    fi
+# Nobody in particular; what it writes is in /data, its home: uploads, jobs, and what came from the hub.
+RUN useradd --uid 10001 --user-group --create-home --home-dir /data --shell /usr/sbin/nologin ballcast
+COPY --from=build /opt/ballcast /opt/ballcast
+ENV PATH=/opt/ballcast/bin:$PATH PYTHONUNBUFFERED=1 HOME=/data HF_HOME=/data/.cache/huggingface
+USER 10001:10001
+WORKDIR /data
+VOLUME /data
+EXPOSE 8000
+HEALTHCHECK --interval=30s --timeout=5s --start-period=60s \
+  CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8000/api/health', timeout=4)"]
+# As process 1 it would not hear SIGTERM, except while it serves; Ctrl-C every command understands.
+STOPSIGNAL SIGINT
+ENTRYPOINT ["ballcast"]
+CMD ["serve", "--host", "0.0.0.0", "--port", "8000", "--data", "/data/served"]
