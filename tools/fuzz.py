@@ -1,7 +1,7 @@
 """Fuzz what ballcast reads: real files, spoilt at random, through the real readers and commands.
 
     python -m tools.fuzz --minutes 60                      # every kind in turn
-    python -m tools.fuzz --minutes 5 --kind video --seed 7
+    python -m tools.fuzz --minutes 5 --kind video live --seed 7
     python -m tools.fuzz --corpus                          # only what was found before
 
 One case in thirty goes through the command line in the same process, one in a thousand through a process of its own.
@@ -122,14 +122,14 @@ def _wait(child: int, folder: Path, seconds: float) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=1.0)
-    parser.add_argument("--kind", default="all", choices=("all", *KINDS))
+    parser.add_argument("--kind", default=["all"], nargs="+", choices=("all", *KINDS))
     parser.add_argument("--target", help="only this one, for example Manifest")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--found", type=Path, default=Path("fuzz-found"), help="where findings go")
     parser.add_argument("--corpus", action="store_true", help="only drive what was found before")
     given = parser.parse_args()
     console = Console(highlight=False)
-    chosen = [t for t in TARGETS if given.kind in ("all", t.kind) and given.target in (None, t.__name__)]
+    chosen = [t for t in TARGETS if {"all", t.kind} & {*given.kind} and given.target in (None, t.__name__)]
     with tempfile.TemporaryDirectory(prefix="fuzz-") as temporary:
         base = Path(temporary)
         made: dict[str, Target] = {}

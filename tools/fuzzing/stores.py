@@ -248,12 +248,12 @@ class PublishedCheckpoint(Target):
     mutation = staticmethod(mutate_zip(mutate_bytes))
 
     def prepare(self) -> None:
-        out = io.BytesIO()
-        state = {name: torch.zeros(2, 2) for name in ("conv2d_encoder.conv_stem.weight", "classifier.weight")}
-        torch.save({"model_name": "x", "params": {"frame_stack_step": 2}, "nn_state_dict": state}, out)
-        old = io.BytesIO()
-        torch.save({"nn_state_dict": state}, old, _use_new_zipfile_serialization=False)
-        self.seeds = [out.getvalue(), old.getvalue()]
+        params = {"nn_module": ["multidim_stacker", {"model_name": TINY.encoder}], "frame_stack_step": TINY.step}
+        tree = {"model_name": "x", "params": params, "nn_state_dict": tiny_backbone().state_dict()}
+        for new in (True, False):  # an archive, and as torch wrote them before
+            out = io.BytesIO()
+            torch.save(tree, out, _use_new_zipfile_serialization=new)
+            self.seeds.append(out.getvalue())
 
     def mutate(self, rng: random.Random) -> bytes:
         seed = rng.choice(self.seeds)

@@ -81,7 +81,9 @@ class Labels(Challenge):
 
     def drive(self, path: Path, out: Path) -> None:
         folder = path.parent / "split"
-        folder.mkdir(exist_ok=True)
+        for clip in self.clips:
+            (folder / clip.name).mkdir(parents=True, exist_ok=True)
+            (folder / clip.name / "224p.mp4").touch()
         (folder / "Labels-ball.json").write_bytes(path.read_bytes())
         check(folder)  # collects defects instead of raising them
         clips = read_labels(path)
@@ -229,19 +231,19 @@ class PretrainYaml(Target):
 class Overrides(Target):
     """One `key=value` a line."""
 
-    kind, suffix = "config", ".txt"
+    kind, suffix = "config", ".args"
     mutation = staticmethod(mutate_lines)
 
     def prepare(self) -> None:
         lines = ["train.lr=1e-4", "model.hierarchy.dim=32", "data.train=[a, b]", "data.boost={SHOT: 2.0}", "emit.run=3"]
-        self.seeds = ["\n".join([*lines, "model.kind=faantra", "train.backbone=finetune"]).encode()]
+        self.seeds = ["\n".join([*lines, "model.kind=faantra", "train.backbone=frozen"]).encode()]
 
     def drive(self, path: Path, out: Path) -> None:
         lines = path.read_bytes().decode("utf-8", "surrogateescape").split("\n")
         tree = parse_overrides(lines)
         assert isinstance(tree, dict)
         build_all(load(Recipe, None, lines))
-        load(PretrainConfig, None, [line for line in lines if line.startswith("train.")])
+        load(PretrainConfig, None, [line for line in lines if line.startswith("train.lr")])
 
 
 class Variants(Target):
