@@ -25,6 +25,7 @@ CLI = typer.main.get_command(app)
 # Commands that are not run, by how they begin, and why. They are parsed: every verb, option and value must be known.
 NOT_RUN = {
     "ballcast download": "needs the hub and SoccerNet's password; tests/data/test_download.py has a stand-in for both",
+    "ballcast data push": "needs the hub; tests/cli/test_hub.py has a stand-in",
     "ballcast demo": "takes minutes; tests/test_demo.py runs it on less",
     "ballcast serve": "runs until it is stopped; tests/web/test_serve_command.py starts it",
     "ballcast live rtsp": "needs a camera; tests/video/test_stream_source.py has a stand-in",
@@ -185,6 +186,7 @@ PROGRAMS: dict[str, Callable[[list[str]], str]] = {
     "curl": _curl,
     "torchrun": _torchrun,
     "mkdocs": _known("tests/docs/test_site.py builds the site"),
+    "docker": _known("needs a Docker daemon"),
     "git": _known("fetches the repository"),
     "cd": _known("a shell's own"),
     "source": _known("a shell's own"),
