@@ -61,7 +61,7 @@ None: nothing but its features is used.
         f"""## Use
 
 ```
-pip install ballcast
+pip install git+{HOME}
 ballcast extract videos features --backbone {repo_id}
 ```
 
@@ -125,7 +125,7 @@ A folder for each split; each says all of this in its `manifest.json`.""",
         f"""## Use
 
 ```
-pip install ballcast
+pip install git+{HOME}
 ballcast train paper data.features={repo_id}
 ```
 

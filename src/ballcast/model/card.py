@@ -135,7 +135,7 @@ def _use(repo_id: str, metadata: dict[str, Any], backbone: str | None) -> str:
     return f"""## Use
 
 ```
-pip install ballcast
+pip install git+{HOME}
 ballcast predict {command}
 ```
 
