@@ -26,7 +26,7 @@ $(VENV)/.installed: pyproject.toml
 
 # SoccerNet's scorer is what ours is compared with; its own dependencies would bring far more than that needs.
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/pip install --quiet --editable '.[dev,ray]'
+	$(BIN)/pip install --quiet --editable '.[dev,ray,onnx]'
 	$(BIN)/pip install --quiet --no-deps SoccerNet==0.1.62
 	touch $@
 

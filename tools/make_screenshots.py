@@ -15,7 +15,8 @@ from pathlib import Path
 from PIL import Image
 
 from ballcast.core.embedded import choose_models
-from ballcast.web.engine import load_engine
+from ballcast.inference.torch_runtime import TorchRuntime
+from ballcast.web.engine import make_engine
 from ballcast.web.settings import Settings
 from tests.browser import PHONE, Browser, open_browser
 from tests.web.conftest import LIMITS, Running, running
@@ -58,7 +59,8 @@ def main() -> None:
     parser.add_argument("--model")
     parser.add_argument("--backbone")
     given = parser.parse_args()
-    engine = load_engine(*choose_models(given.model, given.backbone, "this"), every_ms=1000, device="cpu")
+    runtime = TorchRuntime.load(*choose_models(given.model, given.backbone, "this"), device="cpu")
+    engine = make_engine(runtime.another, every_ms=1000)
     with tempfile.TemporaryDirectory() as data, open_browser() as browser:
         streams = {"pitch": str(given.videos / given.name)}
         settings = Settings(data=Path(data), videos=given.videos, streams=streams, limits=LIMITS)

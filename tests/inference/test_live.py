@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from stream_server import PieceServer, until
+from stream_server import FolderServer, PieceServer, until
 
 from ballcast.core.clips import Prediction
 from ballcast.core.errors import InputError
@@ -23,6 +23,7 @@ from ballcast.features.backbone import Backbone, BackboneConfig
 from ballcast.inference.live import LiveSession
 from ballcast.inference.live_records import Lost, Made, Preview, Record, Status
 from ballcast.inference.rolling import RollingAnticipator, anticipate_video
+from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.model.anticipator import Anticipator
 from ballcast.video import stream_source
 from ballcast.video.decode import VideoFile
@@ -46,7 +47,7 @@ def tiny(step: int = 2, stride: int = 6, every_ms: int = 1000) -> RollingAnticip
     )
     backbone = Backbone(config).eval()
     model = Anticipator(ModelConfig(clips=config.clips(), width=config.width, hierarchy=SIZES)).eval()
-    return RollingAnticipator(model, backbone, every_ms=every_ms, emit=ALL)
+    return RollingAnticipator(TorchRuntime(model, backbone), every_ms=every_ms, emit=ALL)
 
 
 def follow(session: LiveSession, room: int = 100_000) -> list[Record]:
@@ -72,7 +73,7 @@ def rss_kb() -> int:
 
 
 def test_over_a_simulated_match_it_says_what_predict_says(shared: Path, tmp_path: Path) -> None:
-    """Two minutes of match_001, record by record, bit for bit: from the file, and through a socket."""
+    """Two minutes of match_001, anticipation by anticipation, bit for bit: from the file, and through a socket."""
     cut = tmp_path / "cut.ts"
     with av.open(str(shared / "data" / "simbaa" / "match_001.mp4")) as given, av.open(str(cut), "w") as out:
         video = given.streams.video[0]
@@ -87,10 +88,12 @@ def test_over_a_simulated_match_it_says_what_predict_says(shared: Path, tmp_path
         offline = anticipate_video(file, rolling)
     assert len(offline) == 116
     assert len({made.predictions[0].scores for made in offline}) > 100  # or the comparison would say nothing
-    records = follow(LiveSession(FileSource(cut, speed=0), rolling))
-    assert tuple(anticipations(records)) == offline
-    assert states(records)[0] == "opening"
-    assert states(records)[-1] == "ended"
+    with FolderServer(tmp_path) as server:
+        for source in (FileSource(cut, speed=0), StreamSource(f"{server.address}/cut.ts", speed=0)):
+            records = follow(LiveSession(source, rolling))
+            assert tuple(anticipations(records)) == offline, source.name
+            assert [*dict.fromkeys(states(records))] == ["opening", "filling", "running", "ended"]
+        assert server.asked
 
 
 def test_in_real_time_too(tmp_path: Path) -> None:
@@ -272,9 +275,8 @@ def test_too_far_behind_it_skips_ahead_and_says_so() -> None:
     assert skipped[-1].dropped == 100 * len(skipped)
     made = [r for r in records if isinstance(r, Made)]
     assert made
-    assert all(r.behind_ms <= 4000 for r in made)
+    assert all(r.behind_ms <= 4000 for r in records if isinstance(r, Made | Status))  # never more than the ring holds
     assert all(r.anticipation.predictions[0].position_ms == r.anticipation.at_ms + 100 for r in made)
-    assert made[-1].anticipation.at_ms > 20_000  # of 40 s: it never fell further behind than the ring
 
 
 def test_a_machine_that_never_gets_there_says_so() -> None:
@@ -291,7 +293,44 @@ def test_a_gap_in_the_stream_begins_a_new_window() -> None:
     work = Clockwork()
     records = follow(LiveSession(Camera(400, break_at=150), work))  # type: ignore[arg-type]
     assert [m.at_ms for m in anticipations(records)] == [5000, 6000, 11_000, 12_000, 13_000, 14_000, 15_000, 16_000]
-    assert states(records) == ["opening", "running", "gap", "running", "ended"]
+    assert states(records) == ["opening", "filling", "running", "gap", "filling", "running", "ended"]
+    told = [r for r in records if isinstance(r, Status) and r.state == "filling"]
+    assert [r.message for r in told] == [
+        "a window of 5 s has to fill first",
+        "camera: blinked; a window of 5 s has to fill",
+    ]
+
+
+def test_it_runs_only_from_an_anticipation_on() -> None:
+    """From the start and after each skip: `filling`, its reason kept, until the window is full."""
+    records = follow(LiveSession(Camera(1000, 200.0), Clockwork(frame_s=0.0062)))  # type: ignore[arg-type]
+    assert "skipped" in states(records)
+    full, why = False, "a window of 5 s has to fill first"
+    for record in records:
+        if isinstance(record, Made):
+            full = True
+        elif isinstance(record, Status) and record.state == "skipped":
+            full, why = False, record.message
+        elif isinstance(record, Status) and record.state in ("filling", "running", "slow"):
+            assert (record.state != "filling") == full, record
+            assert full or record.message == why
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (dict(count=75), "camera: is only 3.0 s long; anticipation needs a whole window of 5 s behind it"),
+        (dict(count=0), "camera: is only 0 s long; anticipation"),
+        (dict(count=200, break_at=100), "camera: no 5 s of its 8.0 s came without a gap; anticipation"),
+    ],
+)
+def test_a_stream_too_short_says_so(source: dict[str, int], words: str) -> None:
+    session = LiveSession(Camera(**source), Clockwork())  # type: ignore[arg-type]
+    last = follow(session)[-1]
+    assert isinstance(last, Status)
+    assert last.state == "error"
+    assert isinstance(session.error, InputError)
+    assert last.message.startswith(words)
 
 
 def test_frames_that_come_late_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from ballcast.data.osl import read_osl
 from ballcast.features.backbone import Backbone
 from ballcast.features.shared import SharedStacks
 from ballcast.inference.rolling import RollingAnticipator, anticipate_video
+from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.emit import emit
 from ballcast.model.graph import GraphedSteps
@@ -98,7 +99,7 @@ def assert_same(got: Anticipation, expected: list[Prediction]) -> None:
 def test_it_says_what_every_window_from_scratch_would(
     model: Anticipator, backbone: Backbone, video: np.ndarray, every_ms: int, times: range
 ) -> None:
-    timeline = roll(RollingAnticipator(model, backbone, every_ms=every_ms, emit=ALL), video)
+    timeline = roll(RollingAnticipator(TorchRuntime(model, backbone), every_ms=every_ms, emit=ALL), video)
     assert [made.at_ms for made in timeline] == list(times)
     for made in (*timeline[:3], timeline[6], *timeline[-3:]):
         assert len(made.predictions) == 4
@@ -111,7 +112,7 @@ def test_it_says_what_every_window_from_scratch_would(
 def test_a_baseline_reads_only_the_last_window(backbone: Backbone, video: np.ndarray) -> None:
     config = ModelConfig(kind="faantra", width=SMALL.width, faantra=FaantraConfig(dim=16, heads=2, ffn=32))
     model = Anticipator(config, metadata={"pos_weight": 4.0}).eval()
-    for made in roll(RollingAnticipator(model, backbone, every_ms=2000, emit=ALL), video[:250]):
+    for made in roll(RollingAnticipator(TorchRuntime(model, backbone), every_ms=2000, emit=ALL), video[:250]):
         assert_same(made, from_scratch(model, backbone, video, made.at_ms))
 
 
@@ -119,8 +120,10 @@ def test_how_often_it_speaks_does_not_change_what_it_says(
     model: Anticipator, backbone: Backbone, video: np.ndarray
 ) -> None:
     """Nor does a change of the rate on the way, nor another video before."""
-    often = {m.at_ms: m for m in roll(RollingAnticipator(model, backbone, every_ms=200, emit=ALL), video[:300])}
-    rolling = RollingAnticipator(model, backbone, every_ms=1000, emit=ALL)
+    often = {
+        m.at_ms: m for m in roll(RollingAnticipator(TorchRuntime(model, backbone), every_ms=200, emit=ALL), video[:300])
+    }
+    rolling = RollingAnticipator(TorchRuntime(model, backbone), every_ms=1000, emit=ALL)
     timeline = roll(rolling, video[:300])
     assert [m.at_ms for m in timeline] == [5000, 6000, 7000, 8000, 9000, 10_000, 11_000, 12_000]
     assert timeline == [often[made.at_ms] for made in timeline]
@@ -137,7 +140,7 @@ def test_no_stack_and_no_window_is_computed_twice(
     encode, encode_window = SharedStacks.encode, Anticipator.encode_window
     monkeypatch.setattr(SharedStacks, "encode", lambda self, x: stacks.extend(x.numpy().copy()) or encode(self, x))
     monkeypatch.setattr(Anticipator, "encode_window", lambda self, x: windows.append(x) or encode_window(self, x))
-    rolling = RollingAnticipator(model, backbone, every_ms=1000, emit=ALL)
+    rolling = RollingAnticipator(TorchRuntime(model, backbone), every_ms=1000, emit=ALL)
     timeline = roll(rolling, video)
     stacks = [stack for stack in stacks if stack.any()]  # a black one is encoded to learn the size of the maps
     assert len(stacks) == rolling.stream.stacks == (25 * 37 + 11 - 5) // 3 + 1
@@ -150,17 +153,18 @@ def test_recorded_graphs_say_the_same(
 ) -> None:
     """What a replay overwrites is not kept; where there is no GPU, with a stand-in for the graphs."""
     monkeypatch.setattr("ballcast.model.graph.record", graphs.record)
-    plain = RollingAnticipator(model, backbone, emit=ALL)
-    recorded = RollingAnticipator(model, backbone, emit=ALL)
-    recorded._steps = GraphedSteps(model)
+    plain = RollingAnticipator(TorchRuntime(model, backbone), emit=ALL)
+    runtime = TorchRuntime(model, backbone)
+    runtime._steps = GraphedSteps(model)
+    recorded = RollingAnticipator(runtime, emit=ALL)
     assert roll(recorded, video[:400]) == roll(plain, video[:400])
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_on_a_gpu_it_says_what_a_cpu_says(model: Anticipator, backbone: Backbone, video: np.ndarray) -> None:
-    expected = roll(RollingAnticipator(model, backbone, emit=ALL), video[:400])
-    rolling = RollingAnticipator(copy.deepcopy(model), copy.deepcopy(backbone).cuda(), emit=ALL)
+    expected = roll(RollingAnticipator(TorchRuntime(model, backbone), emit=ALL), video[:400])
+    rolling = RollingAnticipator(TorchRuntime(copy.deepcopy(model), copy.deepcopy(backbone).cuda()), emit=ALL)
     got = roll(rolling, video[:400])
     for a, b in zip(got, expected, strict=True):
         assert a.at_ms == b.at_ms
@@ -173,8 +177,8 @@ def test_on_a_gpu_it_says_what_a_cpu_says(model: Anticipator, backbone: Backbone
 @pytest.mark.parametrize("every_ms", [40, 1000, 7000, 60_000])
 def test_memory_does_not_grow(model: Anticipator, backbone: Backbone, every_ms: int) -> None:
     """Five minutes, the networks replaced by nothing: what is kept after two minutes is what is kept after five."""
-    rolling = RollingAnticipator(model, backbone, every_ms=every_ms)
-    engine = rolling.stream._engine
+    runtime = TorchRuntime(model, backbone)
+    rolling, engine = RollingAnticipator(runtime, every_ms=every_ms), runtime.engine
     engine.encode = lambda pictures: torch.zeros(len(pictures), 16, 1, 1)  # type: ignore[method-assign]
     engine.mix = lambda maps: torch.zeros(len(maps) - engine.overlap, SMALL.width)  # type: ignore[method-assign]
     frame, held, moments = np.zeros((1, 1), np.uint8), [], 0
@@ -186,19 +190,20 @@ def test_memory_does_not_grow(model: Anticipator, backbone: Backbone, every_ms: 
     assert (most <= (5, 252, 252)).all()
     early, late = np.array(held[: len(held) * 2 // 3]).max(0), np.array(held[len(held) * 2 // 3 :]).max(0)
     assert (late <= early).all()
-    assert rolling._clips.untyped_storage().nbytes() <= 4 * SMALL.width * 252
+    assert rolling._clips.base is None
+    assert rolling._clips.nbytes <= 4 * SMALL.width * 252
 
 
 def test_a_model_gone_wrong_is_not_a_quiet_game(model: Anticipator, backbone: Backbone, video: np.ndarray) -> None:
     broken = copy.deepcopy(model)
     torch.nn.init.constant_(broken.network.encoder.project.weight, float("nan"))
     with pytest.raises(InputError, match="at 5000 ms: the model gives numbers that are not finite"):
-        roll(RollingAnticipator(broken, backbone), video[:130])
+        roll(RollingAnticipator(TorchRuntime(broken, backbone)), video[:130])
 
 
 def test_every_frame_is_as_often_as_it_goes(model: Anticipator, backbone: Backbone) -> None:
     with pytest.raises(InputError, match="more often than there are frames"):
-        RollingAnticipator(model, backbone, every_ms=39)
+        RollingAnticipator(TorchRuntime(model, backbone), every_ms=39)
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +223,7 @@ def test_twelve_seconds_use_the_windows_there_are(
         lambda self, x, present: masks.append(present[0].tolist()) or anticipate(self, x, present),
     )
     told: list[tuple[int, int | None]] = []
-    rolling = RollingAnticipator(model, backbone, emit=ALL)
+    rolling = RollingAnticipator(TorchRuntime(model, backbone), emit=ALL)
     with VideoFile(short) as file:
         timeline = anticipate_video(file, rolling, lambda done, total: told.append((done, total)))
         frames = file.read(0, 1000)
@@ -235,7 +240,7 @@ def test_twelve_seconds_use_the_windows_there_are(
 def test_less_than_a_window_is_one_sentence(model: Anticipator, backbone: Backbone, tmp_path: Path) -> None:
     path = make_video(tmp_path / "a.mp4", range(100))
     with VideoFile(path) as file, pytest.raises(InputError, match=r"a\.mp4: is only 4\.0 s long"):
-        anticipate_video(file, RollingAnticipator(model, backbone))
+        anticipate_video(file, RollingAnticipator(TorchRuntime(model, backbone)))
 
 
 # -- the command ---------------------------------------------------------------------------------------------------
@@ -272,7 +277,7 @@ def test_the_command_line_writes_all_four(
     }
     assert [a["at_ms"] for a in anticipations] == [5000, 7000, 9000, 11_000]
     with VideoFile(short) as file:
-        expected = anticipate_video(file, RollingAnticipator(model, backbone, every_ms=2000, emit=ALL))
+        expected = anticipate_video(file, RollingAnticipator(TorchRuntime(model, backbone), every_ms=2000, emit=ALL))
     got = [
         Anticipation(
             a["at_ms"],

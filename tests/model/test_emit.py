@@ -80,7 +80,7 @@ def test_exactly_tau_is_not_above_it(mode: Any) -> None:
     classes = torch.full((1, 1, 10), -1e9)
     classes[0, 0, SHOT] = 0.0
     slots = Slots(torch.zeros(1, 1), classes, torch.zeros(1, 1, 32), 32)
-    assert slots.scores().max() == 0.5
+    assert slots.arrays().scores().max() == 0.5
     assert emit(slots, EmitConfig(mode=mode, threshold=0.5)) == [[]]
     assert len(emit(slots, EmitConfig(mode=mode, threshold=0.4999))[0]) == 1
 

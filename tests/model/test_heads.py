@@ -17,7 +17,7 @@ def test_equations_2_to_4_by_hand() -> None:
     assert torch.sigmoid(slots.objectness).item() == pytest.approx(0.75)  # 3 / (3 + 1)
     assert slots.classes.softmax(-1).flatten().tolist() == pytest.approx([0.125, 0.25, 0.625])  # (1, 2, 5) / 8
     assert slots.offsets.softmax(-1).flatten().tolist() == pytest.approx([0.2, 0.8])  # (1, 4) / 5
-    assert slots.position().item() == 0.75  # bin 1 of 2
+    assert slots.arrays().position().item() == 0.75  # bin 1 of 2
 
 
 def test_a_scalar_offset_is_a_fraction() -> None:
@@ -35,7 +35,7 @@ def test_joint_heads_are_one_softmax_with_background() -> None:
     logits = torch.cat([heads.objectness(z), heads.classes(z)], dim=-1)  # background first
     joint = logits.softmax(-1)
     torch.testing.assert_close(torch.sigmoid(slots.objectness), 1 - joint[..., 0])
-    torch.testing.assert_close(slots.scores(), joint[..., 1:].float())
+    torch.testing.assert_close(torch.from_numpy(slots.arrays().scores()), joint[..., 1:].detach().float())
     # BCE with pos_weight 1, and CE where there is an event, add up to the joint cross-entropy.
     truth = torch.randint(0, 5, (3, 5))  # 0: nothing
     matched = (truth > 0).double()

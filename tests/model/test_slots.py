@@ -16,27 +16,27 @@ def test_bins_become_the_middle_of_the_likeliest_bin() -> None:
         offsets[0, slot, place] = 2.0
     given = slots(offsets, 32)
     assert given.bin().tolist() == [[0, 5, 31]]
-    assert given.position().tolist() == [[0.5 / 32, 5.5 / 32, 31.5 / 32]]
+    assert given.arrays().position().tolist() == [[0.5 / 32, 5.5 / 32, 31.5 / 32]]
 
 
 def test_a_scalar_is_its_own_position_and_stays_on_the_grid() -> None:
     given = slots(torch.tensor([[0.0, 0.49, 0.5, 1.0]]), 4)
     assert given.bin().tolist() == [[0, 1, 2, 3]]  # floor(0.49 · 4) = 1; 1.0 would be bin 4
-    assert given.position()[0].tolist() == pytest.approx([0.0, 0.49, 0.5, 1.0])
+    assert given.arrays().position()[0].tolist() == pytest.approx([0.0, 0.49, 0.5, 1.0])
 
 
 def test_a_run_of_bins_finds_the_hump_not_the_spike() -> None:
     p = torch.tensor([0.30, 0.02, 0.02, 0.20, 0.24, 0.22])
     given = slots(p.log().expand(1, 1, 6), 6)
-    assert given.position().item() == pytest.approx(0.5 / 6)  # the spike
-    assert given.position(run=3).item() == pytest.approx(4.5 / 6)  # bins 3, 4, 5: their middle
-    assert given.position(run=2).item() == pytest.approx(5 / 6)  # bins 4, 5
-    assert given.position(run=99).item() == pytest.approx(0.5)  # never longer than the horizon
+    assert given.arrays().position().item() == pytest.approx(0.5 / 6)  # the spike
+    assert given.arrays().position(run=3).item() == pytest.approx(4.5 / 6)  # bins 3, 4, 5: their middle
+    assert given.arrays().position(run=2).item() == pytest.approx(5 / 6)  # bins 4, 5
+    assert given.arrays().position(run=99).item() == pytest.approx(0.5)  # never longer than the horizon
 
 
 def test_scores_are_the_product_of_both_probabilities() -> None:
     given = Slots(torch.tensor([[0.0]]), torch.tensor([[[1.0, 3.0, 1.0]]]).log(), torch.zeros(1, 1), 4)
-    assert given.scores().flatten().tolist() == pytest.approx([0.1, 0.3, 0.1])  # 0.5 · (1, 3, 1) / 5
+    assert given.arrays().scores().flatten().tolist() == pytest.approx([0.1, 0.3, 0.1])  # 0.5 · (1, 3, 1) / 5
 
 
 @pytest.mark.parametrize("presence", [None, torch.ones(2, 3, 10)])
@@ -53,7 +53,7 @@ def test_slots_are_a_tree_of_tensors(presence: torch.Tensor | None) -> None:
 def test_honest_takes_the_losss_pos_weight_out(pos_weight: float) -> None:
     p = torch.tensor([[0.01, 0.3, 0.5, 0.8, 0.999]])
     slots = Slots(torch.logit(p), torch.zeros(1, 5, 10), torch.zeros(1, 5, 32), 32)
-    honest = torch.sigmoid(slots.honest(pos_weight).objectness)
+    honest = torch.from_numpy(slots.arrays().honest(pos_weight).chance())
     assert torch.allclose(honest, p / (p + pos_weight * (1 - p)), atol=1e-6)
     assert torch.equal(slots.objectness, torch.logit(p))
 
@@ -61,4 +61,4 @@ def test_honest_takes_the_losss_pos_weight_out(pos_weight: float) -> None:
 def test_honest_by_hand() -> None:
     """What a loss that counts actions 4 times calls 0.8 comes true half the time; its 0.3 is about 10 %."""
     slots = Slots(torch.logit(torch.tensor([[0.8, 0.3]])), torch.zeros(1, 2, 10), torch.zeros(1, 2, 32), 32)
-    assert torch.sigmoid(slots.honest(4.0).objectness).tolist()[0] == pytest.approx([0.5, 0.3 / 3.1])
+    assert slots.arrays().honest(4.0).chance().tolist()[0] == pytest.approx([0.5, 0.3 / 3.1])

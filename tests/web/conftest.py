@@ -17,6 +17,7 @@ from ballcast.core.clips import Prediction
 from ballcast.core.recipe import EmitConfig, HierarchyConfig, ModelConfig
 from ballcast.core.timeline import Anticipation
 from ballcast.inference.rolling import RollingAnticipator
+from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.model.anticipator import Anticipator
 from ballcast.web.engine import Engine
 from ballcast.web.house import House
@@ -42,7 +43,7 @@ def small_model() -> Anticipator:
 def engine() -> Engine:
     torch.set_num_threads(1)
     model, backbone = small_model(), small_backbone()
-    return Engine(lambda: RollingAnticipator(model, backbone), {"every_ms": 1000, "model": "small"})
+    return Engine(lambda: RollingAnticipator(TorchRuntime(model, backbone)), {"every_ms": 1000, "model": "small"})
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
+from ballcast.cli.runtime import Kind, open_runtime
 from ballcast.cli.shell import Device, app, new_console, number
 from ballcast.core.errors import BallcastError, InputError
 
@@ -51,6 +52,7 @@ def live(
         float, typer.Option(min=0, max=86400, callback=number, help="Seconds a stream that broke off is tried for.")
     ] = 60.0,
     device: Device = "auto",
+    runtime: Kind = "torch",
 ) -> None:
     """Anticipate along a stream as it comes: every second, the actions of the next 5 s.
 
@@ -65,28 +67,21 @@ def live(
     ballcast live rtsp://camera.local/1 --model runs/paper/best --backbone my-backbone
 
     ffmpeg -i anything -c copy -f mpegts - | ballcast live - --json actions.jsonl
+
+    ballcast live rtsp://camera.local/1 --model exported --runtime onnx
     """
     from ballcast.core.config import from_dict, parse_overrides, to_dict
-    from ballcast.core.embedded import choose_models
     from ballcast.core.recipe import EmitConfig
-    from ballcast.features.backbone import Backbone
     from ballcast.inference.live import LiveSession
-    from ballcast.inference.predictor import check_backbone
     from ballcast.inference.rolling import RollingAnticipator
-    from ballcast.model.anticipator import Anticipator
-    from ballcast.training.distributed import start
     from ballcast.video.live_source import open_source
 
-    chosen, network = choose_models(model, backbone, "live")
     with ExitStack() as stack:
         show = stack.enter_context(_writer(json_))
-        anticipator, eyes = Anticipator.from_pretrained(chosen), Backbone.load(network)
-        check_backbone(anticipator, eyes, chosen, network)
+        engine = open_runtime(runtime, model, backbone, device, "live")()
         tree = parse_overrides([text.removeprefix("emit.") for text in overrides or ()])
-        emit = from_dict(EmitConfig, {**to_dict(anticipator.emit), **tree})
-        rolling = RollingAnticipator(
-            anticipator, eyes, every_ms=round(1000 * every), emit=emit, device=start(device)[1]
-        )
+        emit = from_dict(EmitConfig, {**to_dict(engine.emit), **tree})
+        rolling = RollingAnticipator(engine, every_ms=round(1000 * every), emit=emit)
         session = LiveSession(open_source(source, speed=speed, give_up_s=give_up), rolling)
         stack.enter_context(_until_stopped())
         records = stack.enter_context(session.subscribe(room=ROOM))

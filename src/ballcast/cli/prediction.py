@@ -1,22 +1,23 @@
 """`ballcast predict`: along a video, along a feed, or every clip of a store."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ballcast.cli.runtime import Kind, open_runtime
 from ballcast.cli.shell import Device, app, frames_progress, new_console, number
 from ballcast.core.actions import FPS
 from ballcast.core.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import torch
 
     from ballcast.core.clips import Prediction
     from ballcast.core.recipe import EmitConfig
-    from ballcast.inference.rolling import RollingAnticipator
+    from ballcast.inference.runtime import Runtime
     from ballcast.inference.timeline_io import Targets
     from ballcast.model.anticipator import Anticipator
 
@@ -71,6 +72,7 @@ def predict(
         typer.Option("--calibration", help="--features: of several models, as `ballcast tune --out` wrote it."),
     ] = None,
     device: Device = "auto",
+    runtime: Kind = "torch",
 ) -> None:
     """Anticipate along a video of your own, along a match's event feed, or every clip of a feature store.
 
@@ -94,16 +96,10 @@ def predict(
     ballcast predict --features features/test --model runs/paper/best threshold=0.05
 
     ballcast predict --features features/test --model runs/s0/best --model runs/s1/best --calibration ensemble.json
+
+    ballcast predict match.mp4 --model exported --runtime onnx
     """
-    from ballcast.core.config import from_dict, parse_overrides, to_dict
-    from ballcast.core.embedded import choose_models
-    from ballcast.core.recipe import EmitConfig
-    from ballcast.features.backbone import Backbone
-    from ballcast.inference.predictor import check_backbone
-    from ballcast.inference.rolling import RollingAnticipator
     from ballcast.inference.timeline_io import Targets
-    from ballcast.model.anticipator import Anticipator
-    from ballcast.training.distributed import start
 
     given = list(overrides or ())
     if video is not None and "=" in video and not Path(video).exists():  # without a video the first is an override
@@ -115,14 +111,23 @@ def predict(
     if features is None and (calibration is not None or len(models or ()) > 1):
         raise InputError("several models and --calibration make a submission: they go with --features")
     if video is not None:
-        model, backbone = choose_models(model, backbone, "predict")
+        if labels is not None:
+            raise InputError("--labels goes with --features, not with a VIDEO or --events")
+        path, new = Path(video), open_runtime(runtime, model, backbone, device, "predict")
+        targets = Targets(out or Path(f"{path.stem}.anticipation.json"), osl, csv, overlay)
+        _predict_video(path, given, targets, round(1000 * every), new)
+        return
+    if runtime == "onnx":
+        raise InputError("--runtime onnx goes with a VIDEO; --features and --events are read by --runtime torch")
     if model is None:
         raise InputError(
             "predict needs a model: give --model with the folder or hub id of one made by `ballcast train`"
         )
+    from ballcast.model.anticipator import Anticipator
+    from ballcast.training.distributed import start
+
     anticipator = Anticipator.from_pretrained(model)
-    tree = parse_overrides([text.removeprefix("emit.") for text in given])
-    emit = from_dict(EmitConfig, {**to_dict(anticipator.emit), **tree})
+    emit = _emit(anticipator.emit, given)
     chosen = start(device)[1]
     if features is not None:
         for option, value in {"--backbone": backbone, "--osl": osl, "--csv": csv, "--overlay": overlay}.items():
@@ -140,22 +145,20 @@ def predict(
         return
     if labels is not None:
         raise InputError("--labels goes with --features, not with a VIDEO or --events")
-    if events is not None:
-        if backbone is not None or overlay is not None:
-            raise InputError("--backbone and --overlay go with a VIDEO, not with --events")
-        targets = Targets(out or Path(f"{events.stem}.anticipation.json"), osl, csv)
-        _predict_feed(anticipator, model, events, provider, round(1000 * every), emit, chosen, targets)
-        return
-    assert video is not None
-    assert backbone is not None
-    path = Path(video)
-    targets = Targets(out or Path(f"{path.stem}.anticipation.json"), osl, csv, overlay)
-    targets.check(path)
-    network = Backbone.load(backbone)
-    check_backbone(anticipator, network, model, backbone)
-    rolling = RollingAnticipator(anticipator, network, every_ms=round(1000 * every), emit=emit, device=chosen)
-    about = {"model": model, "backbone": {"name": network.name, "hash": network.hash}}
-    _predict_video(path, rolling, targets, about)
+    if backbone is not None or overlay is not None:
+        raise InputError("--backbone and --overlay go with a VIDEO, not with --events")
+    assert events is not None
+    targets = Targets(out or Path(f"{events.stem}.anticipation.json"), osl, csv)
+    _predict_feed(anticipator, model, events, provider, round(1000 * every), emit, chosen, targets)
+
+
+def _emit(own: "EmitConfig", overrides: list[str]) -> "EmitConfig":
+    """How slots become predictions: the model's own way with the user's changes."""
+    from ballcast.core.config import from_dict, parse_overrides, to_dict
+    from ballcast.core.recipe import EmitConfig
+
+    tree = parse_overrides([text.removeprefix("emit.") for text in overrides])
+    return from_dict(EmitConfig, {**to_dict(own), **tree})
 
 
 def _predict_store(
@@ -234,12 +237,22 @@ def _predict_feed(
     typer.echo(f"{targets.json}: match {feed.match}, {len(timeline)} moments, {count} predictions")
 
 
-def _predict_video(path: Path, rolling: "RollingAnticipator", targets: "Targets", about: dict[str, Any]) -> None:
+def _predict_video(
+    path: Path,
+    overrides: list[str],
+    targets: "Targets",
+    every_ms: int,
+    new_runtime: "Callable[[], Runtime]",
+) -> None:
     import time
 
-    from ballcast.inference.rolling import anticipate_video
+    from ballcast.inference.rolling import RollingAnticipator, anticipate_video
     from ballcast.video.decode import VideoFile
 
+    runtime = new_runtime()
+    emit = _emit(runtime.emit, overrides)
+    targets.check(path)
+    rolling = RollingAnticipator(runtime, every_ms=every_ms, emit=emit)
     began = time.perf_counter()
     try:
         with VideoFile(path) as video, frames_progress(new_console(stderr=True), real_time=True) as progress:
@@ -249,7 +262,7 @@ def _predict_video(path: Path, rolling: "RollingAnticipator", targets: "Targets"
         typer.secho(said, fg=typer.colors.YELLOW, err=True)
         raise typer.Exit(130) from None
     seconds, length = time.perf_counter() - began, rolling.frames / FPS
-    targets.write(timeline, path, {"every_ms": rolling.every_ms, **about, "pos_weight": rolling.pos_weight})
+    targets.write(timeline, path, {"every_ms": rolling.every_ms, **runtime.about, "pos_weight": rolling.pos_weight})
     count = sum(len(made.predictions) for made in timeline)
     typer.echo(f"{targets.json}: {len(timeline)} moments, {count} predictions")
     typer.echo(f"{length:.1f} s of video in {seconds:.1f} s: {length / seconds:.1f} × real time")

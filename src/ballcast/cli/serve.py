@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from ballcast.cli.runtime import Kind, open_runtime
 from ballcast.cli.shell import Device, app, new_console, number
 from ballcast.core.errors import InputError
 
@@ -43,6 +44,7 @@ def serve(
         typer.Option("--allow-host", help="A name under which the server is reached, besides addresses; several."),
     ] = None,
     device: Device = "auto",
+    runtime: Kind = "torch",
 ) -> None:
     """Serve the page: upload or pick a video, or watch a stream, and see the anticipated actions arrive.
 
@@ -58,19 +60,18 @@ def serve(
     ballcast serve --videos ~/matches
 
     ballcast serve --stream pitch=rtsp://camera.local/1 --host 0.0.0.0
+
+    ballcast serve --model exported --runtime onnx
     """
     import asyncio
 
-    from ballcast.core.embedded import choose_models
-    from ballcast.training.distributed import start
-    from ballcast.web.engine import load_engine
+    from ballcast.web.engine import make_engine
     from ballcast.web.house import House
     from ballcast.web.server import bind
     from ballcast.web.server import serve as run
     from ballcast.web.settings import Limits, Settings
     from ballcast.web.tokens import check_token, is_local, new_token
 
-    chosen, network = choose_models(model, backbone, "serve")
     streams = _named(stream or [])
     made = token is None and not is_local(host)
     if token is not None:
@@ -86,7 +87,7 @@ def serve(
         limits=Limits(upload_bytes=round(max_upload * (1 << 30)), video_s=60 * max_minutes),
     )
     listener = bind(host, port)
-    engine = load_engine(chosen, network, every_ms=settings.every_ms, device=str(start(device)[1]))
+    engine = make_engine(open_runtime(runtime, model, backbone, device, "serve"), every_ms=settings.every_ms)
     house, console = House(settings, engine), new_console()
 
     def ready(_: object) -> None:

@@ -62,6 +62,17 @@ class BackboneConfig:
         """Clip i's stack j is stack i + hop · j of the video, counted every `stride` frames."""
         return self.step * self.stack // self.stride
 
+    @property
+    def overlap(self) -> int:
+        """n clips in a row have n + overlap distinct stacks."""
+        return self.hop * (self.stacks - 1)
+
     def clips(self, frames: int = WINDOW_FRAMES) -> int:
         """How many clips so many consecutive frames give."""
         return max(0, (frames - self.span) // self.stride + 1)
+
+
+def padding_sides(height: int, width: int, multiple: int) -> tuple[int, int, int, int]:
+    """Zeros to add left, right, above and below a picture: it stays in the middle, an odd row or column goes after."""
+    rows, columns = -height % multiple, -width % multiple
+    return columns // 2, columns - columns // 2, rows // 2, rows - rows // 2

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from ballcast.core import config as configs
 from ballcast.core import hub
-from ballcast.core.backbone import BackboneConfig
+from ballcast.core.backbone import BackboneConfig, padding_sides
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_bytes, read_json
 from ballcast.core.pair import check_pair, write_pair
@@ -100,8 +100,7 @@ class Backbone(nn.Module):
         x = gather(maps) + first.mix(gather(first.expand(maps)))  # (B, J, C, h, w); shared stacks expand once
         for block in rest:
             x = block(x)
-        B = len(x)
-        x = self.project3d(x.flatten(0, 1)).unflatten(0, (B, -1))  # (B, J, P, h, w)
+        x = self.project3d(x.flatten(0, 1)).unflatten(0, (-1, self.config.stacks))  # (B, J, P, h, w)
         return self.pool(x.flatten(1, 2))  # (B, J·P)
 
     def features(self, frames: Tensor) -> Tensor:
@@ -257,8 +256,5 @@ def read_about(folder: Path) -> dict[str, Any]:
 
 def pad_frames(frames: Tensor, multiple: int) -> Tensor:
     """Zero-pad (…, H, W) to a multiple, the picture centred, an odd row or column after it."""
-    rows, columns = -frames.shape[-2] % multiple, -frames.shape[-1] % multiple
-    if not rows and not columns:
-        return frames
-    sides = (columns // 2, columns - columns // 2, rows // 2, rows - rows // 2)
-    return nn.functional.pad(frames, sides)
+    sides = padding_sides(frames.shape[-2], frames.shape[-1], multiple)
+    return nn.functional.pad(frames, sides) if any(sides) else frames

@@ -61,15 +61,15 @@ class InvertedResidual3d(nn.Module):
 
     def mix(self, expanded: Tensor) -> Tensor:
         """(B, J, C', h, w) → (B, J, C, h, w), the residual branch's result."""
-        B = len(expanded)
+        J = expanded.shape[1]
         y = self.conv_dw(expanded.transpose(1, 2)).transpose(1, 2)  # over (J, h, w)
-        y = self.bn2(y.flatten(0, 1)).unflatten(0, (B, -1))  # (B, J, C', h, w)
+        y = self.bn2(y.flatten(0, 1)).unflatten(0, (-1, J))  # (B, J, C', h, w)
         y = self.bn3(self.conv_pwl(self.se(y).flatten(0, 1)))  # (B·J, C, h, w)
-        return self.drop_path(y.unflatten(0, (B, -1)))
+        return self.drop_path(y.unflatten(0, (-1, J)))
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, J, C, h, w) in and out."""
-        return x + self.mix(self.expand(x.flatten(0, 1)).unflatten(0, (len(x), -1)))
+        return x + self.mix(self.expand(x.flatten(0, 1)).unflatten(0, (-1, x.shape[1])))
 
 
 class GeM(nn.Module):

@@ -43,7 +43,7 @@ class SharedStacks:
         self.precision: Literal["fp16", "fp32"] = "fp16" if on_gpu else "fp32"
         self.dtype = torch.float16 if on_gpu else torch.float32
         self.clips_a_batch = c.clips()  # N
-        self.overlap = c.hop * (c.stacks - 1)  # n clips in a row have n + overlap stacks
+        self.overlap = c.overlap
         self.stacks_a_batch = self.clips_a_batch + self.overlap
         self.at_once = self.stacks_a_batch if on_gpu else CPU_BATCH
         self.backbone = _prepared(backbone, self.device, self.dtype)

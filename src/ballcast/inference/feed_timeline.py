@@ -48,7 +48,7 @@ def anticipate_feed(
     """Everything anticipated along a match, and where each period begins on the timeline's clock, in ms.
 
     Periods follow each other without the break. In each, the first anticipation is made after 30 s, as in training, and
-    the last before its last event. Confidences are honest chances (`Slots.honest`).
+    the last before its last event. Confidences are honest chances (`SlotArrays.honest`).
     """
     model = model.to(device).eval()
     inflation, detail = pos_weight(model), detail_of(model)

@@ -1,6 +1,6 @@
 """Anticipation along a stream: frames in, in order, and every so often what is expected of the next 5 s.
 
-    rolling = RollingAnticipator(Anticipator.from_pretrained("model"), Backbone.load("backbone"), every_ms=1000)
+    rolling = RollingAnticipator(TorchRuntime(Anticipator.from_pretrained("model"), Backbone.load("backbone")))
     for frame in video.frames():          # (H, W) uint8 at 25 fps
         made = rolling.push(frame)        # an Anticipation when one is due, else None
 
@@ -11,6 +11,8 @@ At time T the model reads windows of 5 s that start at T − 30 s, − 25 s, …
 stream's grid that is not after its own start (`snap`), at most 2 frames early. So all windows of all times share their
 clips: a stack is encoded once, a clip mixed once, and a window that comes again 5 s later (an earlier one by then) has
 its tokens ready. Windows before the stream began are absent.
+
+No torch here: what computes is a `Runtime`, and arrays go to and fro.
 """
 
 from collections.abc import Callable
@@ -18,22 +20,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ballcast.core.actions import FPS, OBSERVED_MS, WINDOW_FRAMES
 from ballcast.core.errors import InputError
 from ballcast.core.recipe import EmitConfig, LossConfig
 from ballcast.core.timeline import Anticipation, Timeline
-from ballcast.features.backbone import Backbone
-from ballcast.features.stream import ClipStream
-from ballcast.model.anticipator import Anticipator
+from ballcast.features.stream import ClipStream, Floats
+from ballcast.inference.runtime import Runtime
 from ballcast.model.emit import emit
-from ballcast.model.graph import GraphedSteps
 from ballcast.video.prefetch import Prefetched
 from ballcast.video.sampling import snap
 
 if TYPE_CHECKING:
+    from ballcast.model.anticipator import Anticipator
     from ballcast.video.decode import VideoFile
 
 FRAME_MS = 1000 // FPS
@@ -44,50 +43,38 @@ class RollingAnticipator:
     """A model and its backbone at work on one stream; `reset()` before another.
 
     Confidences and scores are honest chances: the objectness's inflation by the loss's pos_weight is undone (see
-    `Slots.honest`). The threshold is on the network's own p_obj, as in submissions: 0.3 there is an honest 10 %.
+    `SlotArrays.honest`). The threshold is on the network's own p_obj, as in submissions: 0.3 there is an honest 10 %.
 
     Args:
-        model: moved to `device` and put in eval mode. backbone: the one the model was trained on (`check_backbone`).
+        runtime: the model and its backbone, in torch or exported; it computes for this stream alone.
         every_ms: from one anticipation to the next; the first is made at 5 s. May be changed between two frames.
         emit: how slots become predictions; by default the model's own way.
-        device: where to compute; by default where the backbone lies.
     """
 
-    def __init__(
-        self,
-        model: Anticipator,
-        backbone: Backbone,
-        *,
-        every_ms: int = 1000,
-        emit: EmitConfig | None = None,
-        device: torch.device | str | None = None,
-    ) -> None:
+    def __init__(self, runtime: Runtime, *, every_ms: int = 1000, emit: EmitConfig | None = None) -> None:
         if every_ms < FRAME_MS:
             raise InputError(f"anticipating every {every_ms} ms is more often than there are frames, every 40 ms")
-        self.device = torch.device(device) if device is not None else next(backbone.parameters()).device
-        self.model = model.to(self.device).eval()
+        self.runtime = runtime
         self.every_ms = every_ms
-        self.emit = (emit or model.emit).shown
-        self.pos_weight = pos_weight(model)
-        self._stride = backbone.config.stride
-        self.stream = ClipStream(backbone, device=self.device)
-        self._steps: Anticipator | GraphedSteps | None = None  # made on the thread that uses it
+        self.emit = (emit or runtime.emit).shown
+        self.pos_weight = runtime.pos_weight
+        self._stride = runtime.config.stride
+        self.stream = ClipStream(runtime)
         self.reset()
 
     def reset(self) -> None:
         """Forget everything: the next frame is a stream's first."""
         self.stream.reset()
         self._due_ms = FIRST_MS  # when the next anticipation is made
-        self._clips = torch.zeros(0, self.stream.config.width, device=self.device)  # (n, D): clips _first, _first + 1 …
+        self._clips = np.zeros((0, self.stream.config.width), np.float32)  # (n, D): clips _first, _first + 1 …
         self._first = 0
-        self._tokens: dict[int, Tensor] = {}  # (N, d) of the window whose first clip this is
+        self._tokens: dict[int, Floats] = {}  # (N, d) of the window whose first clip this is
 
     @property
     def frames(self) -> int:
         """How many frames came in."""
         return self.stream.frames
 
-    @torch.inference_mode()
     def push(self, frame: np.ndarray) -> Anticipation | None:
         """The next frame (H, W) uint8 of the stream at 25 fps → what is anticipated after it, if that is due now.
 
@@ -108,48 +95,39 @@ class RollingAnticipator:
     def _windows(self) -> list[int]:
         """The first clip of each window to read at the time that is due, the earliest first, from those there are."""
         end = self._due_frames
-        starts = range(end - WINDOW_FRAMES * self.model.network.lookback, end, WINDOW_FRAMES)
+        starts = range(end - WINDOW_FRAMES * self.runtime.lookback, end, WINDOW_FRAMES)
         return [snap(start, self._stride) // self._stride for start in starts if start >= 0]
 
-    def _keep(self, features: Tensor) -> None:
+    def _keep(self, features: Floats) -> None:
         """Add the features (n, D) of the next clips, and drop what no anticipation to come will read."""
         if not len(features):
             return
-        earliest = max(0, self._due_frames - WINDOW_FRAMES * self.model.network.lookback)  # a window may begin there
-        clips, oldest = torch.cat([self._clips, features]), earliest // self._stride
+        earliest = max(0, self._due_frames - WINDOW_FRAMES * self.runtime.lookback)  # a window may begin there
+        clips, oldest = np.concatenate([self._clips, features]), earliest // self._stride
         gone = min(max(0, oldest - self._first), len(clips))
-        self._clips, self._first = clips[gone:].clone(), self._first + gone
+        self._clips, self._first = clips[gone:].copy(), self._first + gone
         self._tokens = {first: tokens for first, tokens in self._tokens.items() if first >= oldest}
 
     def _anticipate(self) -> Anticipation:
         encoded = [self._window_tokens(first) for first in self._windows()]
-        absent = self.model.network.lookback - len(encoded)
-        tokens = torch.stack([torch.zeros_like(encoded[0])] * absent + encoded)  # (W, N, d)
-        present = torch.arange(len(tokens), device=self.device) >= absent  # (W,)
-        slots = self._work.anticipate(tokens[None], present[None])
-        if not torch.isfinite(slots.objectness).all():  # a NaN is above no threshold: it would look like a quiet game
+        absent = self.runtime.lookback - len(encoded)
+        tokens = np.stack([np.zeros_like(encoded[0])] * absent + encoded)  # (W, N, d)
+        slots = self.runtime.anticipate(tokens, np.arange(len(tokens)) >= absent)
+        if not np.isfinite(slots.objectness).all():  # a NaN is above no threshold: it would look like a quiet game
             raise InputError(f"at {self._due_ms} ms: the model gives numbers that are not finite")
         (emitted,) = emit(slots, self.emit, pos_weight=self.pos_weight)
         shift = self._due_ms - OBSERVED_MS  # a clip's future begins at 30 000 ms, the stream's now
         return Anticipation(self._due_ms, tuple(replace(p, position_ms=p.position_ms + shift) for p in emitted))
 
-    def _window_tokens(self, first: int) -> Tensor:
+    def _window_tokens(self, first: int) -> Floats:
         """Tokens (N, d) of the window whose first clip is `first`, encoded alone, when it is first asked for."""
         if first not in self._tokens:
             begin = first - self._first
-            tokens = self._work.encode_window(self._clips[begin : begin + self.model.config.clips])
-            self._tokens[first] = tokens.clone()  # a graph's next replay overwrites it
+            self._tokens[first] = self.runtime.encode_window(self._clips[begin : begin + self.runtime.clips])
         return self._tokens[first]
 
-    @property
-    def _work(self) -> Anticipator | GraphedSteps:
-        """The model, on a GPU as recorded graphs."""
-        if self._steps is None:
-            self._steps = GraphedSteps(self.model) if self.device.type == "cuda" else self.model
-        return self._steps
 
-
-def pos_weight(model: Anticipator) -> float:
+def pos_weight(model: "Anticipator") -> float:
     """How much a matched slot counted in the loss the model was trained with; the paper's, if it does not say."""
     return float(model.metadata.get("pos_weight", LossConfig().pos_weight))
 

@@ -1,7 +1,8 @@
 """What was anticipated along a video, as files: our JSON, OSL JSON, CSV and the video with an overlay.
 
 Times are milliseconds of the video. Confidences and scores are honest chances, not the network's own p_obj · p_cls,
-which its loss inflates; see `ballcast.model.slots.Slots.honest`. The JSON gives the `pos_weight` that was undone.
+which its loss inflates; see `ballcast.model.slot_arrays.SlotArrays.honest`. The JSON gives the `pos_weight` that was
+undone.
 """
 
 import csv

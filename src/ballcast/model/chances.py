@@ -7,18 +7,14 @@ are averaged. numpy only: whoever has the arrays, from an exported model for exa
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ballcast.core.actions import HORIZON_MS
 from ballcast.core.grid import GRID_BINS, GRID_FPS
+from ballcast.model.slot_arrays import Answered, Floats, softmax
 
-if TYPE_CHECKING:
-    from ballcast.model.slots import Slots
-
-Floats = NDArray[np.float32]
 CHUNK = 2048  # samples at a time: the product over slots, classes and bins is large
 BIN_MS = round(1000 / GRID_FPS)
 
@@ -44,16 +40,14 @@ class Chances:
         return Chances(self.objectness[chosen], self.classes[chosen], self.times[chosen])
 
     @classmethod
-    def of(cls, slots: "Slots") -> "Chances":
-        objectness, classes, offsets = (
-            tensor.detach().float().cpu().numpy() for tensor in (slots.objectness, slots.classes, slots.offsets)
-        )
-        if slots.scalar:
-            at = (offsets * HORIZON_MS / BIN_MS).astype(np.int64).clip(0, GRID_BINS - 1)  # (n, K)
+    def of(cls, slots: Answered) -> "Chances":
+        given = slots.arrays()
+        if given.scalar:
+            at = (given.offsets * HORIZON_MS / BIN_MS).astype(np.int64).clip(0, GRID_BINS - 1)  # (n, K)
             times = np.eye(GRID_BINS, dtype=np.float32)[at]
         else:
-            times = _softmax(offsets) @ _overlap(slots.bins)
-        return cls(objectness, _softmax(classes), times if times.ndim == 4 else times[:, :, None])
+            times = softmax(given.offsets) @ _overlap(given.bins)
+        return cls(given.objectness, softmax(given.classes), times if times.ndim == 4 else times[:, :, None])
 
     @classmethod
     def join(cls, parts: "Sequence[Chances]") -> "Chances":
@@ -86,11 +80,6 @@ def mean_intensity(answers: Sequence[Chances], inflation: Sequence[float]) -> Fl
     for other in answers[1:]:
         total += other.intensity(inflation)
     return total / np.float32(len(answers))
-
-
-def _softmax(logits: Floats) -> Floats:
-    powers = np.exp(logits - logits.max(-1, keepdims=True))
-    return powers / powers.sum(-1, keepdims=True)
 
 
 def _overlap(bins: int) -> Floats:

@@ -1,7 +1,6 @@
-"""Emission: slots become predictions, the only place where logits turn into milliseconds and scores."""
+"""Emission: slots become predictions, the only place where logits turn into milliseconds and scores. numpy only."""
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from ballcast.core.actions import ACTIONS, HORIZON_MS, OBSERVED_MS
@@ -9,11 +8,11 @@ from ballcast.core.clips import Prediction
 from ballcast.core.recipe import EmitConfig
 from ballcast.model.chances import Chances
 from ballcast.model.peaks import PEAKS, POSITIONS_MS, find_peaks
-from ballcast.model.slots import Slots
+from ballcast.model.slot_arrays import Answered
 
 
 def emit_arrays(
-    slots: Slots, config: EmitConfig, *, pos_weight: float = 1.0
+    slots: Answered, config: EmitConfig, *, pos_weight: float = 1.0
 ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.bool_]]:
     """Position (B, K, C) in ms from the clip's start, scores (B, K, C), and which labels are emitted, keep (B, K, C).
 
@@ -21,29 +20,26 @@ def emit_arrays(
     p_obj · p_cls > tau. `vector` full: the scores are p_obj · p_cls of every class; emitted: those of the emitted
     labels, and 0 elsewhere.
 
-    `pos_weight`, the loss's, makes the scores honest chances (see `Slots.honest`). tau stays a bound on what the
+    `pos_weight`, the loss's, makes the scores honest chances (see `SlotArrays.honest`). tau stays a bound on what the
     network says, so the same labels are emitted with and without it.
     """
-    with torch.no_grad():
-        scores = slots.scores()  # (B, K, C)
-        if config.mode == "slot":
-            likeliest = torch.zeros_like(scores, dtype=torch.bool).scatter_(
-                -1, slots.classes.argmax(dim=-1, keepdim=True), True
-            )
-            keep = likeliest & (torch.sigmoid(slots.objectness.float()) > config.threshold).unsqueeze(-1)
-        else:
-            keep = scores > config.threshold
-        scores = slots.honest(pos_weight).scores()
-        if config.vector == "emitted":
-            scores = scores.masked_fill(~keep, 0)
-        fraction = slots.position(config.run).double()
-        fraction = (fraction if fraction.ndim == 3 else fraction.unsqueeze(-1)).expand_as(scores)
-    position_ms = np.rint(OBSERVED_MS + fraction.cpu().numpy() * HORIZON_MS).astype(np.int64)
-    return position_ms, scores.cpu().numpy(), keep.cpu().numpy()
+    given = slots.arrays()
+    scores = given.scores()  # (B, K, C)
+    if config.mode == "slot":
+        likeliest = np.arange(scores.shape[-1]) == given.classes.argmax(-1)[..., None]
+        keep = likeliest & (given.chance() > config.threshold)[..., None]
+    else:
+        keep = scores > config.threshold
+    scores = given.honest(pos_weight).scores()
+    if config.vector == "emitted":
+        scores = np.where(keep, scores, np.float32(0))
+    fraction = given.position(config.run).astype(np.float64)
+    fraction = np.broadcast_to(fraction if fraction.ndim == 3 else fraction[..., None], scores.shape)
+    return np.rint(OBSERVED_MS + fraction * HORIZON_MS).astype(np.int64), scores, keep
 
 
 def emit_flat(
-    slots: Slots, config: EmitConfig, *, pos_weight: float = 1.0
+    slots: Answered, config: EmitConfig, *, pos_weight: float = 1.0
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
     """All that is emitted as arrays: of which sample (P,), position in ms (P,), class vector (P, C).
 
@@ -57,8 +53,9 @@ def emit_flat(
         found = _expected(slots, config)
         b, at = np.nonzero(found.any(-1))
         return b, POSITIONS_MS[at], found[b, at]
-    position_ms, scores, keep = emit_arrays(slots, config, pos_weight=pos_weight)
-    if slots.offsets.ndim < 4:
+    given = slots.arrays()
+    position_ms, scores, keep = emit_arrays(given, config, pos_weight=pos_weight)
+    if given.offsets.ndim < 4:
         b, k = np.nonzero(keep.any(-1))
         return b, position_ms[b, k, 0], scores[b, k]
     b, k, c = np.nonzero(_told(keep, config))
@@ -67,7 +64,7 @@ def emit_flat(
     return b, position_ms[b, k, c], vectors
 
 
-def _expected(slots: Slots, config: EmitConfig) -> NDArray[np.float32]:
+def _expected(slots: Answered, config: EmitConfig) -> NDArray[np.float32]:
     """(B, 32, C): the scores of each class's times in the scorer's bins, 0 where nothing is said."""
     every = len(ACTIONS)
     return find_peaks(Chances.of(slots).intensity([config.inflation] * every), [config.reach_ms] * every, PEAKS)
@@ -78,20 +75,21 @@ def _told(keep: NDArray[np.bool_], config: EmitConfig) -> NDArray[np.bool_]:
     return keep if config.vector == "emitted" else np.broadcast_to(keep.any(-1, keepdims=True), keep.shape)
 
 
-def emit(slots: Slots, config: EmitConfig, *, pos_weight: float = 1.0) -> list[list[Prediction]]:
+def emit(slots: Answered, config: EmitConfig, *, pos_weight: float = 1.0) -> list[list[Prediction]]:
     """One list of predictions a sample, in order of time: one for each label each slot emits.
 
     Several may lie in one of the scorer's bins; merging them is the submission's business. `pos_weight` as above.
     Where every class has a time of its own, a prediction's vector holds its own label's score alone. `mode` expected:
     one prediction a bin of which anything is said, as in `emit_flat`.
     """
+    given = slots.arrays()
     if config.mode == "expected":
-        listed: list[list[Prediction]] = [[] for _ in range(len(slots.objectness))]
-        for b, at, vector in zip(*emit_flat(slots, config), strict=True):
+        listed: list[list[Prediction]] = [[] for _ in range(len(given.objectness))]
+        for b, at, vector in zip(*emit_flat(given, config), strict=True):
             listed[b].append(Prediction.from_scores(int(at), vector.tolist()))
         return listed
-    position_ms, scores, keep = emit_arrays(slots, config, pos_weight=pos_weight)
-    apart = slots.offsets.ndim == 4
+    position_ms, scores, keep = emit_arrays(given, config, pos_weight=pos_weight)
+    apart = given.offsets.ndim == 4
     predictions: list[list[Prediction]] = [[] for _ in range(len(position_ms))]
     for b, k, c in np.argwhere(_told(keep, config) if apart else keep):
         told = tuple(scores[b, k].tolist())

@@ -1,14 +1,13 @@
 """What every model answers with: K slots, each perhaps an action of the next 5 seconds."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from math import log
+from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
-from torch.nn import functional
 from torch.utils import _pytree as pytree
+
+from ballcast.model.slot_arrays import SlotArrays
 
 
 @dataclass
@@ -43,31 +42,12 @@ class Slots:
             return (self.offsets * self.bins).long().clamp(0, self.bins - 1)
         return self.offsets.argmax(dim=-1)
 
-    def position(self, run: int = 1) -> Tensor:
-        """(B, K) or (B, K, C) float32: when, as a fraction of the horizon: the scalar, or the middle of the likeliest
-        `run` of bins.
-
-        `run` 1 is the paper's (b_k + 0.5) / bins. A longer run reads a broad hump better than its highest bin does.
-        """
-        if self.scalar:
-            return self.offsets.float()
-        if run == 1:
-            return (self.bin().float() + 0.5) / self.bins
-        run = min(run, self.bins)
-        chances = torch.softmax(self.offsets.float(), dim=-1)
-        mass = functional.avg_pool1d(chances.flatten(0, -2), run, stride=1).unflatten(0, chances.shape[:-1])
-        return (mass.argmax(dim=-1).float() + run / 2) / self.bins
-
-    def scores(self) -> Tensor:
-        """(B, K, C) float32: p_obj · p_cls, the chance that the slot is an action of this class."""
-        return torch.sigmoid(self.objectness.float()).unsqueeze(-1) * torch.softmax(self.classes.float(), dim=-1)
-
-    def honest(self, pos_weight: float) -> "Slots":
-        """The same slots with the objectness a loss of this `pos_weight` inflated put right: p → p / (p + w(1 − p)).
-
-        On the logit that is a shift by log w, exact also where p is nearly 0 or 1.
-        """
-        return replace(self, objectness=self.objectness.float() - log(pos_weight))
+    def arrays(self) -> SlotArrays:
+        """The same as numpy arrays in float32, for whoever reads what was said; `presence` and `earlier` stay here."""
+        objectness, classes, offsets = (
+            part.detach().float().cpu().numpy() for part in (self.objectness, self.classes, self.offsets)
+        )
+        return SlotArrays(objectness, classes, offsets, self.bins)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Slots":
         """The same slots with `change` applied to every tensor: `slots.map(lambda x: torch.cat([x, x]))`."""

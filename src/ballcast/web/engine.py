@@ -4,10 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ballcast.features.backbone import Backbone
-from ballcast.inference.predictor import check_backbone
 from ballcast.inference.rolling import RollingAnticipator
-from ballcast.model.anticipator import Anticipator
+from ballcast.inference.runtime import Runtime
 
 
 @dataclass(frozen=True)
@@ -18,14 +16,8 @@ class Engine:
     about: dict[str, Any] = field(default_factory=dict)
 
 
-def load_engine(model: str, backbone: str, *, every_ms: int, device: str) -> Engine:
-    """From the names of a model and of the backbone it was trained on; `device` is torch's."""
-    anticipator, network = Anticipator.from_pretrained(model), Backbone.load(backbone)
-    check_backbone(anticipator, network, model, backbone)
-    network.to(device)
-
-    def new() -> RollingAnticipator:
-        return RollingAnticipator(anticipator, network, every_ms=every_ms, device=device)
-
-    about = {"model": model, "backbone": {"name": network.name, "hash": network.hash}, "pos_weight": new().pos_weight}
-    return Engine(new, {"every_ms": every_ms, **about})
+def make_engine(new_runtime: Callable[[], Runtime], *, every_ms: int) -> Engine:
+    """`new_runtime()` gives a runtime for one video or stream; all of them share their networks."""
+    first = new_runtime()
+    about = {"every_ms": every_ms, **first.about, "pos_weight": first.pos_weight}
+    return Engine(lambda: RollingAnticipator(new_runtime(), every_ms=every_ms), about)

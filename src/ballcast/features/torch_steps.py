@@ -1,0 +1,56 @@
+"""A backbone of torch at work on streams, stack by stack.
+
+On a CPU one stack at a time costs no more than nine (they would not share its caches), on a GPU the step is recorded as
+a CUDA graph.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ballcast.features.backbone import Backbone
+from ballcast.features.graph import record
+from ballcast.features.shared import SharedStacks
+from ballcast.features.stream import Floats, Step
+
+
+class TorchEyes:
+    """The `Eyes` of a backbone.
+
+    backbone: the network. device: where to compute; by default where the backbone lies.
+    """
+
+    def __init__(self, backbone: Backbone, *, device: torch.device | str | None = None) -> None:
+        self.config = backbone.config
+        self.engine = SharedStacks(backbone, device=device, compiled=False)
+        self._graphed = self.engine.device.type == "cuda"
+
+    @torch.inference_mode()
+    def begin(self, size: tuple[int, int]) -> Step:
+        """See `Eyes`; it keeps the maps (overlap + 1, C, h, w) of the latest stacks."""
+        engine = self.engine
+        black = self._load(np.zeros((self.config.stack, *size), np.uint8))
+        maps = engine.encode(black).expand(engine.overlap + 1, -1, -1, -1).clone()
+
+        def advance(pictures: Tensor) -> Tensor:
+            maps.copy_(torch.cat([maps[1:], engine.encode(pictures)]))
+            return engine.mix(maps)
+
+        if self._graphed:
+            given = black.clone()
+            replay, features = record(lambda: advance(given))
+
+        @torch.inference_mode()
+        def step(pictures: NDArray[np.uint8]) -> Floats:
+            if not self._graphed:
+                return advance(self._load(pictures))[0].numpy()
+            given.copy_(self._load(pictures))
+            replay()
+            return features[0].cpu().numpy().copy()  # the next replay overwrites it
+
+        return step
+
+    def _load(self, pictures: NDArray[np.uint8]) -> Tensor:
+        """(stack, H, W) → (1, stack, H, W) on the device and padded."""
+        return self.engine.load(pictures)[None]

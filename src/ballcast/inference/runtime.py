@@ -1,0 +1,36 @@
+"""What a rolling anticipator computes with, in numpy's terms: torch (`torch_runtime.py`) or ONNX (`onnx_runtime.py`).
+
+W windows, N clips a window, D features a clip, d the token width.
+"""
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ballcast.core.recipe import EmitConfig
+from ballcast.features.stream import Eyes, Floats
+from ballcast.model.slot_arrays import SlotArrays
+
+
+class Runtime(Eyes, Protocol):
+    """A backbone (`Eyes`) and the model trained on its features.
+
+    - `clips`: N. `lookback`: how many of the latest windows the model reads, W.
+    - `emit`: how the model's slots become predictions. `pos_weight`: of the loss it was trained with.
+    - `about`: what results say of both: {"model": …, "backbone": {"name": …, "hash": …}}.
+    """
+
+    clips: int
+    lookback: int
+    emit: EmitConfig
+    pos_weight: float
+    about: dict[str, Any]
+
+    def encode_window(self, features: Floats) -> Floats:
+        """Features (N, D) of a window → its tokens (N, d), which are the caller's to keep."""
+        ...
+
+    def anticipate(self, tokens: Floats, present: NDArray[np.bool_]) -> SlotArrays:
+        """Tokens (W, N, d), and which windows there are, (W,), always the last → the slots of this one sample."""
+        ...

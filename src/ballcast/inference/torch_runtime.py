@@ -1,0 +1,68 @@
+"""The runtime of torch: the networks as they were trained, on the CPU or a GPU."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ballcast.features.backbone import Backbone
+from ballcast.features.stream import Floats
+from ballcast.features.torch_steps import TorchEyes
+from ballcast.inference.predictor import check_backbone
+from ballcast.inference.rolling import pos_weight
+from ballcast.model.anticipator import Anticipator
+from ballcast.model.graph import GraphedSteps
+from ballcast.model.slot_arrays import SlotArrays
+
+
+class TorchRuntime(TorchEyes):
+    """A `Runtime` for one stream; several may share the networks.
+
+    Args:
+        model: moved to `device` and put in eval mode. backbone: the one the model was trained on (`check_backbone`).
+        device: where to compute; by default where the backbone lies.
+        name: what results call the model.
+    """
+
+    def __init__(
+        self, model: Anticipator, backbone: Backbone, *, device: torch.device | str | None = None, name: str = ""
+    ) -> None:
+        super().__init__(backbone, device=device)
+        self.model = model.to(self.engine.device).eval()
+        self.clips, self.lookback = model.config.clips, model.network.lookback
+        self.emit, self.pos_weight = model.emit, pos_weight(model)
+        self.about: dict[str, Any] = {"model": name, "backbone": {"name": backbone.name, "hash": backbone.hash}}
+        self._steps: Anticipator | GraphedSteps | None = None  # made on the thread that uses it
+
+    @classmethod
+    def load(cls, model: Path | str, backbone: Path | str, *, device: torch.device | str) -> "TorchRuntime":
+        """From the names of a model and of a backbone; an InputError if they do not belong together."""
+        anticipator, network = Anticipator.from_pretrained(model), Backbone.load(backbone)
+        check_backbone(anticipator, network, model, backbone)
+        return cls(anticipator, network.to(device), device=device, name=str(model))
+
+    def another(self) -> "TorchRuntime":
+        """One for another stream, with the same networks."""
+        fresh = copy.copy(self)
+        fresh._steps = None
+        return fresh
+
+    @torch.inference_mode()
+    def encode_window(self, features: Floats) -> Floats:
+        tokens = self._work.encode_window(torch.from_numpy(features).to(self.engine.device))
+        return tokens.cpu().numpy().copy()  # a graph's next replay overwrites it
+
+    @torch.inference_mode()
+    def anticipate(self, tokens: Floats, present: NDArray[np.bool_]) -> SlotArrays:
+        given = (torch.from_numpy(array)[None].to(self.engine.device) for array in (tokens, present))
+        return self._work.anticipate(*given).arrays()
+
+    @property
+    def _work(self) -> Anticipator | GraphedSteps:
+        """The model, on a GPU as recorded graphs."""
+        if self._steps is None:
+            self._steps = GraphedSteps(self.model) if self.engine.device.type == "cuda" else self.model
+        return self._steps
