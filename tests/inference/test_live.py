@@ -319,9 +319,9 @@ def test_it_runs_only_from_an_anticipation_on() -> None:
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        (dict(count=75), "camera: is only 3.0 s long; anticipation needs a whole window of 5 s behind it"),
-        (dict(count=0), "camera: is only 0 s long; anticipation"),
-        (dict(count=200, break_at=100), "camera: no 5 s of its 8.0 s came without a gap; anticipation"),
+        ({"count": 75}, "camera: is only 3.0 s long; anticipation needs a whole window of 5 s behind it"),
+        ({"count": 0}, "camera: is only 0 s long; anticipation"),
+        ({"count": 200, "break_at": 100}, "camera: no 5 s of its 8.0 s came without a gap; anticipation"),
     ],
 )
 def test_a_stream_too_short_says_so(source: dict[str, int], words: str) -> None:

@@ -115,6 +115,18 @@ def test_a_stream_cut_three_times_comes_back(ts: Path) -> None:
     assert times == sorted(times)  # one clock through it all
 
 
+def test_a_new_connection_has_a_new_clock(ts: Path, tmp_path: Path) -> None:
+    """Its first timestamp, ten minutes on, says nothing about how long the break was."""
+    later = make_video(tmp_path / "later.ts", range(15_000, 15_100))
+    with PieceServer([ts.read_bytes(), later.read_bytes()]) as server:
+        items: list[LiveFrame | Break] = []
+        with pytest.raises(InputError, match="did not come back"):
+            items.extend(StreamSource(server.address, speed=0, give_up_s=0.2).items())
+    runs = [list(g) for frame, g in itertools.groupby(items, lambda i: isinstance(i, LiveFrame)) if frame]
+    assert len(runs) == 2
+    assert runs[1][0].at_ms == runs[0][-1].at_ms + 40  # type: ignore[union-attr]
+
+
 def test_a_stream_that_is_not_there_is_one_sentence() -> None:
     with PieceServer([]) as server:
         address = server.address
@@ -226,6 +238,15 @@ def test_garbage_and_nothing_are_one_sentence() -> None:
     for content in (b"", np.random.default_rng(0).bytes(100_000)):
         with pytest.raises(InputError, match=r"stdin: cannot be read as a video stream .*; pipe a video into it"):
             list(from_pipe(content))
+
+
+def test_an_mp4_with_its_index_at_the_end_cannot_be_piped(tmp_path: Path) -> None:
+    path = make_video(tmp_path / "a.mp4", range(1000))  # more than is read ahead
+    said = r"stdin: .*; an MP4 whose index is at its end cannot be piped: .*MPEG-TS.*faststart"
+    with pytest.raises(InputError, match=said):
+        list(from_pipe(path.read_bytes()))
+    fast = make_video(tmp_path / "b.mp4", range(1000), options={"movflags": "faststart"})
+    assert sum(isinstance(item, LiveFrame) for item in from_pipe(fast.read_bytes())) == 1000
 
 
 def playlist(folder: Path, segments: list[str], *, ended: bool, jump_before: int | None = None) -> None:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from ballcast.core.errors import BallcastError
+from ballcast.core.errors import BallcastError, InputError
 from ballcast.core.timeline import Anticipation
 from ballcast.inference.broadcast import Broadcast, Subscription
 from ballcast.inference.live_records import Made, Preview, State, Status
@@ -30,6 +30,7 @@ CALM_MS = 20_000  # of the stream without trouble before anticipations become mo
 LATE_MS = 2000  # frames that come so much later than others did: the source or its decoding is too slow
 SILENCE_S = 3.0  # without a frame for so long, listeners are told
 REPORT_S = 10.0  # from one status to the next while nothing changes
+TO_FILL = "a window of 5 s has to fill"
 
 
 class LiveSession:
@@ -59,6 +60,8 @@ class LiveSession:
         self._every_ms = rolling.every_ms  # as asked for
         self._late_ms = 0  # of the last frame
         self._fruitful = True  # an anticipation was made since frames were last dropped
+        self._ever = False  # an anticipation was made
+        self._filling: str | None = f"{TO_FILL} first"  # why none can be made yet; None: they are made
         self._changed_ms = 0  # the stream's time when the rate last changed
         self._status = Status("opening", f"opening {source.name}", 0, _wall_ms(), rolling.every_ms)
         self._told_at = time.monotonic()
@@ -160,6 +163,7 @@ class LiveSession:
             got = self._ring.get(SILENCE_S)
             if got is None:
                 if self._ring.over:
+                    self._check_length()
                     return
                 self._tell("waiting", f"no frame from {self.source.name} for {SILENCE_S:.0f} s")
                 continue
@@ -176,6 +180,14 @@ class LiveSession:
                 self.rolling.reset()
             self._advance(item, offset_ms)
 
+    def _check_length(self) -> None:
+        """At the end: a stream that was too short to say anything about is a fault, as it is in `predict`."""
+        if self._ever or self._stopped.is_set() or self._status.dropped:  # what was dropped has been told
+            return
+        length = f"{(self._status.at_ms + FRAME_MS) / 1000:.1f} s" if self.rolling.frames else "0 s"
+        lack = f"no 5 s of its {length} came without a gap" if self._status.gaps else f"is only {length} long"
+        raise InputError(f"{self.source.name}: {lack}; anticipation needs a whole window of 5 s behind it")
+
     def _advance(self, frame: LiveFrame, offset_ms: int) -> None:
         began = time.monotonic()
         made = self.rolling.push(frame.pixels)
@@ -186,7 +198,7 @@ class LiveSession:
         if made is not None:
             latency_ms = 1000 * (now - frame.arrived)
             every_ms, behind_ms = self.rolling.every_ms, self._status.behind_ms
-            moved, self._fruitful = _moved(made, offset_ms), True
+            moved, self._fruitful, self._ever, self._filling = _moved(made, offset_ms), True, True, None
             self._hub.send(Made(moved, round(1000 * frame.arrived), latency_ms, behind_ms, every_ms))
             self._keep_up()
         changed = self._status.state != self._rate()[0]
@@ -213,6 +225,8 @@ class LiveSession:
     def _rate(self) -> tuple[State, str]:
         """What there is to say while frames flow."""
         every_ms, late = self.rolling.every_ms, LATE_MS // 2 if self._status.state == "slow" else LATE_MS
+        if self._filling is not None:
+            return "filling", self._filling
         if every_ms > self._every_ms:
             return "slow", f"this machine is behind, so it anticipates every {every_ms / 1000:g} s"
         if self._late_ms > late:
@@ -226,15 +240,17 @@ class LiveSession:
     def _tell_skip(self, dropped: int) -> None:
         self._status = replace(self._status, dropped=self._status.dropped + dropped)
         said = f"this machine is too slow: {dropped * FRAME_MS / 1000:.1f} s were dropped"
-        hope = "the next window has to fill"
+        hope = TO_FILL
         if not self._fruitful:
             hope = "no window of 5 s can be read in time; --device cuda or a smaller picture would help"
-        self._fruitful = False
-        self._tell("skipped", f"{said}; {hope}")
+        self._fruitful, self._filling = False, f"{said}; {hope}"
+        self._tell("skipped", self._filling)
 
     def _tell_break(self, item: Break) -> None:
         gaps, again = self._status.gaps + (item.kind == "gap"), self._status.reconnects + (item.kind != "gap")
         self._status = replace(self._status, gaps=gaps, reconnects=again)
+        if item.kind == "gap":
+            self._filling = f"{item.message}; {TO_FILL}"
         self._tell(item.kind, item.message)
 
     def _tell(self, state: State, message: str) -> None:

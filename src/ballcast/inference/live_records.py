@@ -12,10 +12,11 @@ from ballcast.core.timeline import Anticipation
 
 State = Literal[
     "opening",  # the source is being opened
-    "running",  # frames come and the rate asked for is held
+    "filling",  # frames come, but not 5 s of them yet without a hole: no anticipation can be made
+    "running",  # anticipations are made, at the rate asked for
     "slow",  # the machine is behind: anticipating less often, every `every_ms`; or frames come in ever later
-    "skipped",  # it was too far behind: frames were dropped, and the next window of 5 s has to fill again
-    "gap",  # frames are missing in the stream itself; the next window has to fill again
+    "skipped",  # it was too far behind: frames were dropped; `filling` follows
+    "gap",  # frames are missing in the stream itself; `filling` follows
     "reconnecting",  # the stream broke off and is opened again
     "waiting",  # no frame for a while, the stream not closed
     "ended",  # the source is over; the last record

@@ -122,7 +122,7 @@ class StreamSource:
                 if self._stopped.is_set() or (whole and ever and not reading.failed):
                     return
                 if not ever:
-                    raise InputError(f"{self.name}: {reason or 'ends without a single frame'}; is it a video?")
+                    raise InputError(f"{self.name}: {reason or 'ends without a single frame'}; {self._mend(container)}")
                 if whole:
                     raise InputError(f"{self.name}: broke off: {reason}; start it again")
             if time.monotonic() - broken_at > self._give_up_s:
@@ -156,6 +156,15 @@ class StreamSource:
             mend = "pipe a video into it" if self._address == STDIN else "is the address right, and a video there?"
             raise InputError(f"{self.name}: cannot be read as a video stream ({why}); {mend}") from None
         return container, video_stream(container, self.name)
+
+    def _mend(self, container: InputContainer) -> str:
+        """What to do about a source that was opened and gave no frame."""
+        if self._address == STDIN and "mp4" in container.format.name:
+            return (
+                "an MP4 whose index is at its end cannot be piped: "
+                "pipe MPEG-TS (-f mpegts), or move its index to the front (-movflags faststart)"
+            )
+        return "is it a video?"
 
     def _stretches(self, reading: "_Reading") -> Iterator[LiveFrame | Break]:
         """All of one connection's frames, a `Break` wherever some are missing."""
