@@ -51,7 +51,7 @@ def work(target: Target, seed: int, seconds: float, folder: Path, found: Path, k
     while time.monotonic() < until:
         raw = target.mutate(rng)
         draw = rng.random()
-        how = "process" if draw < 0.001 else "command" if draw < 0.034 else "drive"
+        how = "process" if draw < 0.001 else "command" if draw < 0.001 + target.commanded else "drive"
         (folder / "case").write_bytes(raw)
         rounds += 1
         (folder / "rounds").write_text(str(rounds))

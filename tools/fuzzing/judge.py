@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -61,8 +62,10 @@ def judge(target: Target, raw: bytes, work: Path, how: str = "drive") -> Finding
         arguments = target.command(path, out)
         if not arguments:
             how = "drive"
+    seconds = target.seconds * (6 if how == "process" else 3 if how == "command" else 1)
+    began = time.monotonic()
     try:
-        with at_most(target.seconds * (6 if how == "process" else 3 if how == "command" else 1)):
+        with at_most(seconds):
             if how == "drive":
                 failed = _drive(target, path, out)
             elif how == "command":
@@ -73,6 +76,8 @@ def judge(target: Target, raw: bytes, work: Path, how: str = "drive") -> Finding
         if isinstance(error, KeyboardInterrupt):
             raise
         return Finding(name, _where(error), f"{how}: {type(error).__name__}: {str(error)[:300]}")
+    if time.monotonic() - began > 2 * seconds:  # an alarm that rang where nobody heard it
+        return Finding(name, "hang", f"{how}: took {time.monotonic() - began:.0f} s")
     if left := [p for p in out.rglob("*") if p.name.endswith(".tmp")]:
         return Finding(name, "left", f"{how}: temporary file left behind: {left[0].relative_to(out)}")
     if failed and how == "command" and (files := [p for p in out.iterdir() if p.is_file()]):

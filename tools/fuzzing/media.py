@@ -83,6 +83,7 @@ class Video(Target):
     """A file: probed, decoded to its end, sought in, and read as extraction reads it."""
 
     kind, suffix = "video", ".mp4"
+    commanded = 0.002  # which loads both models
     seconds = 20
     mutation = staticmethod(mutate_bytes)
 

@@ -14,6 +14,7 @@ class Target:
         kind: the family it belongs to, for --kind.
         suffix: of the spoilt file's name.
         seeds: whole files, small ones.
+        commanded: the share of cases that go through the command line.
         seconds: a case that takes longer hangs.
         place: the file's name in `home`, if it is one of several that belong together.
         home: the folder of these.
@@ -21,6 +22,7 @@ class Target:
 
     kind = ""
     suffix = ".json"
+    commanded = 0.033
     seconds = 10
     place = ""
     mutation: Mutation = staticmethod(mutate_json)

@@ -15,7 +15,10 @@ from ballcast.core.errors import InputError
 
 # Titles in unknown encodings must not keep a video from opening. PyAV 19 sees to that itself and takes no such option.
 TOLERANT: dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
-_ALONE = {"protocol_whitelist": "file"}  # a playlist that calls itself a video leads to no address
+# Playlists and descriptions of sessions call themselves what they like and lead FFmpeg to other files and addresses,
+# for which it may wait minutes. They are not videos.
+_LEADING = {"concat", "dash", "hls", "lavfi", "rtp", "rtsp", "sap", "sdp", "webm_dash_manifest"}
+_ALONE = {"protocol_whitelist": "file", "format_whitelist": ",".join(sorted(av.formats_available - _LEADING))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,8 @@ def _why_not(path: Path, error: Exception) -> str:
         return f"{path}: is a web page, not a video; the download went wrong, fetch it again"
     if start.startswith(b"version https://git-lfs"):
         return f"{path}: is a Git LFS pointer, not a video; fetch the file itself (git lfs pull)"
+    if start.startswith((b"#extm3u", b"ffconcat", b"v=0")):
+        return f"{path}: is a playlist, not a video; give the video itself, or a stream's address to `ballcast live`"
     if head[4:8] == b"ftyp":
         return f"{path}: the MP4 is cut short, its index (moov) at the end is missing; fetch it again"
     return f"{path}: is not a video that can be read ({getattr(error, 'strerror', None) or error})"
