@@ -173,3 +173,17 @@ def test_the_benchmarks_matches(league_feeds: list[Feed]) -> None:
         assert {f.match for f in small[name]} <= {f.match for f in full[name]}
     with pytest.raises(InputError, match="whole table"):
         divide(league_feeds[:500], "full")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (1e308, "which is not a time in a match"),
+        (1e8, "after its period's start; are the times in seconds"),
+        (-3.0, "3000 ms before its period's start"),
+    ],
+)
+def test_times_that_no_match_has(seconds: float, said: str, tmp_path: Path) -> None:
+    rows = [event(1.0, 1, ("Pass", "Simple pass")), event(seconds, 1, ("Shot", "Shot"))]
+    with pytest.raises(InputError, match=said):
+        feed(rows, tmp_path)
