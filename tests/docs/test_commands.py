@@ -15,7 +15,6 @@ from docs.world import AFTER, HAS
 from ballcast.core.config import from_dict, keys, parse_overrides
 from ballcast.core.pretrain import PretrainConfig
 from ballcast.core.recipe import Recipe
-from ballcast.features.backbone import Backbone
 
 BY_NAME = {path.name: path for path in PAGES}
 
@@ -50,14 +49,8 @@ def follow(page: Path, folder: Path) -> list[str]:
 
 
 def execute(block: Block) -> None:
-    """Run Python as it stands, with what its page has told of before: frames, windows, a model, a camera."""
-    model = Path("runs/paper/best") if Path("runs/paper/best").exists() else Path("my-model")
+    """Run Python as it stands, with the frames and windows its page speaks of, and a file for a camera."""
     names = {"frames": torch.zeros(125, 32, 64, dtype=torch.uint8).numpy(), "windows": torch.zeros(1, 6, 33, 40)}
-    if "RollingAnticipator(model, backbone)" in block.text and "from_pretrained" not in block.text:
-        from ballcast import Anticipator
-
-        backbone = "runs/backbone/best" if Path("runs/backbone/best").exists() else "my-backbone"
-        names |= {"model": Anticipator.from_pretrained(model), "backbone": Backbone.from_pretrained(backbone)}
     text = block.text.replace('open_source("rtsp://camera/1")', 'open_source("match.mp4", speed=0)')
     exec(compile(text, str(block), "exec"), {"__name__": "snippet", **names})
 

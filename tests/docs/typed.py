@@ -174,6 +174,13 @@ def _torchrun(words: list[str]) -> str:
     return "needs several processes; tests/training/test_distributed.py starts two"
 
 
+def _docker(words: list[str]) -> str:
+    """What comes after the image's name is a command of ballcast."""
+    if words[1] == "run" and (command := words[words.index("ballcast") + 1 :]):
+        parse(command)
+    return "needs a Docker daemon"
+
+
 def _known(reason: str) -> Callable[[list[str]], str]:
     return lambda words: reason
 
@@ -186,7 +193,7 @@ PROGRAMS: dict[str, Callable[[list[str]], str]] = {
     "curl": _curl,
     "torchrun": _torchrun,
     "mkdocs": _known("tests/docs/test_site.py builds the site"),
-    "docker": _known("needs a Docker daemon"),
+    "docker": _docker,
     "git": _known("fetches the repository"),
     "cd": _known("a shell's own"),
     "source": _known("a shell's own"),
