@@ -178,7 +178,7 @@ def test_the_benchmarks_matches(league_feeds: list[Feed]) -> None:
 @pytest.mark.parametrize(
     ("seconds", "said"),
     [
-        (1e308, "which is not a time in a match"),
+        (1e300, "which is not a time in a match"),
         (1e8, "after its period's start; are the times in seconds"),
         (-3.0, "3000 ms before its period's start"),
     ],
