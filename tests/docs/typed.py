@@ -42,6 +42,7 @@ ADDED = {
     "ballcast train best": [*SMALL_MODEL, "train.batch=128"],
     "ballcast pretrain": SMALL_BACKBONE,
     "ballcast ablate": [*SMALL_MODEL, WIDTH, "--seeds", "1", "--variants", "variants.yaml"],
+    "ballcast export": ["--video", "match.mp4"],
     "ballcast live": ["--speed", "0"],
 }
 

@@ -90,8 +90,11 @@ HAS: dict[str, list[Callable[[Path], None]]] = {
     "events.md": [feeds],
     "README.md": [match_video, feeds],
     "backbone.md": [match_video],
+    "export.md": [match_video, models],
     "video.md": [match_video],
     "live.md": [match_video, models],
     "tune.md": [seeds],
 }
-AFTER = dict.fromkeys(("README.md", "backbone.md", "tune.md", "video.md", "live.md", "report.md"), "train.md")
+AFTER = dict.fromkeys(
+    ("README.md", "backbone.md", "tune.md", "video.md", "live.md", "report.md", "export.md"), "train.md"
+)
