@@ -118,6 +118,33 @@ def test_an_endless_upload_ends_at_the_limit(serving: Serve) -> None:
     assert kept(server) == []
 
 
+@pytest.mark.parametrize("declared", [True, False])
+def test_whoever_sends_too_much_is_told_so(serving: Serve, declared: bool) -> None:
+    """Also a client that reads no answer before it has sent all: its connection is not cut under its hands."""
+    server = serving(limits={"upload_bytes": 1 << 20})
+    at, size = urlsplit(server.url), 12 << 20  # more than any buffer between us
+    length = f"Content-Length: {size}" if declared else "Transfer-Encoding: chunked"
+    with socket.create_connection((at.hostname, at.port), 10) as connection:
+        connection.sendall(f"POST /api/uploads HTTP/1.1\r\nHost: 127.0.0.1\r\n{length}\r\n\r\n".encode())
+        for i in range(size >> 16):
+            part = (b"\x00\x00\x00\x18ftypisom" if not i else b"").ljust(1 << 16, b"\0")
+            connection.sendall(part if declared else b"%x\r\n%s\r\n" % (len(part), part))
+        if not declared:
+            connection.sendall(b"0\r\n\r\n")
+        began, answer = time.monotonic(), b""
+        while got := connection.recv(65536):
+            answer += got
+    assert answer.startswith(b"HTTP/1.1 413"), answer
+    assert answer.endswith(b'{"error":"the file is larger than the 1.0 MiB allowed here"}')
+    assert time.monotonic() - began < 1.5  # nobody waits for more once all has come
+    assert kept(server) == []
+
+
+def test_junk_is_told_so_after_all_of_it(serving: Serve) -> None:
+    server = serving()
+    assert server.client.post("/api/uploads", content=b"x" * (12 << 20)).status_code == 415
+
+
 @pytest.mark.parametrize("trickle", [False, True])
 def test_an_upload_that_stalls_or_trickles_is_let_go(serving: Serve, trickle: bool) -> None:
     server = serving(limits={"stall_s": 0.4, "slow_bytes_s": 10_000})
@@ -239,7 +266,7 @@ def test_frames_over_the_limit_are_refused(serving: Serve, tmp_path: Path) -> No
     answer = server.upload(make_video(tmp_path / "big.mp4", range(3), size=(128, 128)), "big.mp4")
     assert (answer.status_code, answer.json()["error"]) == (
         422,
-        "big.mp4: its frames are 128×128, more than is allowed here",
+        "big.mp4: its frames are 128×128, more than the 10,000 pixels allowed here; scale it down",
     )
 
 

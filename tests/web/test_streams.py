@@ -4,22 +4,24 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
+from ballcast.core.errors import InputError
 from ballcast.inference.live import LiveSession
 from ballcast.inference.rolling import anticipate_video
 from ballcast.video.decode import VideoFile
-from ballcast.video.live_source import open_source
+from ballcast.video.live_source import Break, LiveFrame, open_source
 from ballcast.web import streams
 from ballcast.web.engine import Engine
 from ballcast.web.sse import MOST, Channel
 from tests.web.conftest import Running, Serve, paused
 
 VIEWERS = 200
+SECRET = "rtsp://admin:secret@camera.local/1"
 
 
 def fast(engine: Engine, ready: Callable[[], bool] = lambda: True) -> dict[str, Callable[[str], LiveSession]]:
@@ -141,6 +143,51 @@ def test_a_stream_that_cannot_be_opened_says_so_without_its_address(serving: Ser
     assert "camera" in record["message"]
     assert "secret" not in json.dumps(record)
     assert server.client.get("/api/health").status_code == 200
+
+
+class Broken:
+    """A camera whose messages name it, as people see it and with its password."""
+
+    name, patient = "rtsp://camera.local/1", False
+
+    def items(self) -> Iterator[LiveFrame | Break]:
+        yield Break("reconnecting", f"{self.name}: broke off; it is opened again")
+        raise InputError(f"{SECRET}: cannot be opened any more; is {self.name} on?")
+
+    def close(self) -> None:
+        pass
+
+
+def test_messages_on_the_way_name_the_stream_not_its_address(serving: Serve, quick: Engine) -> None:
+    how = {"sessions": lambda address: LiveSession(Broken(), quick.new())}
+    server = serving(streams={"pitch": SECRET}, how=how)
+    records = asyncio.run(watch(server.url, "/api/streams/pitch/events"))
+    said = [r["message"] for r in records if r["type"] == "status"]
+    assert said[-1] == "pitch: cannot be opened any more; is pitch on?"
+    assert "camera.local" not in json.dumps(records)
+    assert "secret" not in json.dumps(records)
+
+
+def test_who_comes_back_learns_whether_it_is_the_same_clock(
+    serving: Serve, clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "LINGER_S", 0.2)
+    server = serving(streams={"pitch": str(clip)})
+    stream = server.house.streams["pitch"]
+
+    async def sessions() -> list[str]:
+        path = "/api/streams/pitch/events"
+        first = asyncio.create_task(watch(server.url, path))
+        while not stream.started:
+            await asyncio.sleep(0.02)
+        found = [(await watch(server.url, path, most=1))[0]["id"] for _ in range(2)]
+        first.cancel()
+        while stream.state != "idle":
+            await asyncio.sleep(0.02)
+        return [*found, (await watch(server.url, path, most=1))[0]["id"]]
+
+    first, second, third = asyncio.run(sessions())
+    assert first == second != third
 
 
 def test_labels_beside_a_stream_that_is_a_file(serving: Serve, clip: Path, tmp_path: Path) -> None:

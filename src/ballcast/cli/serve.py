@@ -35,6 +35,9 @@ def serve(
     workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="Videos computed at once.")] = 1,
     max_upload: Annotated[float, typer.Option("--max-upload", min=0.001, help="GiB of one video, at most.")] = 4.0,
     max_minutes: Annotated[float, typer.Option("--max-minutes", min=0.1, help="Length of one video, at most.")] = 240.0,
+    max_pixels: Annotated[
+        int, typer.Option("--max-pixels", min=1, help="Of one frame, at most; large frames are slow without a GPU.")
+    ] = 1920 * 1088,
     token: Annotated[
         str | None,
         typer.Option("--token", envvar="BALLCAST_TOKEN", help="Ask everyone for it; made up if one is needed."),
@@ -84,7 +87,7 @@ def serve(
         hosts=(host, *(allow_host or ())),
         workers=workers,
         every_ms=round(1000 * every),
-        limits=Limits(upload_bytes=round(max_upload * (1 << 30)), video_s=60 * max_minutes),
+        limits=Limits(upload_bytes=round(max_upload * (1 << 30)), video_s=60 * max_minutes, pixels=max_pixels),
     )
     listener = bind(host, port)
     engine = make_engine(open_runtime(runtime, model, backbone, device, "serve"), every_ms=settings.every_ms)

@@ -17,12 +17,16 @@ Items = dict[str, tuple[Event, ...]]  # the events of each video a file knows, b
 
 
 def actual_beside(video: Path) -> tuple[Event, ...] | None:
-    """The events of a video of a folder, from the first file beside it that is there; None: there is none."""
-    for file in (video.with_suffix(".json"), video.parent / LABELS, video.parent / MATCHES):
-        if file.is_file():
-            return read_actual(file, video.name)
+    """The events of a video of a folder, from the first file beside it that knows it; None: there is none."""
+    own = video.with_suffix(".json")
+    if own.is_file():
+        return read_actual(own, video.name)
     above = video.parent.parent / LABELS  # SN-BAA: train/Labels-ball.json, train/clip_1/224p.mp4
-    return read_actual(above, video.parent.name) if above.is_file() else None
+    beside = ((video.parent / LABELS, video.name), (video.parent / MATCHES, video.name), (above, video.parent.name))
+    for file, name in beside:
+        if file.is_file() and (events := _named(_items(file, name), name)) is not None:
+            return events
+    return None
 
 
 def read_actual(file: Path, video: str) -> tuple[Event, ...]:
@@ -31,13 +35,20 @@ def read_actual(file: Path, video: str) -> tuple[Event, ...]:
     A file of a single video needs no matching name.
     """
     items = _items(file, video)
-    stem = Path(video).stem
-    named = [events for name, events in items.items() if stem in (name, Path(name).stem)]
-    if not named and len(items) == 1:
-        named = list(items.values())
-    if not named:
+    named = _named({video: next(iter(items.values()))} if len(items) == 1 else items, video)
+    if named is None:
+        stem = Path(video).stem
         raise InputError(f"{file}: has {len(items)} videos, none of them called {stem}; give the file of this video")
-    return tuple(sorted(named[0], key=lambda event: event.position_ms))
+    return named
+
+
+def _named(items: Items, video: str) -> tuple[Event, ...] | None:
+    """The events of `video`, in order of time; None: the items do not know it."""
+    stem = Path(video).stem
+    for name, events in items.items():
+        if stem in (name, Path(name).stem):
+            return tuple(sorted(events, key=lambda event: event.position_ms))
+    return None
 
 
 def _items(file: Path, video: str) -> Items:

@@ -1,5 +1,8 @@
 """The application: routes behind the guard, errors as one sentence of JSON."""
 
+import errno
+import sqlite3
+
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -7,11 +10,12 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from ballcast import __version__
-from ballcast.core.errors import BallcastError
+from ballcast.core.errors import BallcastError, NoSpace
 from ballcast.web import house_routes, job_routes
 from ballcast.web.guard import Guard, refusal_response
 from ballcast.web.house import House
 from ballcast.web.refused import Refused
+from ballcast.web.uploads import FULL
 
 DESCRIPTION = """Anticipate football: which ball actions come in the next 5 seconds of a video or a stream, and when.
 
@@ -30,10 +34,24 @@ def build_app(house: House) -> ASGIApp:
     app.add_exception_handler(BallcastError, _refused)
     app.add_exception_handler(RequestValidationError, _refused)
     app.add_exception_handler(HTTPException, _refused)
+    for full in (OSError, sqlite3.Error):
+        app.add_exception_handler(full, _perhaps_full)
+    app.add_exception_handler(Exception, _failed)  # which is logged too
     return Guard(app, door=house.door, hosts=house.settings.hosts, limits=house.limits)
 
 
-async def _refused(_: Request, error: Exception) -> Response:
+async def _failed(*_: object) -> Response:
+    return refusal_response(Refused(500, "an error in the server; whoever runs it finds more in its log"))
+
+
+async def _perhaps_full(_: Request, error: Exception) -> Response:
+    full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    if full or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+        return refusal_response(Refused(507, FULL))
+    raise error
+
+
+async def _refused(request: Request, error: Exception) -> Response:
     if isinstance(error, Refused):
         return refusal_response(error)
     if isinstance(error, RequestValidationError):
@@ -42,4 +60,6 @@ async def _refused(_: Request, error: Exception) -> Response:
         return refusal_response(Refused(422, f"{place}: {first['msg']}"))
     if isinstance(error, HTTPException):
         return refusal_response(Refused(error.status_code, str(error.detail)))
-    return refusal_response(Refused(500, str(error)))
+    if isinstance(error, NoSpace):
+        return refusal_response(Refused(507, FULL))
+    return refusal_response(Refused(500, request.app.state.house.shown(str(error))))

@@ -114,15 +114,20 @@ class _Process:
         assert self._running.stderr is not None
         said = self._running.stderr.read(10_000).decode(errors="replace") if self._running.poll() is not None else ""
         if self._running.returncode == 2 and said.strip():
-            return InputError(said.strip().splitlines()[-1].replace(str(self._path), self._name))
+            return InputError(said.strip().splitlines()[-1].replace(str(InputError(self._path)), self._name))
         return InputError(f"{self._name}: cannot be decoded within the memory that is allowed; is it a video?")
 
 
 @contextmanager
 def _process(path: Path, name: str, limits: Limits, *, only_probe: bool = False) -> Iterator[_Process]:
-    with path.open("rb") as file:
-        if kind_of(file.read(SNIFFED)) is None:
-            raise InputError(f"{name}: is not a video in MP4, MOV, Matroska, WebM, AVI, MPEG-TS or MPEG-PS")
+    path = path.absolute()  # the process works in another folder
+    try:
+        with path.open("rb") as file:
+            head = file.read(SNIFFED)
+    except OSError as error:
+        raise InputError(f"{name}: cannot be read: {error.strerror}") from None
+    if kind_of(head) is None:
+        raise InputError(f"{name}: is not a video in MP4, MOV, Matroska, WebM, AVI, MPEG-TS or MPEG-PS")
     bounds = Bounds(limits.pixels, limits.video_s, limits.memory_bytes, only_probe)
     running = subprocess.Popen(
         [sys.executable, "-m", __name__, json.dumps(asdict(bounds)), str(path)],
@@ -150,7 +155,8 @@ def _decode(bounds: Bounds, path: Path) -> None:
     with VideoFile(path, threads=2) as video:
         info = video.probe()
         if info.height * info.width > bounds.pixels:
-            raise InputError(f"{path}: its frames are {info.width}×{info.height}, more than is allowed here")
+            most = f"more than the {bounds.pixels:,} pixels allowed here"
+            raise InputError(f"{path}: its frames are {info.width}×{info.height}, {most}; scale it down")
         most = f"longer than the {bounds.seconds / 60:.0f} minutes allowed here"
         if info.duration_ms is not None and info.duration_ms > 1000 * bounds.seconds:
             raise InputError(f"{path}: is {most}; cut it")
@@ -181,7 +187,7 @@ def main(arguments: list[str]) -> int:
     except BrokenPipeError:  # nobody reads any more
         os._exit(0)
     except MemoryError:
-        os.write(said, f"{path}: needs more memory to decode than is allowed here\n".encode())
+        os.write(said, f"{InputError(path)}: needs more memory to decode than is allowed here\n".encode())
         return 2
     return 0
 

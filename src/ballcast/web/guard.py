@@ -21,8 +21,9 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ballcast.web.refused import Refused
+from ballcast.web.rest import Rest
 from ballcast.web.settings import Limits
-from ballcast.web.tokens import Door
+from ballcast.web.tokens import Door, network
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -41,8 +42,8 @@ _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?")
 
 
 def user_of(scope: Scope) -> str:
-    """Whose turn a request takes: the address it comes from."""
-    return scope["client"][0] if scope.get("client") else "local"
+    """Whose turn a request takes: the address it comes from, of IPv6 its network."""
+    return network(scope["client"][0]) if scope.get("client") else "local"
 
 
 class _Gone(Exception):
@@ -61,15 +62,23 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
+        headers, closes = Headers(scope=scope), False
+        receive = rest = Rest(receive)
 
         async def careful(message: Message) -> None:
+            nonlocal closes
             if message["type"] == "http.response.start":
                 carried = MutableHeaders(scope=message)
+                closes = carried.get("connection") == "close"
                 for name, value in HEADERS.items():
                     carried.setdefault(name, value)
                 carried.setdefault("Cache-Control", "no-store")
+            last = message["type"] == "http.response.body" and not message.get("more_body", False)
             try:
+                if last and closes and not rest.over:  # the response is whole, but the connection still open
+                    await asyncio.wait_for(send({**message, "more_body": True}), self._limits.stall_s)
+                    await rest.discard(self._limits.discard_s, self._limits.discard_bytes)
+                    message = {"type": "http.response.body", "body": b""}
                 await asyncio.wait_for(send(message), self._limits.stall_s)
             except TimeoutError:
                 raise _Gone from None
@@ -88,7 +97,7 @@ class Guard:
         """None: it may pass."""
         path = scope["path"]
         if not self._is_ours(headers.get("host", "")):
-            raise Refused(421, "this server is not known under that name; see --allow-host")
+            raise Refused(421, "this server does not go by that name; whoever runs it can allow it with --allow-host")
         if scope["method"] not in READS or path.startswith("/api/"):
             _check_origin(headers)
         if ANYONE.fullmatch(path):

@@ -1,10 +1,11 @@
 """One running server's parts: its folders, jobs, workers, streams and door. The routes only ask these."""
 
 import asyncio
+import re
 import shutil
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ballcast.core.clips import Event
@@ -20,10 +21,11 @@ from ballcast.web.refused import Refused
 from ballcast.web.settings import Settings
 from ballcast.web.streams import OpenSession, Stream, open_session
 from ballcast.web.tokens import Door
-from ballcast.web.uploads import Gate
+from ballcast.web.uploads import Gate, check_space
 from ballcast.web.worker import Workers
 
 UPLOAD, LABELS = "video", "labels.json"  # in a job's folder
+UNFINISHED = "unfinished"  # beside an upload until it is a job
 PROBES = 2  # videos looked at at once: each may take the memory that decoding is allowed
 
 
@@ -41,7 +43,7 @@ class House:
         self.gate = Gate(settings.limits)
         self._probing = threading.Semaphore(PROBES)
         self._sessions = sessions or open_session(engine)
-        self._jobs = settings.data / "jobs"
+        self._jobs = settings.data.absolute() / "jobs"  # the decoder's process works in another folder
 
     @contextmanager
     def opened(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
@@ -109,7 +111,7 @@ class House:
             video = self.video_of(job)
             return actual_beside(video) if job.library and video is not None else None
         except InputError as error:
-            raise Refused(422, str(error).replace(str(given), "the labels")) from None
+            raise Refused(422, self.shown(str(error).replace(str(given), "the labels"))) from None
 
     def actual_of_stream(self, name: str) -> tuple[Event, ...] | None:
         """What happens in a stream that is a file played in real time, from labels beside it."""
@@ -119,8 +121,18 @@ class House:
         except (InputError, OSError):
             return None
 
+    def shown(self, text: str) -> str:
+        """The same for viewers, whom it does not concern where on the server's disk a file lies."""
+        folders = [self._jobs, self._jobs.parent]
+        if self.library.folder is not None:
+            folders += [self.library.folder, self.library.folder.parent]  # labels may lie above a video's folder
+        for folder in folders:
+            text = text.replace(f"{folder}/", "")
+        return text
+
     def check_room(self, user: str) -> None:
-        """A `Refused` if the user may not add a job now."""
+        """A `Refused` if the user may not add a job now, or the disk has no room for one."""
+        check_space(self._jobs, 0, self.limits)
         active, total = self.store.count(user)
         if active >= self.limits.waiting_a_user:
             raise Refused(429, f"{active} jobs of yours are waiting; let some end, or cancel them")
@@ -132,24 +144,34 @@ class House:
             raise Refused(409, f"the job has ended: it is {self.job(job.id).state}")
         job = self.job(job.id)
         self.workers.close_channel(job)
+        self.workers.drop_ended()
         self.workers.look()
         return job
 
     def delete(self, job: Job) -> None:
-        """The job, its upload and its results."""
+        """The job, its upload and its results; the files first, so that it helps where the disk is full."""
+        shutil.rmtree(self.folder_of(job), ignore_errors=True)
         if job.state in ACTIVE:
             self.store.end(job.id, "cancelled")
             self.workers.close_channel(self.job(job.id))
         self.store.remove(job.id)
+        self.workers.drop_ended()
         self.workers.look()
-        shutil.rmtree(self.folder_of(job), ignore_errors=True)
 
     def viewers(self) -> int:
         return sum(stream.viewers for stream in self.streams.values()) + self.workers.viewers
 
     def _sweep(self) -> None:
-        """Remove folders of uploads that were cut off and of jobs that were deleted while being written."""
+        """Remove what uploads that were cut off left, and nothing else: not what we did not make, nor uploads whose
+        database was lost."""
         known = {job.id for job in self.store.all()}
         for folder in self._jobs.iterdir():
-            if folder.name not in known:
+            if not re.fullmatch(r"[0-9a-f]{16}", folder.name) or not folder.is_dir():
+                continue
+            if folder.name in known:
+                (folder / UNFINISHED).unlink(missing_ok=True)
+            elif (folder / UNFINISHED).exists():
                 shutil.rmtree(folder, ignore_errors=True)
+            else:
+                with suppress(OSError):  # there is something in it
+                    folder.rmdir()

@@ -73,10 +73,10 @@ async def streams(request: Request) -> list[StreamRecord]:
 
 @router.get("/api/streams/{name}/events", tags=["streams"], response_class=EventStream, responses=errors(404))
 async def stream_events(request: Request, name: str) -> EventStream:
-    """Server-sent events of a stream: anticipation, status, preview (JPEG, base64), lost; see docs/live.md."""
+    """Server-sent events of a stream: session, anticipation, status, preview (JPEG, base64), lost; see docs/live.md."""
     house = house_of(request)
     if name not in house.streams:
-        raise Refused(404, "there is no such stream; streams are named when the server is started")
+        raise Refused(404, "there is no such stream here")
     if house.viewers() >= house.limits.viewers:
         raise Refused(503, "too many viewers at once; try again later", retry_s=30)
     return EventStream(house.streams[name].follow())
@@ -87,7 +87,7 @@ def stream_actual(request: Request, name: str) -> Actual:
     """What really happens in a stream that is a file with labels beside it, on the file's clock."""
     house = house_of(request)
     if name not in house.streams:
-        raise Refused(404, "there is no such stream; streams are named when the server is started")
+        raise Refused(404, "there is no such stream here")
     return Actual.of(house.actual_of_stream(name))
 
 

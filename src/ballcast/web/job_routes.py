@@ -13,7 +13,7 @@ from ballcast.video.probe import VideoInfo
 from ballcast.web import decoder
 from ballcast.web.actual import read_actual
 from ballcast.web.guard import user_of
-from ballcast.web.house import LABELS, UPLOAD, House
+from ballcast.web.house import LABELS, UNFINISHED, UPLOAD, House
 from ballcast.web.jobs import ACTIVE, Job
 from ballcast.web.refused import Refused
 from ballcast.web.schema import Actual, JobRecord, Submission, VideoRecord, errors
@@ -49,7 +49,7 @@ def jobs(request: Request) -> list[JobRecord]:
     return [_record(house, job, user) for job in house.store.all()]
 
 
-@router.post("/jobs", status_code=201, responses=errors(404, 422, 429))
+@router.post("/jobs", status_code=201, responses=errors(404, 422, 429, 507))
 def submit(request: Request, submission: Submission) -> JobRecord:
     """Anticipate along a video of the server's folder."""
     house, user = house_of(request), user_of(request.scope)
@@ -78,6 +78,7 @@ async def upload(request: Request, x_file_name: Annotated[str, Header(max_length
     folder = house.folder(job_id)
     with house.gate.enter(user):
         folder.mkdir()
+        (folder / UNFINISHED).touch()
         try:
             await save_body(request, folder / UPLOAD, house.limits.upload_bytes, house.limits, check=_check_head)
             info = await run_in_threadpool(house.probe, folder / UPLOAD, name)
@@ -85,6 +86,7 @@ async def upload(request: Request, x_file_name: Annotated[str, Header(max_length
         except BaseException:
             await run_in_threadpool(shutil.rmtree, folder, ignore_errors=True)
             raise
+        (folder / UNFINISHED).unlink(missing_ok=True)
     return _record(house, job, user)
 
 
@@ -128,8 +130,11 @@ def job_video(request: Request, job_id: JobId) -> FileResponse:
     path = house.video_of(house.job(job_id))
     if path is None:
         raise Refused(404, "the video is no longer there")
-    with path.open("rb") as file:
-        kind = decoder.kind_of(file.read(decoder.SNIFFED)) or ""
+    try:
+        with path.open("rb") as file:
+            kind = decoder.kind_of(file.read(decoder.SNIFFED)) or ""
+    except OSError:
+        raise Refused(404, "the video is no longer there") from None
     return FileResponse(path, media_type=MEDIA.get(kind, "application/octet-stream"))
 
 

@@ -1,6 +1,7 @@
 """The videos of the folder a server was started with, by ids: a request never names a path."""
 
 import hashlib
+import os
 import threading
 import time
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ class Library:
     def __init__(self, folder: Path | None) -> None:
         if folder is not None and not folder.is_dir():
             raise InputError(f"{folder}: no such folder; give --videos a folder of videos")
-        self._folder = folder.resolve() if folder is not None else None
+        self.folder = folder.resolve() if folder is not None else None
         self._lock = threading.Lock()
         self._found: dict[str, Video] = {}
         self._looked = -FRESH_S
@@ -43,8 +44,8 @@ class Library:
 
     def _look(self) -> dict[str, Video]:
         with self._lock:
-            if self._folder is not None and time.monotonic() - self._looked > FRESH_S:
-                self._found = {video.id: video for video in _videos(self._folder)}
+            if self.folder is not None and time.monotonic() - self._looked > FRESH_S:
+                self._found = {video.id: video for video in _videos(self.folder)}
                 self._looked = time.monotonic()
             return self._found
 
@@ -52,9 +53,17 @@ class Library:
 def _videos(folder: Path) -> list[Video]:
     found = []
     for path in folder.rglob("*"):
-        if path.suffix.lower() in SUFFIXES and path.is_file():
-            name = path.relative_to(folder).as_posix()
-            found.append(Video(hashlib.sha256(name.encode()).hexdigest()[:16], name, path, path.stat().st_size))
-            if len(found) == MOST:
-                break
+        if path.suffix.lower() not in SUFFIXES:
+            continue
+        try:
+            size = path.stat().st_size if path.is_file() else None
+        except OSError:  # it was taken away meanwhile
+            continue
+        if size is None:
+            continue
+        name = os.fsencode(path.relative_to(folder).as_posix())  # any bytes; shown is what of them is text
+        shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name.decode(errors="replace"))
+        found.append(Video(hashlib.sha256(name).hexdigest()[:16], shown, path, size))
+        if len(found) == MOST:
+            break
     return sorted(found, key=lambda video: natural(video.name))

@@ -14,12 +14,14 @@ class Limits:
     free_bytes: int = 1 << 30  # of the disk always stay free
     stall_s: float = 30.0  # a client that neither sends nor takes anything for so long is let go
     slow_bytes_s: int = 16 << 10  # an upload slower than this on average, after its first `stall_s`, is refused
+    discard_s: float = 2.0  # the rest of a refused upload is read for so long: else the sentence why would be lost
+    discard_bytes: int = 32 << 20  # and as much of it, at most
     headers_s: float = 10.0  # from a connection's opening to the end of its request's headers
     uploads: int = 8  # at once, of all users
     uploads_a_user: int = 2
     waiting_a_user: int = 20  # jobs that are queued or running
     kept_a_user: int = 200  # jobs in all
-    pixels: int = 4096 * 2304  # of a frame
+    pixels: int = 1920 * 1088  # of a frame, within which no turn ends: 23 times those of 398 × 224
     video_s: float = 4 * 3600.0  # of a video
     memory_bytes: int = 3 << 30  # of the process that decodes
     frame_s: float = 60.0  # to decode one frame

@@ -4,6 +4,7 @@ A stream runs while somebody watches and a little longer; when the last viewer h
 """
 
 import asyncio
+import secrets
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
@@ -42,6 +43,7 @@ class Stream:
         self._stopping: asyncio.TimerHandle | None = None
         self._lock = asyncio.Lock()
         self._watching = 0  # viewers, counted from when they ask to when they are gone
+        self._session_id = ""  # a viewer who comes back sees by it whether the clock began anew
         self.started = 0  # sessions since the server began
 
     @property
@@ -65,6 +67,7 @@ class Stream:
             except BallcastError as error:
                 yield message("status", {"type": "status", "state": "error", "message": self._without_address(error)})
                 return
+            yield message("session", {"type": "session", "id": self._session_id})
             async for written in self._channel.follow():
                 yield written
         finally:
@@ -85,6 +88,7 @@ class Stream:
                 return
             session = await asyncio.to_thread(self._open, self._address)
             self._session, self.started = session, self.started + 1
+            self._session_id = secrets.token_hex(8)
             self._channel = Channel(self._loop, keep=KEPT)
             records = session.subscribe(previews=True, room=256)
             session.start()

@@ -65,7 +65,7 @@ class Door:
         """Whether this is the token; a wrong one is counted against the address."""
         if self._token is None:
             return True
-        who = _network(client)
+        who = network(client)
         wrong = self._recent(who)
         if len(wrong) >= self._limits.guesses:
             wait = max(1, round(wrong[0] + self._limits.guesses_s - time.monotonic()))
@@ -86,13 +86,16 @@ class Door:
         return times
 
 
-def _network(client: str) -> str:
-    """An IPv6 host has 2⁶⁴ addresses of its own: they count as one."""
+def network(client: str) -> str:
+    """Who is behind an address: an IPv6 host has 2⁶⁴ addresses of its own, which count as one."""
     try:
-        address = ipaddress.ip_address(client)
+        address = ipaddress.ip_address(client.split("%")[0])  # without the interface of a link-local one
     except ValueError:
         return client
-    return str(ipaddress.ip_network((address, 64), strict=False)) if address.version == 6 else client
+    if address.version == 4:
+        return client
+    mapped = address.ipv4_mapped  # IPv4 that comes in where IPv6 is listened for
+    return str(mapped or ipaddress.ip_network((address, 64), strict=False))
 
 
 def _keyed(token: str) -> bytes:

@@ -17,6 +17,7 @@ from ballcast.web.settings import Limits
 
 BATCH = 1 << 20  # bytes written at once
 HEAD = 64  # bytes that are looked at first
+FULL = "the server's disk is nearly full; delete videos that are no longer needed"
 NAME_LENGTH = 120  # characters of a file's name that are kept
 
 
@@ -41,7 +42,7 @@ async def save_body(
     expected = int(declared) if declared.isdigit() else 0
     if expected > most:
         raise Refused(413, f"the file is larger than the {_size(most)} allowed here")
-    _check_space(path, expected, limits)
+    check_space(path.parent, expected, limits)
     total, waiting = 0, bytearray()
     with path.open("wb") as file:
         async for part in chunks(request, limits):
@@ -52,7 +53,7 @@ async def save_body(
             if len(waiting) >= BATCH:
                 if total == len(waiting):
                     check(bytes(waiting[:HEAD]))
-                _check_space(path, len(waiting), limits)
+                check_space(path.parent, len(waiting), limits)
                 await run_in_threadpool(file.write, bytes(waiting))
                 waiting.clear()
         if not total:
@@ -84,9 +85,10 @@ async def chunks(request: Request, limits: Limits) -> AsyncIterator[bytes]:
             yield part
 
 
-def _check_space(path: Path, coming: int, limits: Limits) -> None:
-    if shutil.disk_usage(path.parent).free - coming < limits.free_bytes:
-        raise Refused(507, "the server's disk is nearly full; delete videos that are no longer needed")
+def check_space(folder: Path, coming: int, limits: Limits) -> None:
+    """A `Refused` if so many bytes more would leave too little of the folder's disk free."""
+    if shutil.disk_usage(folder).free - coming < limits.free_bytes:
+        raise Refused(507, FULL)
 
 
 def _size(count: int) -> str:

@@ -6,6 +6,7 @@ state and its decoder, and goes on at its next turn. So a video of three hours h
 
 import asyncio
 import logging
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from ballcast.core.actions import FPS, WINDOW_FRAMES
-from ballcast.core.errors import BallcastError, InputError
+from ballcast.core.errors import BallcastError, InputError, NoSpace
 from ballcast.core.timeline import Anticipation
 from ballcast.inference.timeline_io import write_timeline, write_timeline_csv
 from ballcast.web import decoder
@@ -26,6 +27,7 @@ from ballcast.web.settings import Limits
 from ballcast.web.sse import Channel
 
 TIMELINE, CSV = "timeline.json", "timeline.csv"  # in a job's folder
+RETRY_S = 5.0  # after a round that failed for a reason that is not its job's
 _log = logging.getLogger("ballcast.web")
 
 
@@ -44,17 +46,17 @@ class Work:
     def done_ms(self) -> int:
         return self._rolling.frames * 1000 // FPS
 
-    def second(self) -> bool:
-        """The next second of the video; False: there was none left."""
-        for _ in range(FPS):
-            frame: np.ndarray | None = next(self._frames, None)
-            if frame is None:
-                return False
-            made = self._rolling.push(frame)
-            if made is not None:
-                self._timeline.append(made)
-                self._channel.publish("anticipation", {"type": "anticipation", **made.to_json()})
-        self._channel.publish("progress", {"done_ms": self.done_ms, "total_ms": self.job.duration_ms}, state=True)
+    def advance(self) -> bool:
+        """The next frame of the video; False: there was none left."""
+        frame: np.ndarray | None = next(self._frames, None)
+        if frame is None:
+            return False
+        made = self._rolling.push(frame)
+        if made is not None:
+            self._timeline.append(made)
+            self._channel.publish("anticipation", {"type": "anticipation", **made.to_json()})
+        if self._rolling.frames % FPS == 0:
+            self._channel.publish("progress", {"done_ms": self.done_ms, "total_ms": self.job.duration_ms}, state=True)
         return True
 
     def write(self, folder: Path) -> None:
@@ -136,35 +138,55 @@ class Workers:
             channel.close()
 
     def _run(self) -> None:
+        """Round after round. What goes wrong with a round itself (a full disk, mostly) is tried again later."""
         while not self._stopping:
-            with self._lock:
-                full = len(self._begun) >= self.limits.open_jobs
-                job = self.store.take(busy=self._busy, only=self._begun.keys() if full else None)
-                if job is not None:
-                    self._busy.add(job.id)
-            if job is None:
-                self._drop_cancelled()
-                self._news.wait(1)
-                self._news.clear()
-                continue
             try:
-                self._turn(job)
-            except Exception as error:
-                if self._stopping:  # what was cut off by that is queued again, not failed
+                self.drop_ended()
+                if not self._round():
+                    self._news.wait(1)
+                    self._news.clear()
+            except Exception:
+                if self._stopping:
                     return
-                if not isinstance(error, BallcastError):
-                    _log.exception("job %s", job.id)
-                known = str(error) if isinstance(error, BallcastError) else "an error in the server; see its log"
-                self._end(job, "failed", known)
-            finally:
-                with self._lock:
-                    self._busy.discard(job.id)
+                _log.exception("a worker could not go on; it tries again in %.0f s", RETRY_S)
+                self._news.wait(RETRY_S)
+                self._news.clear()
+
+    def _round(self) -> bool:
+        """One job's turn; False: there is nothing to do."""
+        with self._lock:
+            full = len(self._begun) >= self.limits.open_jobs
+            job = self.store.take(busy=self._busy, only=self._begun.keys() if full else None)
+            if job is None:
+                return False
+            self._busy.add(job.id)
+        try:
+            self._turn(job)
+        except Exception as error:
+            self._close(job.id)  # if its end cannot be written down either, it is begun again and not half done
+            if self._stopping:  # what was cut off by that is queued again, not failed
+                return True
+            if not isinstance(error, BallcastError):
+                _log.exception("job %s", job.id)
+            self._end(job, "failed", self._why(job, error))
+        finally:
+            with self._lock:
+                self._busy.discard(job.id)
+        return True
+
+    def _why(self, job: Job, error: Exception) -> str:
+        """What went wrong, for those who watch: without the server's folders."""
+        if isinstance(error, NoSpace):
+            return f"{job.name}: the server's disk is full; delete videos that are no longer needed, then try again"
+        if isinstance(error, BallcastError):
+            return str(error).replace(f"{self.folder_of(job)}/", "")
+        return f"{job.name}: an error in the server; whoever runs it finds more in its log"
 
     def _turn(self, job: Job) -> None:
         """Go on with the job until it ends, is cancelled, or another user has waited for long enough."""
         work = self._begun.get(job.id) or self._begin(job)
         until = time.monotonic() + self.limits.slice_s
-        while work.second():
+        while work.advance():
             now = self.store.get(job.id)
             if now is None or now.state not in ACTIVE:
                 self._end(job, "cancelled")
@@ -188,14 +210,24 @@ class Workers:
 
     def _end(self, job: Job, state: str, message: str = "") -> None:
         self.store.end(job.id, state, message)  # type: ignore[arg-type]
-        work = self._begun.pop(job.id, None)
+        self._close(job.id)
+        now = self.store.get(job.id)
+        if now is None:  # it was deleted while its results were written
+            shutil.rmtree(self.folder_of(job), ignore_errors=True)
+        self.close_channel(now or job)
+
+    def _close(self, job_id: str) -> None:
+        work = self._begun.pop(job_id, None)
         if work is not None:
             work.close()
-        self.close_channel(self.store.get(job.id) or job)
 
-    def _drop_cancelled(self) -> None:
-        """Close what was cancelled while it was put aside."""
-        for job_id, work in list(self._begun.items()):
+    def drop_ended(self) -> None:
+        """Close what was cancelled or deleted while it was put aside: it keeps a decoder and a place."""
+        for job_id in list(self._begun):
             now = self.store.get(job_id)
-            if (now is None or now.state not in ACTIVE) and job_id not in self._busy:
-                self._end(work.job, "cancelled")
+            if now is not None and now.state in ACTIVE:
+                continue
+            with self._lock:  # a job that has ended is taken by nobody; one at work is ended by who works on it
+                idle = job_id not in self._busy
+            if idle:
+                self._close(job_id)

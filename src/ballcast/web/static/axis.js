@@ -58,6 +58,7 @@ export class Axis {
         if (shown.has(event.label)) this._actual(event, now, index, colours, judged.seen.has(event));
       }
     }
+    const expected = [];
     for (let i = latest; i >= 0; i -= 1) {
       const made = timeline.anticipations[i];
       if (made.at_ms < from - this.ahead) break;
@@ -67,13 +68,14 @@ export class Axis {
         const lane = index.get(prediction.label);
         const verdict = judged.verdict(prediction, now);
         if (prediction.position_ms > now && verdict === "open") {
-          if (i === latest) this._expected(prediction, made, now, lane, colours);
+          if (i === latest) expected.push(this._expected(prediction, made, now, lane, colours));
           else if (age < FADE_MS && i === latest - 1) this._ghost(prediction, now, lane, colours, 1 - age / FADE_MS);
         } else if (prediction.position_ms >= from) {
           this._past(prediction, now, lane, verdict, colours);
         }
       }
     }
+    this._figures(expected, now, colours);
     pen.restore();
     this._now(now, colours);
   }
@@ -132,7 +134,7 @@ export class Axis {
     pen.fillText("now", x, 11);
   }
 
-  // What is expected: a drop whose size is how sure, with the figure beside it; it grows in when it is made.
+  // What is expected: a drop whose size is how sure; it grows in when it is made. Gives what its figure needs.
   _expected(prediction, made, now, lane, colours) {
     const pen = this.pen;
     const [x, y] = [this.x(prediction.position_ms, now), this.y(lane)];
@@ -145,11 +147,29 @@ export class Axis {
     pen.arc(x, y, radius, 0, 2 * Math.PI);
     pen.fill();
     pen.globalAlpha = 1;
+    return { lane, sure, y, from: x - radius, to: x + radius };
+  }
+
+  // How sure, beside each drop, the surest first: right of it, or left, and not at all where another one stands.
+  _figures(expected, now, colours) {
+    const pen = this.pen;
+    const taken = expected.map(({ lane, from, to }) => ({ lane, from, to }));
     pen.fillStyle = colours.ink;
-    pen.font = `${sure >= 0.3 ? "600 " : ""}12px system-ui, sans-serif`;
-    const right = x + radius + 34 < this.width;
-    pen.textAlign = right ? "left" : "right";
-    pen.fillText(`${Math.round(100 * sure)} %`, right ? x + radius + 4 : x - radius - 4, y);
+    pen.textAlign = "left";
+    for (const { lane, sure, y, from, to } of [...expected].sort((a, b) => b.sure - a.sure)) {
+      pen.font = `${sure >= 0.3 ? "600 " : ""}12px system-ui, sans-serif`;
+      const text = `${Math.round(100 * sure)} %`;
+      const wide = pen.measureText(text).width;
+      const left = [to + 4, from - 4 - wide].find(
+        (x) =>
+          x > this.x(now, now) &&
+          x + wide < this.width &&
+          !taken.some((other) => other.lane === lane && other.from < x + wide + 1 && other.to > x - 1),
+      );
+      if (left === undefined) continue;
+      pen.fillText(text, left, y);
+      taken.push({ lane, from: left, to: left + wide });
+    }
   }
 
   _ghost(prediction, now, lane, colours, strength) {

@@ -8,6 +8,7 @@ const POLL_MS = 1500;
 export class Home {
   constructor(about) {
     this.about = about;
+    this.stopped = false;
     this.rows = new Map(); // job id → its row, kept so that nothing flickers
     this.input = h("input", {
       type: "file",
@@ -65,14 +66,17 @@ export class Home {
           // the server is away for a moment; the next round tells
         }
       }
-      this.timer = setTimeout(poll, POLL_MS);
+      again();
     };
-    this.stopped = false;
+    const again = () => {
+      if (!this.stopped) this.timer = setTimeout(poll, POLL_MS); // somebody may have left while it was asked
+    };
     await Promise.all([this.offerVideos(), this.refresh()]);
-    this.timer = setTimeout(poll, POLL_MS);
+    again();
   }
 
   stop() {
+    this.stopped = true;
     clearTimeout(this.timer);
   }
 

@@ -1,7 +1,7 @@
 // The page's frame: which view is shown, keys, help.
 
 import * as api from "./api.js";
-import { h, toast } from "./dom.js";
+import { h } from "./dom.js";
 import { Home } from "./home.js";
 import { switchTheme } from "./theme.js";
 import { watchJob, watchStream } from "./watch.js";
@@ -31,8 +31,16 @@ async function route(about) {
     view.replaceChildren(next.element);
     await next.start();
   } catch (error) {
-    toast(error.message);
-    view.replaceChildren(h("p", {}, error.message, " ", h("a", { href: "#/" }, "All videos")));
+    if (mine !== turn) return;
+    view.replaceChildren(
+      h(
+        "section",
+        { class: "card lost" },
+        h("h1", {}, "Not to be seen"),
+        h("p", { class: "quiet" }, `The server says: ${error.message}.`),
+        h("a", { class: "button first", href: "#/" }, "All videos"),
+      ),
+    );
   }
 }
 

@@ -68,6 +68,7 @@ export class StreamPlayer {
     this.latest = 0;
     this.running = false;
     this.held = null; // the time at which somebody paused
+    this.ended = false;
   }
 
   get now() {
@@ -81,7 +82,13 @@ export class StreamPlayer {
   }
 
   toggle() {
-    this.held = this.held === null ? this.now : null;
+    if (!this.ended) this.held = this.held === null ? this.now : null;
+  }
+
+  // There is nothing more to come; one can still look back.
+  end() {
+    this.held ??= this.now;
+    this.ended = true;
   }
 
   seek(ms) {

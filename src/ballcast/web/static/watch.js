@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import { Axis } from "./axis.js";
 import { clock, h, percent, toast } from "./dom.js";
+import { follow } from "./events.js";
 import { Judged, Timeline } from "./judge.js";
 import { Filter, Score } from "./panel.js";
 import { StreamPlayer, VideoPlayer } from "./players.js";
@@ -214,14 +215,14 @@ export async function watchJob(about, id) {
   if (job.state === "done") await done();
   else if (job.state === "queued" || job.state === "running") {
     watch.known = 0;
-    const source = new EventSource(`/api/jobs/${id}/events`);
-    const on = (kind, use) => source.addEventListener(kind, (event) => use(JSON.parse(event.data)));
-    on("anticipation", (made) => watch.timeline.add(made));
-    on("progress", ({ done_ms }) => (watch.known = done_ms));
-    on("state", ({ state, message }) => {
-      if (state === "done") done().catch((error) => toast(error.message));
-      else if (state !== "running") watch.say(message || `The job is ${state}.`);
-      if (state !== "running") source.close();
+    const source = follow(`/api/jobs/${id}/events`, {
+      anticipation: (made) => watch.timeline.add(made),
+      progress: ({ done_ms }) => (watch.known = done_ms),
+      state: ({ state, message }) => {
+        if (state === "done") done().catch((error) => toast(error.message));
+        else if (state !== "running") watch.say(message || `The job is ${state}.`);
+        if (state !== "running") source.close();
+      },
     });
     watch.stopping.push(() => source.close());
   } else watch.say(job.message || `The job is ${job.state}.`);
@@ -237,29 +238,41 @@ export async function watchStream(about, name) {
   const { known, events } = await api.get(`${address}/actual`);
   watch.events = known ? events : null;
   const rate = h("p", { class: "quiet small", "data-testid": "rate" });
+  rate.textContent = "nothing is anticipated yet";
   watch.tools.append(rate);
-  const source = new EventSource(`${address}/events`);
-  const on = (kind, use) => source.addEventListener(kind, (event) => use(JSON.parse(event.data)));
-  on("preview", (preview) => player.show(preview));
-  on("anticipation", (made) => {
-    player.saw(made.at_ms);
-    watch.timeline.add(made);
-    const old = watch.timeline.anticipations;
-    if (old[0].at_ms < made.at_ms - KEPT_MS) watch.timeline.replace(old.slice(-1800));
-    rate.textContent = `every ${made.every_ms / 1000} s, ${Math.round(made.latency_ms)} ms after the last frame`;
-  });
-  on("status", ({ state, message }) => {
-    const fine = state === "running";
-    player.running = fine || state === "slow";
-    watch.badge.textContent = fine ? "live" : state;
-    watch.badge.className = fine ? "badge live" : "badge";
-    watch.say(fine ? "" : message);
-    if (["ended", "stopped", "error"].includes(state)) source.close(); // it would be opened again and begin anew
-  });
-  source.addEventListener("error", () => {
+  const badge = (text, live = false) => {
+    watch.badge.textContent = text;
+    watch.badge.className = live ? "badge live" : "badge";
+  };
+  badge("connecting");
+  let session = null;
+  const kinds = {
+    session: ({ id: now }) => {
+      if (session !== null && session !== now) watch.timeline.replace([]); // another clock: it began anew meanwhile
+      session = now;
+    },
+    preview: (preview) => player.show(preview),
+    anticipation: (made) => {
+      player.saw(made.at_ms);
+      watch.timeline.add(made);
+      const old = watch.timeline.anticipations;
+      if (old[0].at_ms < made.at_ms - KEPT_MS) watch.timeline.replace(old.slice(-1800));
+      rate.textContent = `every ${made.every_ms / 1000} s, ${Math.round(made.latency_ms)} ms after the last frame`;
+    },
+    status: ({ state, message }) => {
+      const fine = state === "running";
+      player.running = ["running", "slow", "filling"].includes(state);
+      badge(fine ? "live" : state, fine);
+      watch.say(fine ? "" : message);
+      if (!["ended", "stopped", "error"].includes(state)) return;
+      source.close(); // it would be opened again and begin anew
+      player.end();
+      watch.play.disabled = true;
+    },
+  };
+  const source = follow(`${address}/events`, kinds, () => {
     player.running = false;
-    watch.badge.textContent = "not connected";
-    watch.badge.className = "badge";
+    badge("not connected");
   });
   watch.stopping.push(() => source.close());
   watch.title = name;
