@@ -122,7 +122,7 @@ def _mark(
             pen.line([(sign[0] - 5, sign[1] - 5), (sign[0] + 5, sign[1] + 5)], fill=ink, width=3)
             pen.line([(sign[0] - 5, sign[1] + 5), (sign[0] + 5, sign[1] - 5)], fill=ink, width=3)
     else:
-        pen.rounded_rectangle((box[0], box[1], box[2] - 34, box[3]), 6, outline=hue, width=3)
+        pen.rounded_rectangle((box[0], box[1], box[2] - 22, box[3]), 6, outline=hue, width=3)
         ink = rgb(DARK.ink)
     pen.text((left + 11, top + ROW / 2 - 1), words, font=font, fill=ink, anchor="lm")
 
