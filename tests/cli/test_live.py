@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,13 @@ from stream_server import PieceServer
 from typer.testing import CliRunner
 
 from ballcast import cli
+from ballcast.cli.live_lines import Lines
 from ballcast.cli.live_view import LiveView
 from ballcast.core.clips import Prediction
-from ballcast.core.errors import InputError
+from ballcast.core.errors import BallcastError, InputError
 from ballcast.core.timeline import Anticipation
 from ballcast.inference.live_records import Lost, Made, Status
+from ballcast.inference.torch_runtime import TorchRuntime
 from tests.inference.test_live import tiny
 from tests.video.conftest import make_video
 
@@ -29,12 +32,14 @@ MODELS = ["--model", "model", "--backbone", "backbone", "--device", "cpu", "thre
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with model/, backbone/ and a.ts of 8 s."""
+    """A folder with model/, backbone/, a.ts of 8 s and short.ts of 3 s."""
     folder = tmp_path_factory.mktemp("live")
-    rolling = tiny()
-    rolling.model.save_pretrained(folder / "model")
-    rolling.stream._engine.backbone.save_pretrained(folder / "backbone")
+    runtime = tiny().runtime
+    assert isinstance(runtime, TorchRuntime)
+    runtime.model.save_pretrained(folder / "model")
+    runtime.engine.backbone.save_pretrained(folder / "backbone")
     make_video(folder / "a.ts", range(200))
+    make_video(folder / "short.ts", range(75))
     return folder
 
 
@@ -75,12 +80,16 @@ def test_stdin_gives_what_predict_gives(place: Path) -> None:
     assert (told[0]["state"], told[-1]["state"]) == ("opening", "ended")
 
 
-def test_ctrl_c_is_a_clean_end(place: Path) -> None:
+@pytest.mark.parametrize("stops", [[signal.SIGINT], [signal.SIGINT, signal.SIGTERM] * 20])
+def test_ctrl_c_is_a_clean_end(place: Path, stops: list[signal.Signals]) -> None:
+    """Once, or as often as one likes while it is closing and Python takes itself down."""
     process = begin(place, "a.ts", "--speed", "0.5", "--json", "-")
     assert process.stdout is not None
     lines = [process.stdout.readline(), process.stdout.readline()]
-    assert json.loads(lines[1])["state"] == "running"
-    process.send_signal(signal.SIGINT)
+    assert json.loads(lines[1])["state"] == "filling"
+    for stop in stops:
+        process.send_signal(stop)
+        time.sleep(0.03)
     out, err = process.communicate(timeout=20)
     assert records(out)[-1]["state"] == "stopped"
     assert process.returncode == 0, err
@@ -118,13 +127,72 @@ def test_a_source_that_is_killed_for_good(place: Path, clean_failure: Callable[.
         ("a.ts --json no/where.jsonl", "no/where.jsonl: cannot be written"),
         ("a.ts treshold=1", "did you mean 'threshold'"),
         ("tcp://127.0.0.1:1", "cannot be read as a video stream"),
+        ("short.ts --speed 0", "short.ts: is only 3.0 s long; anticipation needs a whole window of 5 s"),
+        ("a.ts --json /dev/full", "/dev/full: the disk is full"),
     ],
 )
 def test_faults_are_one_sentence(place: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, words: str) -> None:
     monkeypatch.chdir(place)
     result = CliRunner().invoke(cli.app, ["live", *arguments.split(), *MODELS])
-    assert isinstance(result.exception, InputError), result.output
+    assert isinstance(result.exception, BallcastError), result.output
     assert words in str(result.exception)
+
+
+def test_a_full_disk_behind_stdout(place: Path, clean_failure: Callable[..., None]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "ballcast", "live", "a.ts", *MODELS],
+            cwd=place,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    clean_failure(done, "stdout: cannot be written: No space left")
+
+
+@pytest.mark.parametrize("source", ["nothing.mp4", "tcp://127.0.0.1:1"])
+def test_a_source_that_is_not_there_costs_no_recording(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    monkeypatch.chdir(place)
+    earlier = tmp_path / "earlier.jsonl"
+    earlier.write_text("an hour of football")
+    result = CliRunner().invoke(cli.app, ["live", source, "--json", str(earlier), *MODELS])
+    assert isinstance(result.exception, InputError)
+    assert earlier.read_text() == "an hour of football"
+
+
+@pytest.mark.parametrize("way", ["named", "linked", "piped"])
+def test_the_video_is_not_written_over(
+    place: Path, tmp_path: Path, clean_failure: Callable[..., None], way: str
+) -> None:
+    content = (place / "a.ts").read_bytes()
+    video, link = tmp_path / "video.ts", tmp_path / "link.ts"
+    video.write_bytes(content)
+    link.symlink_to(video)
+    with video.open("rb") as file:
+        source, to = ("-" if way == "piped" else str(video)), (link if way == "linked" else video)
+        process = begin(place, source, "--json", str(to), stdin=file)
+        out, err = process.communicate(timeout=60)
+    done = subprocess.CompletedProcess([], process.returncode, out, err)
+    clean_failure(done, f"{to}: is the video itself, which --json would overwrite; give another file")
+    assert video.read_bytes() == content
+
+
+def test_a_recording_holds_all_that_was_told(tmp_path: Path) -> None:
+    """Nothing is written before the first frame, and what was told by then comes first."""
+    path = tmp_path / "out.jsonl"
+    path.write_text("earlier")
+    told = [Status(state, "", 0, 0, 1000) for state in ("opening", "waiting", "filling", "running")]
+    with Lines(path) as lines:
+        for record in told[:2]:
+            lines.write(record)
+            assert path.read_text() == "earlier"
+        for record in told[2:]:
+            lines.write(record)
+            assert records(path.read_text())[-1]["state"] == record.state  # a line is there at once
+    assert [r["state"] for r in records(path.read_text())] == ["opening", "waiting", "filling", "running"]
 
 
 def test_garbage_on_stdin(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

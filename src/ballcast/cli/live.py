@@ -1,19 +1,18 @@
 """`ballcast live`: anticipation on a stream."""
 
-import json
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ballcast.cli.live_lines import Lines, check_not_source, forget_stdout, write_to_stdout
 from ballcast.cli.runtime import Kind, open_runtime
 from ballcast.cli.shell import Device, app, new_console, number
-from ballcast.core.errors import BallcastError, InputError
+from ballcast.core.errors import BallcastError
 
 if TYPE_CHECKING:
     from ballcast.inference.broadcast import Subscription
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from ballcast.inference.live_records import Record
 
 ROOM = 4096  # records that may wait for a slow reader of our output: an hour of them
+STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 @app.command()
@@ -77,7 +77,7 @@ def live(
     from ballcast.video.live_source import open_source
 
     with ExitStack() as stack:
-        show = stack.enter_context(_writer(json_))
+        show = stack.enter_context(_writer(json_, source))
         engine = open_runtime(runtime, model, backbone, device, "live")()
         tree = parse_overrides([text.removeprefix("emit.") for text in overrides or ()])
         emit = from_dict(EmitConfig, {**to_dict(engine.emit), **tree})
@@ -109,30 +109,43 @@ def _follow(session: "LiveSession", records: "Subscription", show: "Callable[[Re
 
 @contextmanager
 def _until_stopped() -> Iterator[None]:
-    """SIGTERM is Ctrl-C, and a reader of our output that went away has had enough too."""
+    """SIGTERM is Ctrl-C, and a reader of our output that went away has had enough too.
+
+    Once is enough: a second Ctrl-C while threads and networks are taken down would abort the process. So the signals
+    stay ignored after the first, up to the end that it asked for.
+    """
+    stopped = False
 
     def stop(*_: object) -> None:
+        nonlocal stopped
+        stopped = True
+        for each in STOPS:
+            signal.signal(each, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {each: signal.signal(each, stop) for each in STOPS}
     try:
         yield
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes at exit
+        forget_stdout()
     finally:
-        signal.signal(signal.SIGTERM, before)
+        if not stopped:
+            for each, handler in before.items():
+                signal.signal(each, handler)
 
 
 @contextmanager
-def _writer(to: str | None) -> "Iterator[Callable[[Record], None]]":
+def _writer(to: str | None, source: str) -> "Iterator[Callable[[Record], None]]":
     """What shows a record: JSON lines where asked for or where nobody watches, else the view."""
     watched = sys.stdout.isatty() and to != "-"
     with ExitStack() as stack:
         shows: list[Callable[[Record], None]] = []
         if to not in (None, "-"):
-            shows.append(_line_writer(stack.enter_context(_opened(Path(str(to))))))
+            path = Path(str(to))
+            check_not_source(path, source)
+            shows.append(stack.enter_context(Lines(path)).write)
         elif not watched:
-            shows.append(_line_writer(sys.stdout))
+            shows.append(write_to_stdout)
         if watched:
             from ballcast.cli.live_view import LiveView
 
@@ -143,21 +156,3 @@ def _writer(to: str | None) -> "Iterator[Callable[[Record], None]]":
                 each(record)
 
         yield show
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[IO[str]]:
-    try:
-        file = path.open("w", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
-    with file:
-        yield file
-
-
-def _line_writer(file: IO[str]) -> "Callable[[Record], None]":
-    def write(record: "Record") -> None:
-        file.write(json.dumps(record.to_json(), allow_nan=False) + "\n")
-        file.flush()
-
-    return write
