@@ -63,6 +63,15 @@ def test_a_model_of_something_else_is_refused(tmp_path: Path) -> None:
         anticipate_feed(model(), feed(made_up(20, 0), tmp_path), every_ms=1000, config=ALL, device=CPU)
 
 
+def test_progress_is_told_to_the_end(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    timeline, _ = anticipate_feed(
+        model(), feed(made_up(60, 0), tmp_path), every_ms=40, config=ALL, device=CPU, progress=lambda *n: told.append(n)
+    )
+    assert len(told) > 1
+    assert told[-1] == (len(timeline), len(timeline))
+
+
 def test_from_feeds_to_a_store_and_a_timeline(
     tmp_path: Path, ballcast: Callable[..., object], clean_failure: Callable[..., None]
 ) -> None:
@@ -80,7 +89,7 @@ def test_from_feeds_to_a_store_and_a_timeline(
         "predict", "--events", "matches/1.json", "--model", "model", "--every", "1", "--csv", "t.csv", "threshold=0.01"
     )
     assert done.returncode == 0, done.stderr  # type: ignore[attr-defined]
-    written = json.loads((tmp_path / "1.anticipation.json").read_text())
+    written = json.loads((tmp_path / "1.events.anticipation.json").read_text())
     assert written["every_ms"] == 1000
     assert written["periods_begin_ms"] == {"1H": 0}
     assert [a["at_ms"] for a in written["anticipations"]][:2] == [30_000, 31_000]

@@ -53,6 +53,7 @@ def predict(
             "--out",
             "-o",
             help="The file to write. VIDEO: .json, by default the video's name with .anticipation.json. "
+            "--events: .json, by default the feed's name with .events.anticipation.json. "
             "--features: .json or .zip, by default results_anticipation.json.",
         ),
     ] = None,
@@ -148,7 +149,7 @@ def predict(
     if backbone is not None or overlay is not None:
         raise InputError("--backbone and --overlay go with a VIDEO, not with --events")
     assert events is not None
-    targets = Targets(out or Path(f"{events.stem}.anticipation.json"), osl, csv)
+    targets = Targets(out or Path(f"{events.stem}.events.anticipation.json"), osl, csv)
     _predict_feed(anticipator, model, events, provider, round(1000 * every), emit, chosen, targets)
 
 
@@ -223,6 +224,8 @@ def _predict_feed(
     device: "torch.device",
     targets: "Targets",
 ) -> None:
+    from rich.progress import Progress
+
     from ballcast.data.kloppy_feed import read_match
     from ballcast.inference.feed_timeline import anticipate_feed, check_reads_events
     from ballcast.inference.rolling import pos_weight
@@ -230,7 +233,17 @@ def _predict_feed(
     check_reads_events(model, source)
     targets.check(events)
     feed = read_match(events, provider)
-    timeline, begins = anticipate_feed(model, feed, every_ms=every_ms, config=emit, device=device)
+    console = new_console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("moments", total=None)
+        timeline, begins = anticipate_feed(
+            model,
+            feed,
+            every_ms=every_ms,
+            config=emit,
+            device=device,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
     about = {"every_ms": every_ms, "model": source, "periods_begin_ms": begins, "pos_weight": pos_weight(model)}
     targets.write(timeline, events, about)
     count = sum(len(made.predictions) for made in timeline)

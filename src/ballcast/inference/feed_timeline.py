@@ -4,6 +4,7 @@ Each moment sees only what a live feed would have told by then (`data/event_grid
 time gives the same anticipations up to there.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -43,12 +44,19 @@ def detail_of(model: Anticipator) -> Detail | None:
 
 @torch.inference_mode()
 def anticipate_feed(
-    model: Anticipator, feed: Feed, *, every_ms: int, config: EmitConfig, device: torch.device
+    model: Anticipator,
+    feed: Feed,
+    *,
+    every_ms: int,
+    config: EmitConfig,
+    device: torch.device,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[Timeline, dict[str, int]]:
     """Everything anticipated along a match, and where each period begins on the timeline's clock, in ms.
 
     Periods follow each other without the break. In each, the first anticipation is made after 30 s, as in training, and
-    the last before its last event. Confidences are honest chances (`SlotArrays.honest`).
+    the last before its last event. Confidences are honest chances (`SlotArrays.honest`). `progress` is told the moments
+    done and in all.
     """
     model = model.to(device).eval()
     inflation, detail = pos_weight(model), detail_of(model)
@@ -56,9 +64,11 @@ def anticipate_feed(
     made: list[Anticipation] = []
     begins: dict[str, int] = {}
     clock = 0
+    times = {name: np.arange(OBSERVED_MS, half.t_ms.max(), every_ms) for name, half in feed.halves()}
+    total = sum(map(len, times.values()))
     for name, half in feed.halves():
         begins[name] = clock
-        at_ms = np.arange(OBSERVED_MS, half.t_ms.max(), every_ms)
+        at_ms = times[name]
         for some in np.split(at_ms, range(BATCH, len(at_ms), BATCH)):
             if not len(some):
                 continue
@@ -67,6 +77,7 @@ def anticipate_feed(
                 shift = clock + T - OBSERVED_MS
                 moved = (replace(p, position_ms=p.position_ms + shift) for p in predictions)
                 made.append(Anticipation(clock + T, tuple(moved)))
+            progress(len(made), total)
         clock += int(half.t_ms.max())
     if not made:
         raise InputError(f"match {feed.match}: no period is longer than 30 s")
