@@ -11,6 +11,7 @@ from ballcast.core.clips import Event
 from ballcast.data.osl import write_osl
 from ballcast.inference.live import LiveSession
 from ballcast.video.live_source import open_source
+from ballcast.web import streams
 from ballcast.web.engine import Engine
 from ballcast.web.settings import Settings
 from tests.web.conftest import LIMITS, Running, Serve, paused, running
@@ -192,6 +193,33 @@ def test_the_server_restarts_in_between(browser: Browser, clip: Path, quick: Eng
     assert [e for e in browser.errors() if not any(word in e for word in NOT_CONNECTED)] == []
 
 
+@pytest.mark.parametrize("at_its_end", [False, True])
+def test_the_server_restarts_while_a_job_is_watched(
+    browser: Browser, clip: Path, quick: Engine, tmp_path: Path, at_its_end: bool
+) -> None:
+    """The page that watches goes on by itself, to the results."""
+    held, release = paused(150)
+    settings = Settings(data=tmp_path / "data", limits=LIMITS)
+    with running(settings, held) as first:
+        job = first.upload(clip).json()
+        port = int(first.url.rsplit(":", 1)[1])
+        open_watch(browser, first, job["id"])
+        browser.wait(lambda: "computed up to 0:06" in browser.find(".badge").text, "half of it")
+        if at_its_end:  # it is done in the server's last moment, and its results can no longer be fetched
+            release.set()
+        first.server.end()
+        first.house.workers._stopping = not at_its_end
+        release.set()
+    time.sleep(2)  # the page asks in vain
+    with running(settings, quick, port=port):
+        browser.wait(lambda: len(browser.all(".tools a")) == 2, "the results", 40)
+        browser.wait(lambda: browser.run("return document.querySelector('video').readyState >= 2"), "the video")
+        at(browser, 8000)
+        assert browser.all(".third li")
+        browser.show("about:blank")
+    assert [e for e in browser.errors() if not any(word in e for word in NOT_CONNECTED)] == []
+
+
 def test_a_job_is_watched_while_it_is_computed(serving: Serve, browser: Browser, clip: Path) -> None:
     held, release = paused()
     server = serving(engine=held)
@@ -223,6 +251,134 @@ def test_live(live: Running, browser: Browser) -> None:
     assert browser.overflow() <= 0
     browser.wait(lambda: "ended" in browser.find(".badge").text, "the end", 20)
     assert live.house.streams["pitch"].started == 1
+
+
+def hide(browser: Browser, hidden: bool) -> None:
+    """As when another tab is looked at."""
+    browser.run(
+        """Object.defineProperty(document, "hidden", {value: arguments[0], configurable: true});
+        document.dispatchEvent(new Event("visibilitychange"))""",
+        hidden,
+    )
+
+
+def test_a_hidden_tab_lets_go_of_its_connection(
+    serving: Serve, clip: Path, quick: Engine, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six tabs would take all connections that a browser allows itself. When it is looked at again it goes on; if
+    the stream has begun anew meanwhile, so does the axis."""
+    monkeypatch.setattr(streams, "LINGER_S", 1.0)
+    how = {"sessions": lambda address: LiveSession(open_source(address, speed=2), quick.new())}
+    server = serving(streams={"pitch": str(clip)}, how=how)
+    stream = server.house.streams["pitch"]
+    browser.show(f"{server.url}/#/stream/pitch")
+    browser.wait(lambda: browser.all(".third li"), "an anticipation")
+    hide(browser, True)
+    browser.wait(lambda: stream.viewers == 0, "the connection to go")
+    hide(browser, False)
+    browser.wait(lambda: stream.viewers == 1, "the connection")
+    assert stream.started == 1
+    hide(browser, True)
+    browser.wait(lambda: stream.state == "idle", "the stream's end")
+    hide(browser, False)
+    browser.wait(lambda: stream.started == 2, "the stream again")
+    browser.wait(lambda: browser.find(".time").text in ("0:00", "0:01", "0:02", "0:03"), "its clock")
+    assert not browser.all(".third li")
+
+
+def test_a_stream_that_is_not_there(serving: Serve, browser: Browser) -> None:
+    """Nothing that can be pressed in vain, no empty card, and why it is so."""
+    server = serving(streams={"pitch": "/nowhere/pitch.mp4"})
+    browser.show(f"{server.url}/#/stream/pitch")
+    browser.wait(lambda: [b.text for b in browser.all(".badge")] == ["error"], "the error")
+    assert "pitch" in browser.find(".note").text
+    assert "nowhere" not in browser.text()
+    assert not browser.find(".play").is_enabled()
+    assert all(card.text for card in browser.all("aside .card"))
+    browser.find("body").send_keys(" ")
+    assert browser.find(".play").text == "▶"
+
+
+def test_a_stream_that_fills_says_so(serving: Serve, clip: Path, browser: Browser) -> None:
+    """Until an anticipation is made nothing is called live."""
+    held, release = paused(100)
+    server = serving(streams={"pitch": str(clip)}, how={"sessions": lambda a: LiveSession(open_source(a), held.new())})
+    browser.show(f"{server.url}/#/stream/pitch")
+    browser.wait(lambda: browser.run("return document.querySelector('.preview')?.naturalWidth > 0"), "a picture")
+    time.sleep(1)
+    assert not browser.all(".badge.live")
+    assert browser.find(".note").text
+    assert all(card.text for card in browser.all("aside .card"))
+    release.set()
+    browser.wait(lambda: browser.all(".badge.live"), "live")
+    assert not browser.find(".note").is_displayed()
+
+
+def test_a_job_that_is_not_there(serving: Serve, browser: Browser) -> None:
+    server = serving()
+    browser.show(f"{server.url}/#/job/{'0' * 16}")
+    browser.wait(lambda: "there is no such job" in browser.text(), "why")
+    assert browser.text().count("there is no such job") == 1
+    assert all("404" in error for error in browser.errors())
+    browser.find(".lost a").click()
+    browser.wait(lambda: browser.all(".home"), "all videos")
+
+
+def test_home_asks_no_more_when_it_is_left(serving: Serve, browser: Browser, clip: Path) -> None:
+    """Even if it is left while it waits for an answer."""
+    server = serving()
+    job = server.upload(clip).json()
+    server.until(job["id"], "done")
+    browser.show(server.url)
+    browser.wait(lambda: browser.all("[data-state=done]"), "the job")
+    browser.run(
+        """const right = window.fetch; window.asked = 0; window.answered = 0;
+        window.fetch = async (path, ...how) => {
+            if (path !== "/api/jobs") return right(path, ...how);
+            window.asked += 1;
+            await new Promise((done) => setTimeout(done, 600));
+            window.answered += 1;
+            return right(path, ...how);
+        };"""
+    )
+    browser.wait(lambda: browser.run("return window.asked") == 1, "the question")
+    browser.run("location.hash = arguments[0]", f"#/job/{job['id']}")
+    browser.wait(lambda: browser.run("return window.answered") == 1, "the answer")
+    time.sleep(2)
+    assert browser.run("return window.asked") == 1
+
+
+def test_figures_on_the_axis_stand_on_nothing(serving: Serve, browser: Browser) -> None:
+    """Three drops close together in one lane: no figure over a drop or another figure, and the surest has its own."""
+    browser.show(serving().url)
+    browser.wait(lambda: browser.all("[data-testid=jobs]"), "the page")
+    drops, texts = browser.driver.execute_async_script(
+        """const done = arguments[0]; import("/static/axis.js").then(({Axis}) => {
+        const canvas = document.createElement("canvas");
+        canvas.style.cssText = "display: block; width: 900px; height: 280px";
+        document.body.append(canvas);
+        const axis = new Axis(canvas, ["a", "b"], 5000), drops = [], texts = [];
+        const [arc, fill] = [axis.pen.arc, axis.pen.fillText];
+        axis.pen.arc = function (x, y, r, ...rest) { drops.push([x - r, x + r]); arc.call(this, x, y, r, ...rest); };
+        axis.pen.fillText = function (text, x, ...rest) {
+            if (text.endsWith("%")) texts.push([text, x, x + this.measureText(text).width]);
+            fill.call(this, text, x, ...rest);
+        };
+        const at = (position_ms, confidence) => ({label: "A", position_ms, confidence});
+        const made = {at_ms: 9000, predictions: [at(12000, .74), at(12400, .3), at(12500, .2), at(14990, .9)]};
+        axis.draw({now: 10000, timeline: {index: () => 0, anticipations: [made]},
+            judged: {events: null, seen: new Map(), verdict: () => "open"}, shown: new Set(["A"]),
+            index: new Map([["A", 0], ["B", 1]]),
+            colours: {ground: "red", ink: "red", quiet: "red", line: "red", accent: "red", actions: ["red", "red"]}});
+        done([drops, texts]); });"""
+    )
+    assert len(drops) == 4
+    assert {"74 %", "90 %"} <= {text for text, _, _ in texts}
+    spans = drops + [[left, right] for _, left, right in texts]
+    for i, (_, left, right) in enumerate(texts):
+        for j, (from_, to) in enumerate(spans):
+            if j != len(drops) + i:
+                assert right <= from_ or left >= to, (texts, drops)
 
 
 def test_phone_and_themes(serving: Serve, browser: Browser, clip: Path, tmp_path: Path) -> None:

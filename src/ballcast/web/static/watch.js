@@ -11,6 +11,7 @@ import { colours } from "./theme.js";
 
 const TOLERANCES = [500, 1000, 2000];
 const ON_STAGE = 3; // expected actions written over the picture
+const AGAIN_MS = 2000; // from asking in vain to asking again
 const KEPT_MS = 2 * 3600 * 1000; // of a stream
 
 class Watch {
@@ -215,16 +216,28 @@ export async function watchJob(about, id) {
   if (job.state === "done") await done();
   else if (job.state === "queued" || job.state === "running") {
     watch.known = 0;
+    let again = null;
+    const results = async () => {
+      try {
+        await done();
+      } catch (error) {
+        if (error instanceof TypeError) again = setTimeout(results, AGAIN_MS); // the server is away for a moment
+        else toast(error.message);
+      }
+    };
     const source = follow(`/api/jobs/${id}/events`, {
       anticipation: (made) => watch.timeline.add(made),
       progress: ({ done_ms }) => (watch.known = done_ms),
       state: ({ state, message }) => {
-        if (state === "done") done().catch((error) => toast(error.message));
+        if (state === "done") results();
         else if (state !== "running") watch.say(message || `The job is ${state}.`);
         if (state !== "running") source.close();
       },
     });
-    watch.stopping.push(() => source.close());
+    watch.stopping.push(() => {
+      source.close();
+      clearTimeout(again);
+    });
   } else watch.say(job.message || `The job is ${job.state}.`);
   watch.title = job.name;
   return watch;
