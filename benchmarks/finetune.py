@@ -54,8 +54,8 @@ def main() -> None:
     recipe = load(Recipe, args.config, [*fixed, *args.overrides])
     games = find_games(args.data)
     windows = windows_of(store, games, recipe.model.windows)
-    sources = ([(store, [g for g in games if g.split == split])] for split in ("train", "valid"))
-    material = Material(windows["train"], windows["valid"], store.manifest.header.backbone, *sources)
+    learned, held_out = ([(store, [g for g in games if g.split == split])] for split in ("train", "valid"))
+    material = Material(windows["train"], windows["valid"], store.manifest.header.backbone, learned, held_out)
     rows = {}
     if args.anticipator:
         rows["frozen"] = (Anticipator.from_pretrained(args.anticipator), windows)

@@ -10,9 +10,12 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
+from ballcast.core.actions import ACTIONS
 from ballcast.core.clips import Event, Prediction
+from ballcast.core.recipe import DataConfig, HierarchyConfig, ModelConfig
 from ballcast.data.spotting_labels import Match
 from ballcast.metrics.pairing import Pair
+from ballcast.model.anticipator import Anticipator
 from ballcast.video.decode import VideoFile
 from tests.video.conftest import make_video, number_of
 
@@ -76,3 +79,19 @@ def test_the_picture_holds_every_mark() -> None:
     picture = tool("make_picture").draw(Image.new("RGB", (398, 224), "green"), pairs)
     assert picture.width == 1280
     assert picture.height > 720 + 2 * 46  # two rows of marks below the frame
+
+
+def test_what_the_sampler_showed_too_often_is_taken_back(tmp_path: Path) -> None:
+    """A shot in one of two windows, drawn 3 times as often: shots come 1.5 times too often, passes half as often."""
+    match = Match("m.mp4", "train", 25 * 70, (Event("SHOT", 31_000), Event("PASS", 66_000)))
+    assets = tool("make_assets")
+    too_often = assets.excess([match], DataConfig(boost={"SHOT": 3.0}, every_ms=35_000))
+    expected = {"SHOT": 1.5, "PASS": 0.5}
+    assert too_often.tolist() == pytest.approx([expected.get(action, 1.0) for action in ACTIONS])
+    model = Anticipator(ModelConfig(hierarchy=HierarchyConfig(dim=16, encoder_heads=2, decoder_heads=2)))
+    model.save_pretrained(tmp_path)
+    assets.halve(tmp_path, tmp_path / "half")
+    assets.make_natural(tmp_path / "half", np.array([2.0] + [1.0] * 9))
+    before = model.state_dict()["network.heads.classes.bias"]
+    after = Anticipator.from_pretrained(tmp_path / "half").state_dict()["network.heads.classes.bias"]
+    assert (before - after).tolist() == pytest.approx([np.log(2)] + [0.0] * 9, abs=1e-6)

@@ -29,10 +29,13 @@ from rich.progress import Progress
 from safetensors.torch import load_file, save
 
 from ballcast.core import pair
-from ballcast.core.actions import END_MS, FPS, OBSERVED_MS
+from ballcast.core.actions import ACTIONS, END_MS, FPS, MAX_EVENTS, OBSERVED_MS
 from ballcast.core.clips import Clip, Event
+from ballcast.core.config import load
 from ballcast.core.embedded import SAMPLES
 from ballcast.core.files import write_bytes, write_json
+from ballcast.core.recipe import DataConfig, Recipe
+from ballcast.data.sampler import sample_weights
 from ballcast.data.soccernet import LABELS, write_labels
 from ballcast.data.spotting_labels import MATCHES, Match, read_matches
 from ballcast.data.stitch import STEP_MS, shift
@@ -98,6 +101,38 @@ def embed_models(backbone: Path, anticipator: Path, out: Path) -> Backbone:
         f"half precision moves the features by {float((a - b).abs().max() / a.abs().max()):.1e} of the largest"
     )
     return half
+
+
+def excess(matches: Sequence[Match], data: DataConfig) -> np.ndarray:
+    """(C,) how many times too often the recipe's sampler shows each action, of all actions in a window a second."""
+    rows = []
+    for match in matches:
+        for start in range(0, match.frames * 1000 // FPS - END_MS + 1, data.every_ms):
+            coming = [e.action for e in cut(match.events, start, "").anticipation][:MAX_EVENTS]
+            rows.append(coming + [-1] * (MAX_EVENTS - len(coming)))
+    classes = np.array(rows)
+    drawn = sample_weights(classes, data)
+    drawn = np.ones(len(classes)) if drawn is None else drawn
+    count = np.stack([(classes == c).sum(1) for c in range(len(ACTIONS))], 1)  # (windows, C)
+    shown, real = drawn @ count, count.sum(0)
+    ratio = np.divide(shown, real, out=np.full(len(ACTIONS), shown.sum() / real.sum()), where=real > 0)
+    return ratio * real.sum() / shown.sum()  # 1 for an action that never comes
+
+
+def make_natural(folder: Path, too_often: np.ndarray) -> None:
+    """Take what the boosted sampler taught about how often actions come back out of the class head's bias.
+
+    People look at these confidences, and actions shown 3 times too often are otherwise seen coming all the time.
+    """
+    path, key = folder / "model.safetensors", "network.heads.classes.bias"
+    state = load_file(path)
+    state[key] = state[key] - torch.from_numpy(np.log(too_often)).to(state[key].dtype)
+    write_bytes(path, save(state))
+    config = folder / "config.json"
+    tree = json.loads(config.read_text())
+    told = {action: round(float(n), 3) for action, n in zip(ACTIONS, too_often, strict=True)}
+    tree["metadata"]["sampler_taken_back"] = told
+    write_json(config, tree, indent=1)
 
 
 def liveliest(match: Match, seconds: int) -> int:
@@ -203,6 +238,7 @@ def main() -> None:
     parser.add_argument("backbone", type=Path, help="folder of the trained backbone")
     parser.add_argument("anticipator", type=Path, help="folder of the anticipator trained on it")
     parser.add_argument("simbaa", type=Path, help="folder of the simulated matches, with matches.json")
+    parser.add_argument("--recipe", type=Path, default=Path("paper"), help="that the anticipator was trained by")
     parser.add_argument("--out", type=Path, default=SAMPLES)
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "ballcast-assets")
     parser.add_argument("--seconds", type=int, default=80, help="length of the excerpt, a multiple of 5")
@@ -217,6 +253,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=given.work) as temporary:
         made = Path(temporary)
         backbone = embed_models(given.backbone, given.anticipator, made)
+        learned = [m for m in matches if m.split == "train"]
+        make_natural(made / "anticipator", excess(learned, load(Recipe, given.recipe).data))
         embed_excerpt(matches, given.simbaa, given.seconds, made)
         write_labels(made / "train" / LABELS, clips_of(train), date=DATE)
         write_labels(made / "valid" / LABELS, clips_of(valid), date=DATE)
