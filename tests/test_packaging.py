@@ -48,6 +48,7 @@ def ballcast_without(missing: tuple[str, ...], *args: object, cwd: Path) -> subp
         ("ray", "ray", ("extract", SAMPLES / "test" / "excerpt.mp4", "out", "--backbone", BACKBONE, "--engine", "ray")),
         ("kloppy", "events", ("events", "match.json", "out", "--provider", "datafactory")),
         ("pyarrow", "events", ("events", "table.parquet", "out")),
+        ("onnx", "onnx", ("export", "--out", "out")),
     ],
 )
 def test_an_extra_left_out_is_named_by_what_needs_it(

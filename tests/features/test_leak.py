@@ -61,6 +61,7 @@ def test_validating_on_what_the_backbone_learned_from_is_told(tmp_path: Path) ->
         writer.finish()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            open_material(recipe)
+            material = open_material(recipe)
+        assert material.leaks == ({"valid": "4 of 4"} if told else {})  # for the model's card
         found = [str(w.message) for w in caught if issubclass(w.category, BallcastWarning)]
         assert any("mine, was trained on 4 of its 4 videos" in text for text in found) == told

@@ -15,7 +15,11 @@ NEEDED = (
     *("torch", "timm", "av", "numpy", "safetensors", "huggingface_hub", "pyzipper", "PyYAML", "rich", "typer"),
     *("matplotlib", "pillow", "tensorboard"),
 )
-EXTRAS = {"events": ("kloppy", "event feeds"), "ray": ("ray", "extraction on a cluster")}
+EXTRAS = {
+    "events": ("kloppy", "event feeds"),
+    "onnx": ("onnxruntime", "export, and predicting without torch"),
+    "ray": ("ray", "extraction on a cluster"),
+}
 
 
 @dataclass(frozen=True)
