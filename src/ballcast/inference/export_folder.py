@@ -24,7 +24,14 @@ from ballcast.model.calibration import Calibration
 
 FORMAT = "ballcast-export-1"
 CONFIG = "config.json"
-PARTS = ("stacks", "clips", "window", "slots")
+INPUTS = {"stacks": ("pictures",), "clips": ("maps",), "window": ("features",), "slots": ("tokens", "present")}
+OUTPUTS = {
+    "stacks": ("maps",),
+    "clips": ("features",),
+    "window": ("tokens",),
+    "slots": ("objectness", "classes", "offsets"),
+}
+PARTS = tuple(INPUTS)
 
 
 @dataclass(frozen=True)

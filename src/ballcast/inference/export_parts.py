@@ -11,6 +11,7 @@ from torch.export import Dim
 
 from ballcast.core.errors import MissingExtra
 from ballcast.features.backbone import Backbone
+from ballcast.inference.export_folder import INPUTS, OUTPUTS
 from ballcast.model.anticipator import Anticipator
 
 OPSET = 17  # of ONNX: the first with layer norms
@@ -20,7 +21,7 @@ TRACED = (64, 96)  # H, W of the pictures that are traced; a graph takes any mul
 class StacksPart(nn.Module):
     """Pictures (B, stack, H, W) uint8, H and W padded → maps (B, C, h, w)."""
 
-    inputs, outputs = ("pictures",), ("maps",)
+    inputs, outputs = INPUTS["stacks"], OUTPUTS["stacks"]
 
     def __init__(self, backbone: Backbone) -> None:
         super().__init__()
@@ -35,7 +36,7 @@ class StacksPart(nn.Module):
 class ClipsPart(nn.Module):
     """Maps (B, J, C, h, w) → features (B, D)."""
 
-    inputs, outputs = ("maps",), ("features",)
+    inputs, outputs = INPUTS["clips"], OUTPUTS["clips"]
 
     def __init__(self, backbone: Backbone) -> None:
         super().__init__()
@@ -49,7 +50,7 @@ class ClipsPart(nn.Module):
 class WindowPart(nn.Module):
     """Features (B, N, D) → tokens (B, N, d)."""
 
-    inputs, outputs = ("features",), ("tokens",)
+    inputs, outputs = INPUTS["window"], OUTPUTS["window"]
 
     def __init__(self, model: Anticipator) -> None:
         super().__init__()
@@ -62,7 +63,7 @@ class WindowPart(nn.Module):
 class SlotsPart(nn.Module):
     """Tokens (B, W, N, d) and present (B, W) bool → objectness, classes, offsets."""
 
-    inputs, outputs = ("tokens", "present"), ("objectness", "classes", "offsets")
+    inputs, outputs = INPUTS["slots"], OUTPUTS["slots"]
 
     def __init__(self, model: Anticipator) -> None:
         super().__init__()

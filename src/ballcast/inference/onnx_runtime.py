@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ballcast.core.backbone import padding_sides
 from ballcast.core.errors import InputError, MissingExtra
 from ballcast.features.stream import Floats, Step
-from ballcast.inference.export_folder import ExportConfig, read_config, read_part
+from ballcast.inference.export_folder import INPUTS, ExportConfig, read_config, read_part
 from ballcast.model.slot_arrays import SlotArrays
 
 
@@ -84,8 +84,9 @@ class OnnxRuntime:
     def run(self, part: str, *arrays: NDArray[Any]) -> list[Floats]:
         """A part's outputs, of its inputs in order."""
         session = self._sessions[part]
-        names = [given.name for given in session.get_inputs()]
-        return session.run(None, dict(zip(names, arrays, strict=True)))
+        wanted = {given.name for given in session.get_inputs()}  # a model of one window has no use for `present`
+        given = {name: array for name, array in zip(INPUTS[part], arrays, strict=True) if name in wanted}
+        return session.run(None, given)
 
 
 def _session(raw: bytes, where: str, threads: int) -> Any:

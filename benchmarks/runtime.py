@@ -1,0 +1,161 @@
+"""The runtimes beside each other on a CPU: torch, compiled torch, ONNX and INT8, each in a process of its own.
+
+    python -m benchmarks.runtime                                      # exports the embedded model first
+    python -m benchmarks.runtime --onnx exported --int8 exported-int8 --threads 2 --json out.json
+    python -m benchmarks.runtime --matches ../shared/data/simbaa      # and what INT8 costs in score on test matches
+
+For each: seconds from the start of the process until the networks are ready, and until the first anticipation (5 s of
+video computed); then the median milliseconds of a clip (a stack encoded, a clip mixed) and × real time over --seconds
+of video; resident memory then, and at most. One after the other, in one run; the machine should have nothing else to
+do.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from ballcast.core.actions import FPS
+from ballcast.core.embedded import BACKBONE, MODEL
+from ballcast.inference.onnx_runtime import OnnxRuntime
+from ballcast.inference.rolling import RollingAnticipator
+from ballcast.inference.runtime import Runtime
+from ballcast.video.decode import VideoFile
+
+KINDS = ("torch", "compiled torch", "ONNX", "INT8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--onnx", type=Path, help="an export in fp32; default: made anew of the embedded model")
+    parser.add_argument("--int8", type=Path, help="and one in INT8")
+    parser.add_argument("--video", type=Path, default=MODEL.parent / "test" / "excerpt.mp4")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of video, after the first anticipation")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--matches", type=Path, help="the folder of matches.json: the score of both exports, too")
+    parser.add_argument("--most", type=float, default=300.0, help="--matches: seconds of each match, at most")
+    parser.add_argument("--only", choices=KINDS, action="append")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        child(args.child, args.onnx, args.video, args.seconds)
+        return
+    with tempfile.TemporaryDirectory() as work:
+        folders = {"ONNX": args.onnx or Path(work) / "onnx", "INT8": args.int8 or Path(work) / "int8"}
+        for kind, folder in folders.items():
+            if not folder.exists():
+                command = [sys.executable, "-m", "ballcast", "export", "--out", str(folder)]
+                subprocess.run([*command, *(["--int8"] if kind == "INT8" else [])], check=True)
+        rows: dict[str, Any] = {}
+        if not args.matches:
+            for kind in args.only or KINDS:
+                rows[kind] = measured(kind, folders.get(kind, folders["ONNX"]), args)
+                ratio = rows["torch"]["clip_ms"] / rows[kind]["clip_ms"] if "torch" in rows else float("nan")
+                print(f"{kind:15} {_said(rows[kind])}; {ratio:.2f} × torch", flush=True)
+        else:
+            rows["score"] = scores(folders, args.matches, args.most, args.threads)
+    if args.json:
+        args.json.write_text(json.dumps(rows, indent=1))
+
+
+def _said(row: dict[str, float]) -> str:
+    return (
+        f"ready {row['ready_s']:.2f} s, first anticipation {row['first_s']:.2f} s, a clip {row['clip_ms']:.1f} ms, "
+        f"{row['times_real_time']:.2f} × real time, {row['rss_mb']:.0f} MB (at most {row['peak_mb']:.0f})"
+    )
+
+
+def measured(kind: str, folder: Path, args: argparse.Namespace) -> dict[str, float]:
+    """Figures of one runtime, from a process that has nothing else in it."""
+    command = [sys.executable, "-m", "benchmarks.runtime", "--child", kind, "--onnx", str(folder)]
+    command += ["--video", str(args.video), "--seconds", str(args.seconds)]
+    began = time.time()
+    environment = {**os.environ, "OMP_NUM_THREADS": str(args.threads)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{kind}: {done.stderr}")
+    told = json.loads(done.stdout.splitlines()[-1])
+    return {**told, "ready_s": told["ready_s"] - began, "first_s": told["first_s"] - began}
+
+
+def child(kind: str, folder: Path, video: Path, seconds: float) -> None:
+    rolling = RollingAnticipator(_runtime(kind, folder))
+    ready, first = time.time(), 0.0
+    steps, since = [], 0.0
+    with VideoFile(video) as file:
+        for frame in file.frames():
+            began, stacks = time.perf_counter(), rolling.stream.stacks
+            made = rolling.push(frame)
+            took = time.perf_counter() - began
+            if first and made is None and rolling.stream.stacks > stacks:
+                steps.append(1000 * took)
+            if not first and made is not None:
+                first, since = time.time(), time.perf_counter()
+            if first and rolling.frames >= (5 + seconds) * FPS:
+                break
+    rate = (rolling.frames / FPS - 5) / (time.perf_counter() - since)
+    told = {"ready_s": ready, "first_s": first, "clip_ms": statistics.median(steps), "times_real_time": rate}
+    print(json.dumps({**told, "rss_mb": _status_mb("VmRSS"), "peak_mb": _status_mb("VmHWM")}))
+
+
+def _runtime(kind: str, folder: Path) -> Runtime:
+    if kind in ("ONNX", "INT8"):
+        runtime = OnnxRuntime.open(folder)
+        assert "torch" not in sys.modules
+        return runtime
+    import torch
+
+    from ballcast.inference.torch_runtime import TorchRuntime
+
+    loaded = TorchRuntime.load(MODEL, BACKBONE, device="cpu")
+    if kind == "compiled torch":
+        for name in ("encode", "mix"):
+            setattr(loaded.engine, name, torch.compile(getattr(loaded.engine, name), dynamic=False))
+    return loaded
+
+
+def _status_mb(key: str) -> float:
+    return int(Path("/proc/self/status").read_text().partition(f"{key}:")[2].split()[0]) / 1024
+
+
+def scores(folders: dict[str, Path], matches: Path, most: float, threads: int) -> dict[str, float]:
+    """mAP in points of both exports at every fifth second from 30 s on of the test matches, all of them together."""
+    from dataclasses import replace
+
+    from ballcast.core.actions import END_MS, OBSERVED_MS, WINDOW_FRAMES
+    from ballcast.core.clips import Clip
+    from ballcast.data.spotting_labels import MATCHES, read_matches
+    from ballcast.inference.along import answers_along, clip_features, join, score_answers
+    from ballcast.inference.export_folder import read_config
+
+    windows = read_config(folders["ONNX"])[1].model.windows
+    chosen = [match for match in read_matches(matches / MATCHES) if match.split == "test"]
+    found: dict[str, float] = {}
+    for kind, folder in folders.items():
+        runtime, answers, clips = OnnxRuntime.open(folder, threads=threads), [], []
+        for match in chosen:
+            with VideoFile(matches / match.video) as video:
+                frames = video.read(0, min(match.frames, round(most * FPS)))
+            said = answers_along(runtime, clip_features(runtime, frames), windows)
+            # The last answer may have less than 5 s of the match after it, and no labels to be held against.
+            count = min(len(said.objectness), (len(frames) - windows * WINDOW_FRAMES) // WINDOW_FRAMES)
+            answers.append(replace(said, **{k: getattr(said, k)[:count] for k in ("objectness", "classes", "offsets")}))
+            for n in range(count):
+                moved = [replace(e, position_ms=e.position_ms - 5000 * n) for e in match.events]
+                coming = tuple(e for e in moved if OBSERVED_MS <= e.position_ms < END_MS)
+                clips.append(Clip(f"{match.video}+{5 * n}", (), coming))
+        found[kind] = 100 * score_answers(runtime, join(answers), clips).avg
+        print(f"{kind}: mAP {found[kind]:.2f} on {len(clips)} clips of {len(chosen)} matches", flush=True)
+    print(f"INT8 costs {found['ONNX'] - found['INT8']:.2f} points")
+    return found
+
+
+if __name__ == "__main__":
+    main()
