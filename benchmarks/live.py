@@ -302,11 +302,12 @@ def grid(
     for match in (m for m in read_matches(folder / MATCHES) if m.split == split):
         with VideoFile(folder / match.video) as video:
             frames = video.read(0, min(match.frames, round(most_s * FPS)))
+        exact = range(0, len(frames) - WINDOW_FRAMES + 1, WINDOW_FRAMES)  # all moments' windows, M of them
+        found = engine.windows(frames, [*exact, *(snap(start, stride) for start in exact)])  # (2 M, N, D)
+        windows = {"exact": found[: len(exact)], "snapped": found[len(exact) :]}
         for end in range(OBSERVED, len(frames) + 1, WINDOW_FRAMES):
-            exact = [end - WINDOW_FRAMES * (W - w) for w in range(W)]
-            starts = {"exact": exact, "snapped": [snap(start, stride) for start in exact]}
-            found = engine.windows(frames[exact[0] // stride * stride : end], _relative(starts, exact[0], stride))
-            features = {"exact": found[None, :W], "snapped": found[None, W:]}
+            last = end // WINDOW_FRAMES
+            features = {name: x[None, last - W : last] for name, x in windows.items()}  # (1, W, N, D)
             slots = {name: model(x) for name, x in features.items()}
             a, b = features["exact"], features["snapped"]
             features_moved.append(float((a - b).norm() / a.norm()))
@@ -327,11 +328,6 @@ def grid(
         figures |= {f"map_{kind}": round(score(clips, told).avg, 5) for kind, told in said.items()}
         print("  mAP: " + ", ".join(f"{kind} {100 * figures[f'map_{kind}']:.2f}" for kind in said))
     return figures
-
-
-def _relative(starts: dict[str, list[int]], first: int, stride: int) -> list[int]:
-    """All starts, counted from the grid's frame at or before `first`."""
-    return [start - first // stride * stride for start in (*starts["exact"], *starts["snapped"])]
 
 
 def _moved(a: Slots, b: Slots) -> float:
