@@ -65,7 +65,7 @@ class Stream:
             try:
                 await self._ensure_running()
             except BallcastError as error:
-                yield message("status", {"type": "status", "state": "error", "message": self._without_address(error)})
+                yield message("status", {"type": "status", "state": "error", "message": self._shown(error, "error")})
                 return
             yield message("session", {"type": "session", "id": self._session_id})
             async for written in self._channel.follow():
@@ -102,13 +102,15 @@ class Stream:
         for record in records:
             tree = record.to_json()
             if "message" in tree:
-                tree["message"] = self._without_address(tree["message"].replace(source, self.name))
+                tree["message"] = self._shown(tree["message"].replace(source, self.name), tree.get("state", ""))
             channel.publish(tree["type"], tree, state=not isinstance(record, Made))
         channel.close()
 
-    def _without_address(self, text: object) -> str:
-        """An address may hold a camera's password: viewers see the stream's name instead."""
-        return str(text).replace(self._address, self.name)
+    def _shown(self, text: object, state: str) -> str:
+        """A message for viewers. An address may hold a camera's password: they see the stream's name instead. Nor is
+        it of use to them what whoever runs the server should do: what follows an error, or names an option."""
+        said, *more = str(text).replace(self._address, self.name).split("; ")
+        return "; ".join([said, *(part for part in more if state != "error" and "--" not in part)])
 
     def _stop_soon(self) -> None:
         if self._watching or self._session is None:
