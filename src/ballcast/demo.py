@@ -95,7 +95,7 @@ def _anticipate(
     model = Anticipator.from_pretrained(samples / "anticipator")
     check_backbone(model, Backbone.from_pretrained(samples / "backbone"), samples / "anticipator", samples / "backbone")
     said = predict_store(model, store, clips, model.emit, device)
-    shown = replace(model.emit, vector="emitted")  # what people read: the labels emitted, with honest chances
+    shown = replace(model.emit.shown, vector="emitted")  # what people read: the labels emitted, with honest chances
     honest = predict_store(model, store, clips, shown, device, pos_weight=pos_weight(model))
     past = read_labels(samples / "train")
     blind: dict[str, ClassPrior | Markov] = {

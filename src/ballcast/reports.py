@@ -37,7 +37,7 @@ def report_run(recipe: Recipe, folder: Path, *, device: torch.device, material: 
     slots = answers(model, samples)
     said = dict(zip(windows.names, emit(slots, recipe.emit), strict=True))
     # What people read: the labels that are emitted, with honest chances.
-    plain = emit(slots, replace(recipe.emit, vector="emitted"), pos_weight=recipe.loss.pos_weight)
+    plain = emit(slots, replace(recipe.emit.shown, vector="emitted"), pos_weight=recipe.loss.pos_weight)
     rows = Table(folder / "epochs.csv", EPOCH_COLUMNS, keep_through=recipe.train.epochs).rows
     loss, average = (EPOCH_COLUMNS.index(name) for name in ("total", "avg"))
     best = int(model.metadata["epoch"])

@@ -20,7 +20,8 @@ from ballcast.core.errors import InputError
 from ballcast.core.recipe import Recipe
 from ballcast.data.event_windows import write_store
 from ballcast.data.soccernet import read_labels
-from ballcast.inference.ensemble import answer, open_windows, predict_together, scores_untuned, untuned
+from ballcast.inference.ensemble import answer, predict_together, scores_untuned, untuned
+from ballcast.inference.predictor import open_windows
 from ballcast.inference.tune import choose, fit, score_scores
 from ballcast.metrics.average_precision import score
 from ballcast.model.anticipator import Anticipator
@@ -165,10 +166,16 @@ def test_a_store_of_event_feeds_is_tuned_on(tmp_path: Path) -> None:
     Anticipator(recipe.model).save_pretrained(tmp_path / "model")
     write_store(tmp_path / "valid", [feeds.feed(feeds.made_up(600, 1), tmp_path)], 5000)
     source = "--features", tmp_path / "valid"
+    before = ballcast("predict", *source, "--model", tmp_path / "model", "-o", tmp_path / "untuned.json")
     ballcast("tune", tmp_path / "model", *source)
     told = ballcast("predict", *source, "--model", tmp_path / "model", "-o", tmp_path / "out.json")
     count = json.loads((tmp_path / "model" / "calibration.json").read_text())["figures"]["samples"]
     assert f"{count:.0f} clips" in told
+    assert f"{count:.0f} clips" in before  # windows, not matches
+    # Weights that are written anew are others: the calibration goes with those it was fitted to.
+    Anticipator(recipe.model).save_pretrained(tmp_path / "model")
+    assert not (tmp_path / "model" / "calibration.json").exists()
+    assert Anticipator.from_pretrained(tmp_path / "model").calibration is None
 
 
 def test_an_ensemble_is_tuned_and_predicts(tuned: tuple[Path, Path, Path], tmp_path: Path) -> None:

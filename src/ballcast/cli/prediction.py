@@ -196,7 +196,8 @@ def _predict_together(
     from ballcast.core.clips import Clip
     from ballcast.data.soccernet import read_labels
     from ballcast.features.store import FeatureStore
-    from ballcast.inference.ensemble import hashes, load_models, open_windows, predict_together, untuned
+    from ballcast.inference.ensemble import hashes, load_models, predict_together, untuned
+    from ballcast.inference.predictor import open_windows
     from ballcast.inference.submission import write_submission
     from ballcast.model.calibration import read_calibration
 

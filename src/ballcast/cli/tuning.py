@@ -51,7 +51,8 @@ def tune(
     from ballcast.data.event_windows import is_event_store
     from ballcast.data.soccernet import read_labels
     from ballcast.features.store import LABELS, FeatureStore
-    from ballcast.inference.ensemble import answer, hashes, load_models, open_windows, scores_untuned
+    from ballcast.inference.ensemble import answer, hashes, load_models, scores_untuned
+    from ballcast.inference.predictor import open_windows
     from ballcast.inference.rolling import pos_weight
     from ballcast.inference.tune import fit
     from ballcast.metrics.report import score_table

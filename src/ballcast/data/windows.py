@@ -93,7 +93,8 @@ def game_windows(
 ) -> WindowSet:
     """One sample every `every_ms` of whole games, by their names in the store, with their events in ms of the game.
 
-    The last one is followed by 5 s of the game. They can be scored: each is a clip of its own, "match_003+35000". The store must have windows at their starts.
+    The last one is followed by 5 s of the game. They can be scored: each is a clip of its own, "match_003+35000". The
+    store must have windows at their starts.
     """
     numbers, blocks, _ = _number_rows(store, 0)
     index, clips = [], []

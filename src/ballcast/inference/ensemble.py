@@ -10,13 +10,12 @@ import numpy as np
 import torch
 
 from ballcast.core import hub
-from ballcast.core.clips import Clip, Prediction
+from ballcast.core.clips import Prediction
 from ballcast.core.errors import InputError
 from ballcast.core.grid import GRID_BINS, grid_bin, merge_arrays
 from ballcast.core.recipe import EmitConfig
 from ballcast.data.batch import Samples
-from ballcast.data.event_windows import is_event_store, read_store
-from ballcast.data.windows import WindowSet, official_windows
+from ballcast.data.windows import WindowSet
 from ballcast.features.store import FeatureStore
 from ballcast.inference.predictor import check_fits
 from ballcast.inference.rolling import pos_weight
@@ -41,12 +40,6 @@ def load_models(sources: Sequence[str], store: FeatureStore) -> list[Anticipator
 def hashes(sources: Sequence[str]) -> tuple[str, ...]:
     """What a calibration of these models knows them by."""
     return tuple(weights_hash(hub.locate(source, (CONFIG, WEIGHTS)) / WEIGHTS) for source in sources)
-
-
-def open_windows(store: FeatureStore, clips: Sequence[Clip], windows: int) -> WindowSet:
-    """The samples of a store: its `clips` or, if it was made from event feeds, all it has."""
-    store.check_finite()
-    return read_store(store).windows if is_event_store(store) else official_windows([(store, clips)], windows)
 
 
 @torch.inference_mode()

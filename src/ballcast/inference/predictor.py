@@ -9,7 +9,8 @@ from ballcast.core.clips import Clip, Prediction
 from ballcast.core.errors import InputError
 from ballcast.core.recipe import EmitConfig
 from ballcast.data.batch import Samples
-from ballcast.data.windows import official_windows
+from ballcast.data.event_windows import is_event_store, read_store
+from ballcast.data.windows import WindowSet, official_windows
 from ballcast.features.backbone import Backbone
 from ballcast.features.manifest import BackboneIdentity
 from ballcast.features.store import FeatureStore
@@ -46,6 +47,12 @@ def _check(
         )
 
 
+def open_windows(store: FeatureStore, clips: Sequence[Clip], windows: int) -> WindowSet:
+    """The samples of a store: its `clips` or, if it was made from event feeds, all it has."""
+    store.check_finite()
+    return read_store(store).windows if is_event_store(store) else official_windows([(store, clips)], windows)
+
+
 @torch.inference_mode()
 def predict_store(
     model: Anticipator,
@@ -56,12 +63,13 @@ def predict_store(
     *,
     pos_weight: float = 1.0,
 ) -> dict[str, list[Prediction]]:
-    """All that is emitted for each of `clips`, by name, in their order, entries of one bin not merged yet.
+    """All that is emitted for each of `clips`, or for all windows of an event store, by name, in their order.
+
+    Entries of one bin are not merged yet.
 
     `pos_weight`, the loss's, makes the confidences honest chances; see `emit_arrays`.
     """
-    store.check_finite()
-    samples = Samples(official_windows([(store, clips)], model.config.windows), device, "auto")
+    samples = Samples(open_windows(store, clips, model.config.windows), device, "auto")
     model = model.to(device).eval()
     emitted = [sample for slots in samples.run(model) for sample in emit(slots, config, pos_weight=pos_weight)]
-    return {clip.name: predictions for clip, predictions in zip(clips, emitted, strict=True)}
+    return dict(zip(samples.windows.names, emitted, strict=True))

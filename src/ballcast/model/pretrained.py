@@ -43,9 +43,11 @@ class Saved:
 def save(
     folder: Path, weights: Mapping[str, Tensor], model: ModelConfig, emit: EmitConfig, metadata: dict[str, Any]
 ) -> None:
-    """Write both files, which know each other (see `core.pair`)."""
+    """Write both files, which know each other (see `core.pair`). A calibration of other weights there is removed."""
     content = serialise({key: value.detach().cpu().contiguous() for key, value in weights.items()})
     tree = {"format": FORMAT, "model": to_dict(model), "emit": to_dict(emit), "metadata": metadata}
+    if (folder / WEIGHTS).exists() and (folder / WEIGHTS).read_bytes() != content:
+        (folder / calibration.FILE_NAME).unlink(missing_ok=True)
     write_pair(folder, WEIGHTS, content, CONFIG, tree)
 
 
