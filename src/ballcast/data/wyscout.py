@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ballcast.core.errors import InputError, MissingExtra
 from ballcast.core.files import read_json
-from ballcast.core.records import Defects, finite, get
+from ballcast.core.records import Defects, finite, get, show
 from ballcast.data.feed import PERIODS, Feed, Row, feed_of, player_numbers, team_numbers
 from ballcast.data.rules import KINDS, Meaning, Record, Rule, apply
 from ballcast.features.manifest import Failure
@@ -130,8 +130,8 @@ def _number(record: Any, key: str) -> float:
     value = get(record, key, (int, float, str), "a number")
     try:
         return finite(float(value), key)
-    except ValueError:
-        raise InputError(f"'{key}' is {value!r} instead of a number") from None
+    except (ValueError, OverflowError):  # text that is none, or hundreds of digits
+        raise InputError(f"'{key}' is {show(value)} instead of a number") from None
 
 
 def read_table(path: Path) -> list[Feed]:
