@@ -33,9 +33,9 @@ SMALL_BACKBONE = [
 
 
 def match_video(folder: Path) -> None:
-    """match.mp4, 8 s."""
-    events = make_events(200, seed=9)
-    write_video(folder / "match.mp4", draw_game(200, events, seed=9))
+    """match.mp4, 8 s of 128×64."""
+    drawn = draw_game(200, make_events(200, seed=9), seed=9)
+    write_video(folder / "match.mp4", drawn.repeat(2, axis=1).repeat(2, axis=2))
 
 
 def snbaa(folder: Path) -> None:
