@@ -47,9 +47,7 @@ def read_checkpoint(path: Path, *, fold: str | None = None) -> Checkpoint:
     if not isinstance(tree, dict) or not isinstance(tree.get("nn_state_dict"), dict):
         raise InputError(f"{path}: has no 'nn_state_dict'; give a MultiDimStacker checkpoint or a backbone's folder")
     if not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in tree["nn_state_dict"].items()):
-        raise InputError(
-            f"{path}: its 'nn_state_dict' holds more than weights by name; is it damaged?"
-        )
+        raise InputError(f"{path}: its 'nn_state_dict' holds more than weights by name; is it damaged?")
     state = {rename(key): value for key, value in tree["nn_state_dict"].items()}
     state = {key: value[..., 0] if _pointwise(key, value) else value for key, value in state.items()}
     params = tree.get("params")
