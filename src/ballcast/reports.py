@@ -22,8 +22,12 @@ REPORT = "report.html"
 def report_run(recipe: Recipe, folder: Path, *, device: torch.device, material: Material | None = None) -> Path | None:
     """Write the report of the run in `folder`; gives its path, or None for a run without validation.
 
+    None for a fine-tuned run too: the stores' features are not those of its backbone any more.
+
     `material` replaces the windows of the stores that the recipe names, as it did in training.
     """
+    if recipe.train.backbone == "finetune":
+        return None
     if material is not None:
         windows = material.valid
     elif recipe.data.valid:

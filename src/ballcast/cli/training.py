@@ -51,6 +51,8 @@ def train(
         typer.echo(f"{run}: {progress.step} steps, {best}; the model is {run / 'best'}")
         if report := report_run(recipe, run, device=chosen):
             typer.echo(f"{report}: how it does on the validation clips")
+        elif recipe.train.backbone == "finetune":
+            typer.echo(f"for a report, extract with {run / 'best_backbone'}, predict, and ballcast eval --report")
 
 
 @app.command()
