@@ -91,6 +91,17 @@ def test_others_need_the_token_that_is_printed(tmp_path: Path, models: list[str]
         assert process.wait(20) == 0
 
 
+def test_ctrl_c_again_and_again_is_a_clean_end_too(tmp_path: Path, models: list[str]) -> None:
+    with started(tmp_path, *models) as (process, _):
+        until = time.monotonic() + 20
+        while process.poll() is None and time.monotonic() < until:
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.03)
+        assert process.wait(20) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [

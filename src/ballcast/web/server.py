@@ -1,6 +1,7 @@
 """Running the application: one socket, connections that are not waited for forever, a clean end."""
 
 import asyncio
+import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -74,6 +75,14 @@ async def serve(house: House, listener: socket.socket, ready: Callable[[Server],
         server = Server(house)
         ready(server)
         await server.serve(sockets=[listener])
+        _ignore_stops()
+
+
+def _ignore_stops() -> None:
+    """It is ending as it was told to: one more Ctrl-C while the house is closed would only break that off."""
+    if threading.current_thread() is threading.main_thread():  # elsewhere signals cannot be set, nor do they arrive
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_IGN)
 
 
 @contextmanager
