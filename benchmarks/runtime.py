@@ -146,7 +146,7 @@ def scores(folders: dict[str, Path], matches: Path, most: float, threads: int) -
             said = answers_along(runtime, clip_features(runtime, frames), windows)
             # The last answer may have less than 5 s of the match after it, and no labels to be held against.
             count = min(len(said.objectness), (len(frames) - windows * WINDOW_FRAMES) // WINDOW_FRAMES)
-            answers.append(replace(said, **{k: getattr(said, k)[:count] for k in ("objectness", "classes", "offsets")}))
+            answers.append(said.first(count))
             for n in range(count):
                 moved = [replace(e, position_ms=e.position_ms - 5000 * n) for e in match.events]
                 coming = tuple(e for e in moved if OBSERVED_MS <= e.position_ms < END_MS)

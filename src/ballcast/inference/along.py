@@ -1,6 +1,7 @@
 """What a runtime answers at the ends of 5 s steps along a video, as slots to be scored; no torch here."""
 
 from collections.abc import Iterable, Sequence
+from itertools import count
 
 import numpy as np
 
@@ -29,16 +30,17 @@ def answers_along(runtime: Runtime, features: Floats, windows: int) -> SlotArray
     """
     stride, answers = runtime.config.stride, []
     tokens: dict[int, Floats] = {}
-    frames = (len(features) - 1) * stride + runtime.config.span
-    for end in range(windows * WINDOW_FRAMES, frames + 1, WINDOW_FRAMES):
+    for end in count(windows * WINDOW_FRAMES, WINDOW_FRAMES):
         starts = [snap(end - WINDOW_FRAMES * w, stride) // stride for w in range(runtime.lookback, 0, -1)]
+        if starts[-1] + runtime.clips > len(features):
+            break
         for start in starts:
             if start not in tokens:
                 tokens[start] = runtime.encode_window(features[start : start + runtime.clips])
         present = np.ones(len(starts), np.bool_)
         answers.append(runtime.anticipate(np.stack([tokens[start] for start in starts]), present))
     if not answers:
-        raise InputError(f"a video of {frames} frames is too short for {windows} windows of 5 s")
+        raise InputError(f"{len(features)} clips are too few for {windows} windows of 5 s")
     return join(answers)
 
 
@@ -53,7 +55,10 @@ def join(answers: Sequence[SlotArrays]) -> SlotArrays:
 
 
 def score_answers(runtime: Runtime, slots: SlotArrays, clips: Sequence[Clip]) -> Score:
-    """The official score of slots, one sample a clip, merged as a submission is."""
-    if len(slots.objectness) != len(clips):
-        raise InputError(f"{len(slots.objectness)} answers were made for {len(clips)} labelled clips")
-    return score_arrays(list(clips), *merge_arrays(*emit_flat(slots, runtime.emit)))
+    """The official score of slots, one sample a clip in order, merged as a submission is.
+
+    Answers beyond the last clip, at the end of a video, have nothing after them to be held against.
+    """
+    if len(slots.objectness) < len(clips):
+        raise InputError(f"only {len(slots.objectness)} answers were made for {len(clips)} labelled clips")
+    return score_arrays(list(clips), *merge_arrays(*emit_flat(slots.first(len(clips)), runtime.emit)))

@@ -36,6 +36,10 @@ class SlotArrays:
     def arrays(self) -> "SlotArrays":
         return self
 
+    def first(self, count: int) -> "SlotArrays":
+        """The first so many samples."""
+        return SlotArrays(self.objectness[:count], self.classes[:count], self.offsets[:count], self.bins)
+
     @property
     def scalar(self) -> bool:
         """Whether the time is one number a slot instead of a distribution over bins."""
