@@ -121,7 +121,7 @@ def test_an_endless_upload_ends_at_the_limit(serving: Serve) -> None:
 @pytest.mark.parametrize("declared", [True, False])
 def test_whoever_sends_too_much_is_told_so(serving: Serve, declared: bool) -> None:
     """Also a client that reads no answer before it has sent all: its connection is not cut under its hands."""
-    server = serving(limits={"upload_bytes": 1 << 20})
+    server = serving(limits={"upload_bytes": 1 << 20, "discard_s": 30})
     at, size = urlsplit(server.url), 12 << 20  # more than any buffer between us
     length = f"Content-Length: {size}" if declared else "Transfer-Encoding: chunked"
     with socket.create_connection((at.hostname, at.port), 10) as connection:
@@ -136,7 +136,7 @@ def test_whoever_sends_too_much_is_told_so(serving: Serve, declared: bool) -> No
             answer += got
     assert answer.startswith(b"HTTP/1.1 413"), answer
     assert answer.endswith(b'{"error":"the file is larger than the 1.0 MiB allowed here"}')
-    assert time.monotonic() - began < 1.5  # nobody waits for more once all has come
+    assert time.monotonic() - began < 15  # nobody waits for more once all has come
     assert kept(server) == []
 
 

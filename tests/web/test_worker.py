@@ -124,12 +124,14 @@ def test_turns_and_cancels_are_looked_at_after_each_frame(serving: Serve, clip: 
     wait(lambda: pushed)
     with other(server) as ben:
         theirs = ben.post("/api/uploads", content=clip.read_bytes()).json()
-        wait(lambda: len(set(pushed)) == 2, 5)
-        assert pushed.index(next(p for p in pushed if p != pushed[0])) < 12
+        came = len(pushed)
+        wait(lambda: len(set(pushed)) == 2)
+        assert pushed.index(next(p for p in pushed if p != pushed[0])) <= came + 4
         for job in (mine, theirs):
             server.client.post(f"/api/jobs/{job['id']}/cancel")
-    wait(lambda: not server.house.workers._begun, 5)
-    assert len(pushed) < 24
+        cancelled = len(pushed)
+    wait(lambda: not server.house.workers._begun)
+    assert len(pushed) <= cancelled + 4
 
 
 @pytest.mark.parametrize("how", ["cancelled", "deleted", "ended elsewhere"])
