@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ballcast.core.errors import InputError, NoSpace
+
+_HALVES = re.compile(rb"\\u[dD][89a-fA-F]")  # escapes that are a character in pairs, and alone in no text
 
 
 def read_bytes(path: Path, what: str) -> bytes:
@@ -28,7 +31,12 @@ def read_bytes(path: Path, what: str) -> bytes:
 def parse_json(raw: bytes, path: Path | str, what: str) -> Any:
     """JSON text as data; NaN and Infinity, which JSON does not have, come through as floats for the caller to judge."""
     try:
-        return json.loads(raw.decode("utf-8-sig"))
+        tree = json.loads(raw.decode("utf-8-sig"))
+        if _HALVES.search(raw):
+            json.dumps(tree, ensure_ascii=False).encode()
+        return tree
+    except UnicodeEncodeError:
+        raise InputError(f"{path}: an escape like \\ud800 stands alone, which is no text; write it again") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: byte {error.start}: the {what} are not UTF-8; is this the right file?") from None
     except json.JSONDecodeError as error:
