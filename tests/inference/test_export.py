@@ -293,6 +293,7 @@ def test_the_server_needs_no_torch(tmp_path: Path, exported: Path) -> None:
         (("VIDEO", "--runtime", "onnx", "--model", "OUT", "--device", "cuda"), "computes on the CPU"),
         (("--features", "f", "--runtime", "onnx", "--model", "OUT"), "--runtime onnx goes with a VIDEO"),
         (("VIDEO", "--runtime", "onnx", "--model", "nowhere"), "nowhere: no such folder"),
+        (("VIDEO", "--model", "OUT"), "is what `ballcast export` wrote; add --runtime onnx"),
     ],
 )
 def test_what_does_not_go_together(exported: Path, video: Path, arguments: tuple[str, ...], words: str) -> None:

@@ -59,12 +59,9 @@ def export(
     size = sum((out / record.file).stat().st_size for record in done.config.files.values()) / 1e6
     worst = max(done.apart, key=lambda name: done.apart[name])
     figures = done.config.figures
-    console.print(
-        f"{out}: {done.config.kind} {done.config.precision}, {size:.1f} MB; before rounding to INT8 " * int8
-        + f"{out}: {done.config.kind}, {size:.1f} MB; " * (not int8)
-        + f"at most {done.apart[worst]:.1e} from torch ({worst}, {figures['windows_compared']:.0f} windows)",
-        soft_wrap=True,
-    )
+    apart = f"{done.apart[worst]:.1e} from torch at most ({worst}, {figures['windows_compared']:.0f} windows)"
+    before = " before it was rounded to INT8" if int8 else ""
+    console.print(f"{out}: {done.config.kind} {done.config.precision}, {size:.1f} MB; {apart}{before}", soft_wrap=True)
     if int8:
         full, small = figures["excerpt_map_fp32"], figures["excerpt_map_int8"]
         console.print(

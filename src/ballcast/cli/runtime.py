@@ -20,7 +20,11 @@ def open_runtime(
     kind: str, model: str | None, backbone: str | None, device: str, command: str
 ) -> "Callable[[], Runtime]":
     """What gives a runtime for one stream after another, their networks shared. `command` names who asks."""
+    from ballcast.inference.export_folder import is_export
+
     if kind == "torch":
+        if model is not None and is_export(model):
+            raise InputError(f"{model}: is what `ballcast export` wrote; add --runtime onnx")
         from ballcast.core.embedded import choose_models
         from ballcast.inference.torch_runtime import TorchRuntime
         from ballcast.training.distributed import start

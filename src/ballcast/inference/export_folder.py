@@ -107,6 +107,13 @@ def read_config(source: Path | str) -> tuple[Path, ExportConfig]:
     return folder, from_dict(ExportConfig, tree, where=str(path))
 
 
+def is_export(source: Path | str) -> bool:
+    """Whether a folder says it is one."""
+    path = Path(source) / CONFIG
+    tree = read_json(path, "config") if path.is_file() else None
+    return isinstance(tree, dict) and tree.get("format") == FORMAT
+
+
 def read_part(folder: Path, config: ExportConfig, part: str) -> bytes:
     """The part's bytes, which must be those that were written."""
     record = config.files[part]
