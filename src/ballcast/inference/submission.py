@@ -159,7 +159,9 @@ def _load(path: Path) -> Any:
         try:
             raw = archive.read(RESULTS)
         except _UNREADABLE as error:
-            raise InputError(f"{path}: {RESULTS} in the zip cannot be read ({str(error)[:120]}); write it again") from None
+            raise InputError(
+                f"{path}: {RESULTS} in the zip cannot be read ({str(error)[:120]}); write it again"
+            ) from None
     return parse_json(raw, f"{path}/{RESULTS}", "predictions")
 
 
