@@ -4,6 +4,7 @@ Only the stacks' part, six sevenths of the arithmetic: the rest is small, and an
 Weights have a scale a channel; activations one a tensor, from what passes through on real pictures.
 """
 
+import logging
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -39,15 +40,19 @@ def quantise(graph: bytes, pictures: Iterable[NDArray[np.uint8]]) -> bytes:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC  # norms and pads folded
         options.optimized_model_filepath, options.log_severity_level = str(plain), 3
         onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-        quantization.quantize_static(
-            plain,
-            done,
-            Reader(),
-            quant_format=quantization.QuantFormat.QDQ,
-            op_types_to_quantize=list(QUANTISED),
-            per_channel=True,
-            reduce_range=True,  # or sums overflow on processors without VNNI, which would then answer otherwise
-            activation_type=quantization.QuantType.QUInt8,
-            weight_type=quantization.QuantType.QInt8,
-        )
+        logging.disable(logging.WARNING)  # advice to fold norms first, which has been done above
+        try:
+            quantization.quantize_static(
+                plain,
+                done,
+                Reader(),
+                quant_format=quantization.QuantFormat.QDQ,
+                op_types_to_quantize=list(QUANTISED),
+                per_channel=True,
+                reduce_range=True,  # or sums overflow on processors without VNNI, which would then answer otherwise
+                activation_type=quantization.QuantType.QUInt8,
+                weight_type=quantization.QuantType.QInt8,
+            )
+        finally:
+            logging.disable(logging.NOTSET)
         return done.read_bytes()
