@@ -71,7 +71,7 @@ def test_a_run_of_two_processes_is_the_run_of_one(splits: Path, tmp_path: Path) 
     overrides = [*SMALL, *STILL, f"data.features={splits}"]
     config = "paper"
     torchrun("-m", "ballcast", "train", config, *overrides, "--out", tmp_path / "both", "--device", "cpu")
-    recipe = load(Recipe, config, overrides)
+    recipe = load(Recipe, Path(config), overrides)
     Run(recipe, tmp_path / "alone", torch.device("cpu"), Ranks(), lambda moment: None).fit()
     for file in ("steps.csv", "epochs.csv"):
         one, two = (np.genfromtxt(tmp_path / run / file, delimiter=",", names=True) for run in ("alone", "both"))

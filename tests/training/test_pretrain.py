@@ -16,6 +16,7 @@ from games import make_matches
 
 from ballcast.core.actions import ACTIONS
 from ballcast.core.config import keys, load, read_yaml
+from ballcast.core.embedded import find_recipe
 from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.core.pretrain import PretrainConfig
 from ballcast.features.backbone import Backbone
@@ -182,7 +183,7 @@ def test_one_cycle_rises_to_its_top_and_falls() -> None:
 
 def test_the_config_spells_the_defaults_out() -> None:
     assert load(PretrainConfig, YAML) == PretrainConfig()
-    told = read_yaml(YAML)
+    told = read_yaml(find_recipe(YAML))
     for section in ("data", "clips", "augment", "train", "spotting"):
         hints = {k.removeprefix(f"{section}.") for k in keys(PretrainConfig) if k.startswith(f"{section}.")}
         assert set(told[section]) == hints, section

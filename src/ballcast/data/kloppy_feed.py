@@ -12,7 +12,7 @@ from typing import Any
 from ballcast.core.errors import InputError, MissingExtra
 from ballcast.core.files import read_bytes
 from ballcast.core.order import natural
-from ballcast.data.feed import Feed, Row, feed_of
+from ballcast.data.feed import LONGEST_MS, Feed, Row, feed_of
 from ballcast.data.providers import KLOPPY, OPTA, STATSBOMB, WYSCOUT_V3
 from ballcast.data.rules import KINDS, Rule, apply
 from ballcast.data.wyscout import read_v2
@@ -178,8 +178,8 @@ def _rows(dataset: Any, how: Provider) -> Iterator[Row]:
     seen = set()
     for event in dataset.events:
         t_ms = round(how.time(event).total_seconds() * 1000)
-        # kloppy repeats an event where it knows no better; events before the whistle are not the match's.
-        if event.team is None or event.event_id in seen or t_ms < 0:
+        # kloppy repeats events where it knows no better; those before the whistle, or days later, are not the match's.
+        if event.team is None or event.event_id in seen or not 0 <= t_ms <= LONGEST_MS:
             continue
         seen.add(event.event_id)
         turned = _turned(event, dataset)
