@@ -9,7 +9,6 @@ on England. Data: Wyscout (Pappalardo, Massucco et al., figshare 2019; Scientifi
 """
 
 import argparse
-import json
 import tempfile
 import time
 from collections.abc import Callable
@@ -22,16 +21,16 @@ import torch
 from ballcast.core.clips import Prediction
 from ballcast.core.config import load, to_dict
 from ballcast.core.errors import InputError
-from ballcast.core.grid import merge_bins
+from ballcast.core.files import write_json
 from ballcast.core.recipe import Recipe
 from ballcast.data.event_grid import WIDTHS, Detail
 from ballcast.data.event_windows import IDENTITIES, EventWindows, build
 from ballcast.data.leagues import EVERY_MS, Size, divide
 from ballcast.data.wyscout import read_table
 from ballcast.inference.baselines import ClassPrior, Markov
-from ballcast.metrics.average_precision import TOLERANCES, score
+from ballcast.metrics.average_precision import TOLERANCES
 from ballcast.training.ablate import read_variants, training_name
-from benchmarks.rows import Result, table_row, trained
+from benchmarks.rows import Result, scored, table_row, trained
 from benchmarks.tuned import tuned_rows
 
 TABLE = Path(__file__).parents[2] / "shared/data/events/wyscout_leagues.parquet"
@@ -53,12 +52,6 @@ def build_splits(table: Path, size: Size, matches: int | None = None, detail: De
     return splits
 
 
-def scored(split: EventWindows, predictions: list[list[Prediction]]) -> dict[str, float]:
-    merged = map(merge_bins, predictions)
-    result = score(split.windows.clips, dict(zip(split.windows.names, merged, strict=True)))
-    return {**result.at, "avg": result.avg, "predictions": sum(map(len, predictions)) / len(predictions)}
-
-
 def baseline(kind: str, splits: Splits) -> Result:
     began = time.perf_counter()
     known = splits["train"]
@@ -70,7 +63,7 @@ def baseline(kind: str, splits: Splits) -> Result:
     else:
         markov = Markov.of(*events, known.last, known.since_ms)
         answer = lambda split: markov.predict_all(split.last, split.since_ms)  # noqa: E731
-    rows = {name: scored(splits[name], answer(splits[name])) for name in ("valid", "test")}
+    rows = {name: scored(splits[name].windows, answer(splits[name])) for name in ("valid", "test")}
     return {**rows, "seconds": time.perf_counter() - began}
 
 
@@ -80,6 +73,11 @@ def detail_of(recipe: Recipe) -> Detail:
     if not found:
         raise InputError(f"model.width={recipe.model.width} is no event grid; they are {WIDTHS}")
     return found[0]
+
+
+def _keep(path: Path | None, told: list[Result]) -> None:
+    if path is not None:
+        write_json(path, told, indent=1)
 
 
 def main() -> None:
@@ -127,11 +125,11 @@ def main() -> None:
                 print(f"{name}, seed {recipe.train.seed}: {scores}, {runs[-1]['seconds']:.0f} s", flush=True)
             about = {"size": args.size, "recipe": to_dict(base) if base else None}
             told.append({"name": name, **about, "runs": runs})
+            _keep(args.json, told)  # tuning takes minutes
             if args.tune and base is not None:
                 added = tuned_rows(folders, {part: split.windows for part, split in splits.items()}, device)
                 told += [{"name": f"{name}, {how}", **about, "runs": rows} for how, rows in added.items()]
-            if args.json:
-                args.json.write_text(json.dumps(told, indent=1))
+                _keep(args.json, told)
     print(f"\n| {args.size} | | {' | '.join(TOLERANCES)} | mean | predictions |\n|{'---|' * 10}")
     for split in ("valid", "test"):
         for row in told:

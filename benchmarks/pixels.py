@@ -18,7 +18,6 @@ import torch
 
 from ballcast.core.actions import ACTIONS
 from ballcast.core.config import load
-from ballcast.core.grid import merge_bins
 from ballcast.core.recipe import Recipe
 from ballcast.data.games import Game, find_games
 from ballcast.data.windows import WindowSet, game_windows
@@ -26,9 +25,9 @@ from ballcast.features.backbone import Backbone
 from ballcast.features.extract import extract
 from ballcast.features.store import FeatureStore
 from ballcast.inference.baselines import ClassPrior, Markov
-from ballcast.metrics.average_precision import TOLERANCES, score
+from ballcast.metrics.average_precision import TOLERANCES
 from ballcast.training.ablate import training_name
-from benchmarks.rows import Result, table_row, trained
+from benchmarks.rows import Result, scored, table_row, trained
 
 MATCHES = Path(__file__).parents[2] / "shared/data/simbaa"
 EVERY_MS = {"train": 1000, "valid": 5000, "test": 5000}
@@ -52,13 +51,9 @@ def windows_of(store: FeatureStore, games: list[Game], windows: int) -> dict[str
 
 def baseline(kind: type[ClassPrior] | type[Markov], windows: dict[str, WindowSet]) -> Result:
     known = kind(windows["train"].clips)
-    rows = {}
-    for name in ("valid", "test"):
-        predictions = {clip.name: known.predict(clip) for clip in windows[name].clips}
-        result = score(windows[name].clips, {clip: merge_bins(made) for clip, made in predictions.items()})
-        emitted = sum(map(len, predictions.values())) / len(predictions)
-        rows[name] = {**result.at, "avg": result.avg, "predictions": emitted, "per_class": result.ap.mean(0).tolist()}
-    return rows
+    return {
+        name: scored(windows[name], [known.predict(clip) for clip in windows[name].clips]) for name in ("valid", "test")
+    }
 
 
 def main() -> None:

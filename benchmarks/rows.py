@@ -1,7 +1,7 @@
 """What the quality benchmarks share: a training and its scores on validation and test, and rows of a table."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ballcast.core.grid import merge_arrays
+from ballcast.core.clips import Prediction
+from ballcast.core.grid import merge_arrays, merge_bins
 from ballcast.core.recipe import EmitConfig, Recipe
 from ballcast.data.batch import Samples
 from ballcast.data.windows import WindowSet
 from ballcast.features.manifest import BackboneIdentity
-from ballcast.metrics.average_precision import TOLERANCES, score_arrays
+from ballcast.metrics.average_precision import TOLERANCES, Score, score, score_arrays
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.emit import emit_flat
 from ballcast.training.engine import answers
@@ -22,6 +23,17 @@ from ballcast.training.run import Moment, train
 from ballcast.training.splits import Material
 
 Result = dict[str, Any]  # {"valid": row, "test": row, …}, a row: at1 … atInfty, avg, predictions
+
+
+def row_of(result: Score, predictions: float) -> Result:
+    """A row: mAP at each tolerance, their mean, each class's mean, and the predictions a window."""
+    return {**result.at, "avg": result.avg, "predictions": predictions, "per_class": result.ap.mean(0).tolist()}
+
+
+def scored(windows: WindowSet, predictions: Sequence[Sequence[Prediction]]) -> Result:
+    """The row of one list of predictions a window, in their order."""
+    merged = dict(zip(windows.names, map(merge_bins, predictions), strict=True))
+    return row_of(score(windows.clips, merged), sum(map(len, predictions)) / len(predictions))
 
 
 def trained(
@@ -63,8 +75,7 @@ def trained(
         slots = answers(model, samples)
         clip, position_ms, vectors = emit_flat(slots, recipe.emit)
         result = score_arrays(windows[name].clips, *merge_arrays(clip, position_ms, vectors))
-        rows[name] = {**result.at, "avg": result.avg, "predictions": len(clip) / len(samples)}
-        rows[name]["per_class"] = result.ap.mean(0).tolist()
+        rows[name] = row_of(result, len(clip) / len(samples))
         if slots_to is not None:
             slots_to.mkdir(parents=True, exist_ok=True)
             told = {key: getattr(slots, key).half().cpu().numpy() for key in ("objectness", "classes", "offsets")}

@@ -13,7 +13,7 @@ from ballcast.inference.tune import fit, score_scores
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.calibration import Calibration
 from ballcast.model.chances import Chances
-from benchmarks.rows import Result
+from benchmarks.rows import Result, row_of
 
 SPLITS = ("valid", "test")
 
@@ -58,6 +58,5 @@ def _rows(
     for split in SPLITS:
         scores = calibration.scores([answers[split][i] for i in which])
         result = score_scores(windows[split].clips, scores)
-        rows[split] = {**result.at, "avg": result.avg, "predictions": float(scores.any(-1).sum(1).mean())}
-        rows[split]["per_class"] = result.ap.mean(0).tolist()
+        rows[split] = row_of(result, float(scores.any(-1).sum(1).mean()))
     return rows

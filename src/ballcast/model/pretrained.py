@@ -46,8 +46,9 @@ def save(
     """Write both files, which know each other (see `core.pair`). A calibration of other weights there is removed."""
     content = serialise({key: value.detach().cpu().contiguous() for key, value in weights.items()})
     tree = {"format": FORMAT, "model": to_dict(model), "emit": to_dict(emit), "metadata": metadata}
-    if (folder / WEIGHTS).exists() and (folder / WEIGHTS).read_bytes() != content:
-        (folder / calibration.FILE_NAME).unlink(missing_ok=True)
+    tuned = folder / calibration.FILE_NAME
+    if tuned.exists() and (folder / WEIGHTS).exists() and (folder / WEIGHTS).read_bytes() != content:
+        tuned.unlink()
     write_pair(folder, WEIGHTS, content, CONFIG, tree)
 
 
