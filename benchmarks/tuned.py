@@ -8,7 +8,6 @@ import torch
 
 from ballcast.data.windows import WindowSet
 from ballcast.inference.ensemble import answer, scores_untuned, untuned
-from ballcast.inference.rolling import pos_weight
 from ballcast.inference.tune import fit, score_scores
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.calibration import Calibration
@@ -41,7 +40,7 @@ def _tuned(
     began = time.perf_counter()
     before = scores_untuned(models, windows["valid"], device)
     chosen = [answers["valid"][i] for i in which]
-    fitted = fit(chosen, windows["valid"].clips, before, pos_weight=pos_weight(models[0]))
+    fitted = fit(chosen, windows["valid"].clips, before, pos_weight=models[0].pos_weight)
     seconds = time.perf_counter() - began
     outside = f"{100 * fitted.outside_before:.2f} → {100 * fitted.outside_after:.2f}"
     print(f"tuned {len(models)} model(s) in {seconds:.0f} s; in folds that had no say {outside}", flush=True)

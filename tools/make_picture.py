@@ -28,7 +28,6 @@ from ballcast.features.cut import cut_clips
 from ballcast.features.extract import extract
 from ballcast.inference.page.report import REACH_MS
 from ballcast.inference.predictor import check_backbone, predict_store
-from ballcast.inference.rolling import pos_weight
 from ballcast.metrics.diagnosis import ranked
 from ballcast.metrics.pairing import Pair, pair_all
 from ballcast.model.anticipator import Anticipator
@@ -46,7 +45,7 @@ def anticipate(video: Path, clips: Sequence[Clip], model: str, backbone: str) ->
     with tempfile.TemporaryDirectory() as work:
         games = extract(video, Path(work) / "game", network).store
         store = cut_clips(games, Path(work) / "clips", {video.stem: [clip.name for clip in clips]})
-        weight = pos_weight(anticipator)
+        weight = anticipator.pos_weight
         return predict_store(anticipator, store, clips, anticipator.emit, torch.device("cpu"), pos_weight=weight)
 
 

@@ -27,7 +27,6 @@ from ballcast.inference.baselines import ClassPrior, Markov
 from ballcast.inference.page.film import Footage
 from ballcast.inference.page.report import Report, write_report
 from ballcast.inference.predictor import check_backbone, predict_store
-from ballcast.inference.rolling import pos_weight
 from ballcast.inference.submission import check_submission, write_submission
 from ballcast.metrics.average_precision import score
 from ballcast.metrics.report import score_table
@@ -96,7 +95,7 @@ def _anticipate(
     check_backbone(model, Backbone.from_pretrained(samples / "backbone"), samples / "anticipator", samples / "backbone")
     said = predict_store(model, store, clips, model.emit, device)
     shown = replace(model.emit.shown, vector="emitted")  # what people read: the labels emitted, with honest chances
-    honest = predict_store(model, store, clips, shown, device, pos_weight=pos_weight(model))
+    honest = predict_store(model, store, clips, shown, device, pos_weight=model.pos_weight)
     past = read_labels(samples / "train")
     blind: dict[str, ClassPrior | Markov] = {
         "Markov, told the true past": Markov(past),

@@ -229,7 +229,6 @@ def _predict_feed(
 
     from ballcast.data.kloppy_feed import read_match
     from ballcast.inference.feed_timeline import anticipate_feed, check_reads_events
-    from ballcast.inference.rolling import pos_weight
 
     check_reads_events(model, source)
     targets.check(events)
@@ -245,7 +244,7 @@ def _predict_feed(
             device=device,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
-    about = {"every_ms": every_ms, "model": source, "periods_begin_ms": begins, "pos_weight": pos_weight(model)}
+    about = {"every_ms": every_ms, "model": source, "periods_begin_ms": begins, "pos_weight": model.pos_weight}
     targets.write(timeline, events, about)
     count = sum(len(made.predictions) for made in timeline)
     typer.echo(f"{targets.json}: match {feed.match}, {len(timeline)} moments, {count} predictions")

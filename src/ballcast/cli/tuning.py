@@ -53,7 +53,6 @@ def tune(
     from ballcast.features.store import LABELS, FeatureStore
     from ballcast.inference.ensemble import answer, hashes, load_models, scores_untuned
     from ballcast.inference.predictor import open_windows
-    from ballcast.inference.rolling import pos_weight
     from ballcast.inference.tune import fit
     from ballcast.metrics.report import score_table
     from ballcast.model.calibration import FILE_NAME, write_calibration
@@ -88,7 +87,7 @@ def tune(
             answers,
             windows.clips,
             before,
-            pos_weight=pos_weight(loaded[0]),
+            pos_weight=loaded[0].pos_weight,
             tick=lambda done, all_: bar.update(task, completed=done, total=all_),
         )
     console.print(score_table({"before": fitted.before, "tuned, where it was fitted": fitted.after}))

@@ -18,7 +18,6 @@ from ballcast.data.batch import Samples
 from ballcast.data.windows import WindowSet
 from ballcast.features.store import FeatureStore
 from ballcast.inference.predictor import check_fits
-from ballcast.inference.rolling import pos_weight
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.calibration import Calibration, weights_hash
 from ballcast.model.chances import Chances, Floats
@@ -74,7 +73,7 @@ def grid_scores(slots: Slots, config: EmitConfig) -> Floats:
 
 def untuned(models: Sequence[Anticipator]) -> Calibration:
     """The calibration of models that were not tuned together: what the first one's loss inflated is undone."""
-    return Calibration.untuned(pos_weight(models[0]))
+    return Calibration.untuned(models[0].pos_weight)
 
 
 def predict_together(

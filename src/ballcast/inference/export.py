@@ -32,7 +32,6 @@ from ballcast.inference.export_parts import make_parts, to_onnx, to_pt2
 from ballcast.inference.onnx_runtime import OnnxRuntime
 from ballcast.inference.predictor import check_backbone
 from ballcast.inference.quantise import quantise
-from ballcast.inference.rolling import pos_weight
 from ballcast.model.anticipator import Anticipator
 from ballcast.video.decode import VideoFile
 
@@ -128,7 +127,7 @@ def _config(kind: Kind, source: str, model: Anticipator, backbone: Backbone, gra
         model=model.config,
         emit=model.emit,
         lookback=model.network.lookback,
-        pos_weight=pos_weight(model),
+        pos_weight=model.pos_weight,
         files={part: FileRecord(f"{part}.{suffix}", sha256(graphs[part])) for part in PARTS},
         calibration=model.calibration,
         ballcast=__version__,

@@ -17,7 +17,6 @@ from ballcast.core.timeline import Anticipation, Timeline
 from ballcast.data.event_grid import STEPS, WIDTHS, Detail, observe
 from ballcast.data.event_windows import IDENTITIES
 from ballcast.data.feed import Feed
-from ballcast.inference.rolling import pos_weight
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.emit import emit
 
@@ -59,7 +58,7 @@ def anticipate_feed(
     done and in all.
     """
     model = model.to(device).eval()
-    inflation, detail = pos_weight(model), detail_of(model)
+    inflation, detail = model.pos_weight, detail_of(model)
     assert detail is not None, "see check_reads_events"
     made: list[Anticipation] = []
     begins: dict[str, int] = {}

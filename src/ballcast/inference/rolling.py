@@ -23,7 +23,7 @@ import numpy as np
 
 from ballcast.core.actions import FPS, OBSERVED_MS, WINDOW_FRAMES
 from ballcast.core.errors import InputError
-from ballcast.core.recipe import EmitConfig, LossConfig
+from ballcast.core.recipe import EmitConfig
 from ballcast.core.timeline import Anticipation, Timeline
 from ballcast.features.stream import ClipStream, Floats
 from ballcast.inference.runtime import Runtime
@@ -32,7 +32,6 @@ from ballcast.video.prefetch import Prefetched
 from ballcast.video.sampling import snap
 
 if TYPE_CHECKING:
-    from ballcast.model.anticipator import Anticipator
     from ballcast.video.decode import VideoFile
 
 FRAME_MS = 1000 // FPS
@@ -125,11 +124,6 @@ class RollingAnticipator:
             begin = first - self._first
             self._tokens[first] = self.runtime.encode_window(self._clips[begin : begin + self.runtime.clips])
         return self._tokens[first]
-
-
-def pos_weight(model: "Anticipator") -> float:
-    """How much a matched slot counted in the loss the model was trained with; the paper's, if it does not say."""
-    return float(model.metadata.get("pos_weight", LossConfig().pos_weight))
 
 
 def anticipate_video(

@@ -12,7 +12,6 @@ from ballcast.features.backbone import Backbone
 from ballcast.features.stream import Floats
 from ballcast.features.torch_steps import TorchEyes
 from ballcast.inference.predictor import check_backbone
-from ballcast.inference.rolling import pos_weight
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.graph import GraphedSteps
 from ballcast.model.slot_arrays import SlotArrays
@@ -33,7 +32,7 @@ class TorchRuntime(TorchEyes):
         super().__init__(backbone, device=device)
         self.model = model.to(self.engine.device).eval()
         self.clips, self.lookback = model.config.clips, model.network.lookback
-        self.emit, self.pos_weight = model.emit, pos_weight(model)
+        self.emit, self.pos_weight = model.emit, model.pos_weight
         self.about: dict[str, Any] = {"model": name, "backbone": {"name": backbone.name, "hash": backbone.hash}}
         self._steps: Anticipator | GraphedSteps | None = None  # made on the thread that uses it
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ballcast.core import hub
 from ballcast.core.errors import InputError
-from ballcast.core.recipe import EmitConfig, ModelConfig
+from ballcast.core.recipe import EmitConfig, LossConfig, ModelConfig
 from ballcast.model import pretrained
 from ballcast.model.build import build
 from ballcast.model.calibration import FILE_NAME, Calibration
@@ -38,6 +38,11 @@ class Anticipator(nn.Module):
         self.metadata = metadata or {}
         self.calibration: Calibration | None = None
         self.network = build(self.config)
+
+    @property
+    def pos_weight(self) -> float:
+        """How much a matched slot counted in the loss it was trained with; the paper's, if it does not say."""
+        return float(self.metadata.get("pos_weight", LossConfig().pos_weight))
 
     def encode_window(self, features: Tensor) -> Tensor:
         """Features (..., N, D) of any float type → tokens (..., N, d).
