@@ -38,7 +38,7 @@ from ballcast.core.recipe import DataConfig, Recipe
 from ballcast.data.sampler import sample_weights
 from ballcast.data.soccernet import LABELS, write_labels
 from ballcast.data.spotting_labels import MATCHES, Match, read_matches
-from ballcast.data.stitch import STEP_MS, shift
+from ballcast.data.stitch import STEP_MS, cut_clip, shift
 from ballcast.features.backbone import Backbone
 from ballcast.features.extract import extract
 from ballcast.features.manifest import BackboneIdentity, Header
@@ -51,19 +51,12 @@ PARTS = ("backbone", "anticipator", "test", "train", "valid", "features")
 console = Console(highlight=False)
 
 
-def cut(events: Sequence[Event], start_ms: int, name: str) -> Clip:
-    """The clip that starts at `start_ms` of a match."""
-    moved = [shift(e, -start_ms) for e in events if start_ms <= e.position_ms < start_ms + END_MS]
-    observed = tuple(e for e in moved if e.position_ms < OBSERVED_MS)
-    return Clip(name, observed, tuple(e for e in moved if e.position_ms >= OBSERVED_MS))
-
-
 def clips_of(matches: Sequence[Match]) -> list[Clip]:
     """Every match's clips, one every 5 s as SN-BAA cuts its games, numbered through."""
     clips: list[Clip] = []
     for match in matches:
         for start_ms in range(0, match.frames * 1000 // FPS - END_MS + 1, STEP_MS):
-            clips.append(cut(match.events, start_ms, f"clip_{len(clips) + 1}"))
+            clips.append(cut_clip(match.events, start_ms, f"clip_{len(clips) + 1}"))
     return clips
 
 
@@ -108,7 +101,7 @@ def excess(matches: Sequence[Match], data: DataConfig) -> np.ndarray:
     rows = []
     for match in matches:
         for start in range(0, match.frames * 1000 // FPS - END_MS + 1, data.every_ms):
-            coming = [e.action for e in cut(match.events, start, "").anticipation][:MAX_EVENTS]
+            coming = [e.action for e in cut_clip(match.events, start, "").anticipation][:MAX_EVENTS]
             rows.append(coming + [-1] * (MAX_EVENTS - len(coming)))
     classes = np.array(rows)
     drawn = sample_weights(classes, data)
@@ -176,7 +169,9 @@ def embed_excerpt(matches: Sequence[Match], simbaa: Path, seconds: int, out: Pat
     start = liveliest(match, seconds)
     copy_excerpt(simbaa / match.video, start, seconds, out / "test" / "excerpt.mp4")
     inside = [shift(e, -start) for e in match.events if start <= e.position_ms < start + 1000 * seconds]
-    clips = [cut(inside, at, f"clip_{i + 1}") for i, at in enumerate(range(0, 1000 * seconds - END_MS + 1, STEP_MS))]
+    clips = [
+        cut_clip(inside, at, f"clip_{i + 1}") for i, at in enumerate(range(0, 1000 * seconds - END_MS + 1, STEP_MS))
+    ]
     write_labels(out / "test" / LABELS, clips, date=DATE)
     events = sum(len(clip.anticipation) for clip in clips)
     console.print(

@@ -7,7 +7,7 @@ the 30 s of labels they share agree; a share without any label proves nothing, a
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ballcast.core.actions import HORIZON_MS, OBSERVED_MS
+from ballcast.core.actions import END_MS, HORIZON_MS, OBSERVED_MS
 from ballcast.core.clips import Clip, Event
 
 STEP_MS = 5_000  # from one clip's start to the next one's
@@ -50,3 +50,10 @@ def follows(first: Clip, second: Clip) -> bool:
 
 def shift(event: Event, by_ms: int) -> Event:
     return Event(event.label, event.position_ms + by_ms, event.team, event.visible)
+
+
+def cut_clip(events: Sequence[Event], start_ms: int, name: str) -> Clip:
+    """The clip that starts at `start_ms` of a game: the events of its 30 s, and of the 5 s after them."""
+    moved = [shift(e, -start_ms) for e in events if start_ms <= e.position_ms < start_ms + END_MS]
+    observed = tuple(e for e in moved if e.position_ms < OBSERVED_MS)
+    return Clip(name, observed, tuple(e for e in moved if e.position_ms >= OBSERVED_MS))

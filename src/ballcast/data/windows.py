@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ballcast.core.actions import ACTIONS, END_MS, FPS, HORIZON_MS, MAX_EVENTS, OBSERVED_MS, WINDOW_FRAMES
 from ballcast.core.clips import Clip, Event
 from ballcast.core.errors import InputError
-from ballcast.data.stitch import STEP_MS, Stretch, shift, stitch
+from ballcast.data.stitch import STEP_MS, Stretch, cut_clip, shift, stitch
 from ballcast.features.store import FeatureStore
 
 WINDOW_MS = 1000 * WINDOW_FRAMES // FPS
@@ -109,8 +109,7 @@ def game_windows(
                 )
             start_ms = frame * 1000 // FPS
             index.append([at[f] for f in wanted])
-            seen, coming = (_between(events, start_ms, *span) for span in ((0, OBSERVED_MS), (OBSERVED_MS, END_MS)))
-            clips.append(Clip(f"{game}+{start_ms}", seen, coming))
+            clips.append(cut_clip(events, start_ms, f"{game}+{start_ms}"))
     if not clips:
         raise InputError(f"{store.path}: no game in it is long enough for {windows} windows of 5 s")
     coming_all, seen_all = [clip.anticipation for clip in clips], [clip.observation for clip in clips]
