@@ -176,7 +176,7 @@ def test_the_video_is_not_written_over(
         process = begin(place, source, "--json", str(to), stdin=file)
         out, err = process.communicate(timeout=60)
     done = subprocess.CompletedProcess([], process.returncode, out, err)
-    clean_failure(done, f"{to}: is the video itself, which --json would overwrite; give another file")
+    clean_failure(done, f"{to}: is the file that is read; write to another one")
     assert video.read_bytes() == content
 
 

@@ -1,12 +1,13 @@
 """Files are whole or not there; what cannot be read is one sentence."""
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from ballcast.core.errors import InputError, NoSpace
-from ballcast.core.files import check_writable, read_json, replacing, write_json
+from ballcast.core.files import check_not_source, check_writable, read_json, replacing, write_json
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -107,3 +108,17 @@ def test_a_number_of_thousands_of_digits_is_one_sentence(tmp_path: Path) -> None
     (tmp_path / "l.json").write_text("9" * 5000)
     with pytest.raises(InputError, match="a number is too long"):
         read_json(tmp_path / "l.json", "labels")
+
+
+def test_the_file_that_is_read_is_not_written_to(tmp_path: Path) -> None:
+    video, other = tmp_path / "video.ts", tmp_path / "other.ts"
+    video.write_bytes(b"a match")
+    other.write_bytes(b"a match")
+    (tmp_path / "link.ts").symlink_to(video)
+    (tmp_path / "hard.ts").hardlink_to(video)
+    for name in ("video.ts", "link.ts", "hard.ts", "./video.ts"):
+        with pytest.raises(InputError, match=f"{Path(name).name}: is the file that is read; write to another one"):
+            check_not_source(tmp_path / name, video)
+    for path, source in ((other, video), (tmp_path / "new", video), (other, "rtsp://camera/1"), (other, "a\0b")):
+        check_not_source(path, source)
+    check_not_source(Path(os.devnull), os.devnull)  # nothing is lost there

@@ -79,7 +79,7 @@ def test_refusals_leave_nothing_behind(make: Make, tmp_path: Path) -> None:
     source = make("a.mp4", range(30))
     with pytest.raises(InputError, match=r"name that ends in \.mp4"):
         write_overlay(source, tmp_path / "b.avi", [])
-    with pytest.raises(InputError, match="is the video itself"):
+    with pytest.raises(InputError, match="is the file that is read"):
         write_overlay(source, source, [])
     with pytest.raises(InputError, match="no frames between 9000 ms"):
         write_overlay(source, tmp_path / "b.mp4", [], start_ms=9000)

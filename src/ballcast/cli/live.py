@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ballcast.cli.live_lines import Lines, check_not_source, forget_stdout, write_to_stdout
+from ballcast.cli.live_lines import Lines, forget_stdout, write_to_stdout
 from ballcast.cli.runtime import Kind, open_runtime
 from ballcast.cli.shell import Device, app, new_console, number
 from ballcast.core.errors import BallcastError
+from ballcast.core.files import check_not_source
 
 if TYPE_CHECKING:
     from ballcast.inference.broadcast import Subscription

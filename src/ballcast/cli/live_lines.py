@@ -2,7 +2,6 @@
 
 import json
 import os
-import stat
 import sys
 from collections import deque
 from contextlib import suppress
@@ -67,16 +66,6 @@ def write_to_stdout(record: Record) -> None:
 def forget_stdout() -> None:
     """Nobody takes our output any more: the rest of it goes nowhere, or Python complains when it flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def check_not_source(path: Path, source: str) -> None:
-    """An InputError if `path` is the file that `source` (or, for `-`, stdin) reads: it would be emptied."""
-    try:
-        read, written = os.fstat(0) if source == "-" else os.stat(source), path.stat()
-    except (OSError, ValueError):  # a stream, or a file yet to be
-        return
-    if stat.S_ISREG(read.st_mode) and os.path.samestat(read, written):
-        raise InputError(f"{path}: is the video itself, which --json would overwrite; give another file")
 
 
 def _line(record: Record) -> str:

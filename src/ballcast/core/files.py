@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -122,6 +123,16 @@ def check_writable(path: Path) -> None:
         for folder in missing:
             with suppress(OSError):  # it was not made
                 folder.rmdir()
+
+
+def check_not_source(path: Path, source: Path | str) -> None:
+    """An InputError if writing `path` would overwrite the file read: `source`, or for "-" what stdin reads."""
+    try:
+        read, written = os.fstat(0) if source == "-" else os.stat(source), path.stat()
+    except (OSError, ValueError):  # a stream, or a file yet to be
+        return
+    if stat.S_ISREG(read.st_mode) and os.path.samestat(read, written):
+        raise InputError(f"{path}: is the file that is read; write to another one")
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ballcast.core.errors import InputError
-from ballcast.core.files import check_writable, write_bytes, write_json
+from ballcast.core.files import check_not_source, check_writable, write_bytes, write_json
 from ballcast.core.timeline import Anticipation
 from ballcast.data.osl import write_osl
 from ballcast.video.overlay import check_overlay, write_overlay
@@ -31,17 +31,18 @@ class Targets:
     overlay: Path | None = None
 
     def check(self, video: Path) -> None:
-        """An InputError if one cannot be written: said before the work, not after it."""
-        seen = {video.resolve(): "is the video itself; write to another file"}
+        """An InputError if one cannot be written: said before the work, not after it. `video`: what is read."""
+        seen = set()
         for target in (self.json, self.osl, self.csv, self.overlay):
             if target is None:
                 continue
             check_writable(target)
             if target.is_dir():
                 raise InputError(f"{target}: is a folder; give the file to write")
+            check_not_source(target, video)
             if target.resolve() in seen:
-                raise InputError(f"{target}: {seen[target.resolve()]}")
-            seen[target.resolve()] = "is asked for twice; give each output a file of its own"
+                raise InputError(f"{target}: is asked for twice; give each output a file of its own")
+            seen.add(target.resolve())
         if self.overlay is not None:
             check_overlay(video, self.overlay)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ballcast.core.actions import FPS
 from ballcast.core.errors import InputError
-from ballcast.core.files import replacing
+from ballcast.core.files import check_not_source, replacing
 from ballcast.core.timeline import Anticipation
 from ballcast.video.decode import VideoFile
 from ballcast.video.luma import Turn
@@ -66,8 +66,7 @@ def check_overlay(source: Path, target: Path) -> None:
     """An InputError if the overlay of `source` cannot be `target`; to know before the work that comes before it."""
     if target.suffix.lower() != ".mp4":
         raise InputError(f"{target}: the overlay is written as MP4; give it a name that ends in .mp4")
-    if target.exists() and target.samefile(source):
-        raise InputError(f"{target}: is the video itself; write the overlay to another file")
+    check_not_source(target, source)
 
 
 def _compose(picture: av.VideoFrame, strip: np.ndarray, upright: Turn) -> av.VideoFrame:
