@@ -64,6 +64,29 @@ def test_a_game_of_spotting_with_two_halves(tmp_path: Path) -> None:
     assert [e.label for e in second.events] == ["DRIVE"]
 
 
+def test_one_video_and_labels_of_two_halves(tmp_path: Path) -> None:
+    """Positions that go on through the video are taken as they are; those that begin anew cannot be placed in it."""
+    game = tmp_path / "game"
+    write_video(game / "224p.mp4", draw_game(50, ()))
+    write_spotting(game, [annotation("PASS", 400), annotation("DRIVE", 900, half=2)])
+    (found,) = find_games(tmp_path)
+    assert [(e.label, e.position_ms) for e in found.events] == [("PASS", 400), ("DRIVE", 900)]
+    write_spotting(game, [annotation("PASS", 400), annotation("DRIVE", 300, half=2)])
+    with pytest.raises(InputError, match=r"Labels-ball\.json: its second half counts from its own start"):
+        find_games(tmp_path)
+    for half in (1, 2):  # as the sentence asks for
+        write_video(game / f"{half}_224p.mp4", draw_game(50, ()))
+    assert [[e.label for e in half.events] for half in find_games(tmp_path)] == [["PASS"], ["DRIVE"]]
+
+
+def test_a_half_without_labels_does_not_teach_that_nothing_happens(tmp_path: Path) -> None:
+    write_spotting(tmp_path / "game", [annotation("PASS", 400)])
+    for half in (1, 2):
+        write_video(tmp_path / "game" / f"{half}_720p.mkv", draw_game(50, ()))
+    with pytest.raises(InputError, match=r"no actions of half 2, but its video 2_720p\.mkv"):
+        find_games(tmp_path)
+
+
 def test_clips_of_snbaa_become_their_game_again(tmp_path: Path) -> None:
     """Eight clips of a 65 s game, 5 s apart: every frame once, the labels once, and each clip knows its place."""
     frames, events = 35 * 25 + 750, tuple(Event("PASS", t, "home") for t in range(1000, 80_000, 1800))

@@ -20,7 +20,7 @@ from ballcast.core.files import read_json
 from ballcast.core.order import natural
 from ballcast.core.pretrain import GamesConfig
 from ballcast.data.soccernet import RESOLUTIONS, SPLITS, read_labels
-from ballcast.data.spotting_labels import MATCHES, read_halves, read_matches
+from ballcast.data.spotting_labels import MATCHES, begins_anew, one_clock, read_halves, read_matches
 from ballcast.data.stitch import STEP_MS, Stretch, stitch
 from ballcast.features.sources import SUFFIXES
 from ballcast.features.store import LABELS
@@ -138,18 +138,19 @@ def _clip_video(folder: Path, clip: Clip) -> Path:
 def _spotting_games(labels: Path) -> list[Game]:
     """The game beside an SN-BAS label file, or its two halves; of several resolutions the smallest."""
     folder, halves = labels.parent, read_halves(labels)
-    for resolution in RESOLUTIONS:
-        for suffix in SUFFIXES:
-            if (whole := folder / f"{resolution}{suffix}").is_file():
-                events = sorted((e for half in halves.values() for e in half), key=lambda e: e.position_ms)
-                return [Game(folder.name, "", (Piece(whole),), tuple(events))]
-            parts = {half: folder / f"{half}_{resolution}{suffix}" for half in (1, 2)}
-            if all(path.is_file() for path in parts.values()):
-                return [
-                    Game(f"{folder.name} ({half})", "", (Piece(path),), halves.get(half, ()))
-                    for half, path in parts.items()
-                ]
-    raise InputError(f"{folder}: has {LABELS} but no video like {RESOLUTIONS[0]}.mp4 or 1_{RESOLUTIONS[1]}.mkv")
+    names = [f"{resolution}{suffix}" for resolution in RESOLUTIONS for suffix in SUFFIXES]
+    whole = next((path for name in names if (path := folder / name).is_file()), None)
+    parts = next((name for name in names if all((folder / f"{half}_{name}").is_file() for half in (1, 2))), None)
+    if parts and (whole is None or begins_anew(halves)):
+        if missing := {1, 2} - halves.keys():
+            raise InputError(
+                f"{labels}: has no actions of half {min(missing)}, but its video {min(missing)}_{parts} is there"
+            )
+        videos = {half: folder / f"{half}_{parts}" for half in (1, 2)}
+        return [Game(f"{folder.name} ({half})", "", (Piece(path),), halves[half]) for half, path in videos.items()]
+    if whole is None:
+        raise InputError(f"{folder}: has {LABELS} but no video like {RESOLUTIONS[0]}.mp4 or 1_{RESOLUTIONS[1]}.mkv")
+    return [Game(folder.name, "", (Piece(whole),), one_clock(labels, halves))]
 
 
 def _fits(game: Game, wish: str) -> bool:

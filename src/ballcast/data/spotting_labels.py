@@ -1,6 +1,7 @@
 """Labels of whole games: SN-BAS's `Labels-ball.json`, and the `matches.json` of simulated matches."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ class Match:
 def read_halves(path: Path) -> dict[int, tuple[Event, ...]]:
     """The actions of an SN-BAS game in each half (1, 2), positions in ms as the file has them, in order of time.
 
-    Where a game has one video, all its labels usually say half 1. FREE KICK and GOAL are left out.
+    FREE KICK and GOAL are left out.
     """
     defects = Defects(str(path), strict=True)
     halves: dict[int, list[Event]] = {}
@@ -43,6 +44,25 @@ def read_halves(path: Path) -> dict[int, tuple[Event, ...]]:
                     raise InputError(f"'gameTime' is {told!r} instead of something like '1 - 00:12'")
                 halves.setdefault(int(half.group(1)), []).append(event)
     return {half: _in_order(events) for half, events in halves.items()}
+
+
+def begins_anew(halves: Mapping[int, tuple[Event, ...]]) -> bool:
+    """Whether the second half's positions count from its own start, and not from that of a video of the whole game."""
+    first, second = halves.get(1, ()), halves.get(2, ())
+    return bool(first and second) and second[0].position_ms < first[-1].position_ms
+
+
+def one_clock(path: Path, halves: Mapping[int, tuple[Event, ...]]) -> tuple[Event, ...]:
+    """The actions of a game that is one video, from the halves of the file `path`, in order of time.
+
+    Usually all of them say half 1. Where the second half begins anew, no label says where in the video: an InputError.
+    """
+    if begins_anew(halves):
+        raise InputError(
+            f"{path}: its second half counts from its own start, and where that is in a video of the whole game is not "
+            "told; give a video of each half, 1_224p.mp4 and 2_224p.mp4"
+        )
+    return halves.get(1, ()) + halves.get(2, ())
 
 
 def read_matches(path: Path) -> list[Match]:

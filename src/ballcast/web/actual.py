@@ -10,7 +10,7 @@ from ballcast.core.errors import InputError
 from ballcast.core.files import read_json
 from ballcast.data.osl import read_osl
 from ballcast.data.soccernet import read_labels
-from ballcast.data.spotting_labels import MATCHES, read_halves, read_matches
+from ballcast.data.spotting_labels import MATCHES, one_clock, read_halves, read_matches
 from ballcast.features.store import LABELS
 
 Items = dict[str, tuple[Event, ...]]  # the events of each video a file knows, by its name
@@ -62,7 +62,7 @@ def _items(file: Path, video: str) -> Items:
     if "annotations" in keys:
         halves = read_halves(file)
         half = {"1_": 1, "2_": 2}.get(video[:2])  # 1_720p.mkv is the first half; else the whole game is one video
-        return {video: halves.get(half, ()) if half else tuple(e for part in halves.values() for e in part)}
+        return {video: halves.get(half, ()) if half else one_clock(file, halves)}
     if "data" in keys:
         return {name: _happened(file, events) for name, events in read_osl(file).items.items()}
     raise InputError(f"{file}: is none of {LABELS}, {MATCHES} and OSL JSON")
