@@ -29,7 +29,11 @@ def test_the_halves_of_a_game(tmp_path: Path) -> None:
     (tmp_path / "Labels-ball.json").write_text(json.dumps({"annotations": labels}))
     assert [e.label for e in actual_beside(tmp_path / "1_720p.mkv") or ()] == ["PASS"]
     assert [e.label for e in actual_beside(tmp_path / "2_720p.mkv") or ()] == ["SHOT"]
-    assert [e.label for e in actual_beside(tmp_path / "720p.mp4") or ()] == ["SHOT", "PASS"]
+    with pytest.raises(InputError, match="counts from its own start"):
+        actual_beside(tmp_path / "720p.mp4")
+    labels[0]["position"] = "4000"  # it goes on after the first half: one clock for both
+    (tmp_path / "Labels-ball.json").write_text(json.dumps({"annotations": labels}))
+    assert [e.label for e in actual_beside(tmp_path / "720p.mp4") or ()] == ["PASS", "SHOT"]
 
 
 def test_simulated_matches(shared: Path) -> None:
