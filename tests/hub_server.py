@@ -12,16 +12,16 @@ import threading
 import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 
 from hub_interface import Interface
+from local_server import LocalServer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TOKEN = "hf_test"
 BLOCK = 1 << 14
 
 
-class Hub:
+class Hub(LocalServer):
     """Use in a `with` block; give `env` to the process that should see it.
 
     To set: `files`, the content by path; `refuse`, a status and error code for every question; `cuts`, after how many
@@ -49,9 +49,7 @@ class Hub:
         self.upload_cuts: list[int] = []
         self.commits: list[str] = []
         self.lock = threading.Lock()
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": self}))
-        self.server.daemon_threads = True
-        self.port = self.server.server_address[1]
+        super().__init__(type("Handler", (_Handler,), {"hub": self}), ThreadingHTTPServer)
         self.url = f"http://127.0.0.1:{self.port}"
 
     @property
@@ -69,18 +67,6 @@ class Hub:
             return COMMIT
         digests = {name: hashlib.sha256(content).hexdigest() for name, content in self.of(repo).items()}
         return hashlib.sha1(json.dumps(digests, sort_keys=True).encode()).hexdigest()
-
-    def __enter__(self) -> "Hub":
-        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02})
-        self.thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
 
 
 class _Handler(Interface, BaseHTTPRequestHandler):

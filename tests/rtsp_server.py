@@ -3,13 +3,11 @@
 import base64
 import socketserver
 import struct
-import threading
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import av
+from local_server import LocalServer
 
 MOST = 1400  # bytes of an RTP payload
 
@@ -20,7 +18,7 @@ def nal_units(packet: bytes) -> list[bytes]:
     return [part.rstrip(b"\0") if i < len(parts) - 1 else part for i, part in enumerate(parts) if part]
 
 
-class RtspServer:
+class RtspServer(LocalServer):
     """Sends the pictures of a transport stream (H.264 without B-frames), all at once; then the connection is closed, or
     held open, silent.
     """
@@ -30,7 +28,7 @@ class RtspServer:
             video = given.streams.video[0]
             unit = Fraction(video.time_base or 1)
             self._packets = [(int(p.pts * unit * 90_000), bytes(p)) for p in given.demux(video) if p.size]
-        self._close, self._over, self.plays = close, threading.Event(), 0
+        self._close, self.plays = close, 0
         outer = self
 
         class Handler(socketserver.StreamRequestHandler):
@@ -47,7 +45,7 @@ class RtspServer:
                         except OSError:
                             return
                         if not outer._close:
-                            outer._over.wait(30)
+                            outer.over.wait(30)
                         return
 
             def _request(self) -> tuple[str, str, dict[str, str]] | None:
@@ -58,10 +56,8 @@ class RtspServer:
                     headers[key.lower()] = value.strip()
                 return (first[0], first[1], headers) if len(first) > 1 else None
 
-        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.address = f"rtsp://user:secret@127.0.0.1:{self._server.server_address[1]}/1"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        super().__init__(Handler)
+        self.address = f"rtsp://user:secret@127.0.0.1:{self.port}/1"
 
     def _answer(self, method: str, address: str, headers: dict[str, str]) -> tuple[list[str], bytes]:
         if method == "OPTIONS":
@@ -97,12 +93,3 @@ class RtspServer:
                     rtp = struct.pack(">BBHII", 0x80, 96 | 0x80 * last, number & 0xFFFF, time & 0xFFFFFFFF, 7) + piece
                     number += 1
                     out.write(b"$\0" + struct.pack(">H", len(rtp)) + rtp)  # type: ignore[attr-defined]
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._over.set()
-        self._server.shutdown()
-        self._server.server_close()
