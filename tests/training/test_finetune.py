@@ -15,6 +15,7 @@ from ballcast.core.errors import InputError
 from ballcast.core.recipe import Recipe
 from ballcast.data.pixels import PixelBatch
 from ballcast.features.backbone import Backbone
+from ballcast.features.card import backbone_card
 from ballcast.features.extract import extract
 from ballcast.features.shared import SharedStacks
 from ballcast.features.tuning import TunedWindows, learning
@@ -30,7 +31,8 @@ TINY = BackboneConfig(encoder="test_efficientnet", channels=16, blocks=1, projec
 
 def tiny_backbone() -> Backbone:
     torch.manual_seed(0)
-    backbone = Backbone(TINY, name="tiny").train()
+    about = {"trained_on": ["match_001"], "validation": {"mean_ap": 0.5}, "actions": ["PASS"]}
+    backbone = Backbone(TINY, name="tiny", note="a note", metadata=about).train()
     with torch.no_grad():
         for _ in range(20):  # norms that know their inputs
             backbone.features(torch.randint(40, 80, (4, 15, 32, 64), dtype=torch.uint8))
@@ -125,6 +127,26 @@ def test_both_learn_and_what_is_saved_gives_the_score(data: Data, tmp_path: Path
     scored = Run(frozen_recipe, tmp_path / "scored", CPU, Ranks(), lambda moment: None)
     assert scored.valid is not None
     assert evaluate(model, scored.valid, model.emit).avg == progress.best > 0
+
+
+def test_a_fine_tuned_backbone_says_what_it_is(data: Data, tmp_path: Path) -> None:
+    """Not what it started from: another name, the games of both, and no score that was the other's."""
+    given = Backbone.load(data.backbone)
+    made = run(data, tmp_path)
+    made.model.metadata["epoch"] = 7
+    made._write("best")
+    tuned = Backbone.load(tmp_path / "best_backbone")
+    assert tuned.name == "tiny fine-tuned"
+    assert tuned.note == f"fine-tuned on train/clip_1 from tiny ({given.hash[:12]}); of that one: a note"
+    assert tuned.metadata["start_hash"] == given.hash
+    assert (tuned.metadata["epoch"], tuned.metadata["actions"]) == (7, ["PASS"])
+    assert "validation" not in tuned.metadata
+    assert tuned.identity.trained_on == ("train/clip_1", "match_001")
+    told = Anticipator.from_pretrained(tmp_path / "best").metadata["backbone"]
+    assert (told["name"], told["trained_on"]) == (tuned.name, ["train/clip_1", "match_001"])
+    text = backbone_card("me/tuned", tuned, licence="mit")
+    assert f"started from: tiny (`{given.hash[:12]}…`), which had learned from `match_001`" in text
+    assert "It was trained to spot ball actions, then to anticipate them" in text
 
 
 def test_cut_between_epochs_it_ends_with_the_same_bytes(data: Data, tmp_path: Path) -> None:

@@ -37,13 +37,15 @@ def backbone_card(repo_id: str, backbone: "Backbone", *, licence: str) -> str:
         told = {"mean AP, actions spotted within 1 s": 100 * scores["mean_ap"]}
         front["model-index"] = [result(name, "video-classification", "held-out games", told)]
     trained, began = (about.get(key, ()) for key in ("trained_on", "started_on"))
-    before = f", which had learned from {listed(began)}" if began else ""
+    named = f" ({code(str(about['start_hash'])[:12] + '…')})" if "start_hash" in about else ""
+    before = named + (f", which had learned from {listed(began)}" if began else "")
+    task = "spot ball actions, then to anticipate them" if about.get("task") == "anticipation" else "spot ball actions"
     return card(
         front,
         f"""# {inline(name)}
 
 A backbone that turns broadcast video of football into features: a vector of {c.width} for every clip of {c.frames}
-pictures, one clip every {c.stride} frames at 25 a second. It was trained to spot ball actions, and is called
+pictures, one clip every {c.stride} frames at 25 a second. It was trained to {task}, and is called
 {inline(backbone.name)} (sha256 `{backbone.hash[:12]}…`) in the stores made with it. Written by [ballcast]({HOME})
 {inline(about.get("ballcast", ""))}.""",
         f"""## Data

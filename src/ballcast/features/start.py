@@ -1,8 +1,9 @@
-"""What pre-training starts from: ImageNet's weights for the 2D network, another backbone, or nothing."""
+"""What training a backbone starts from: ImageNet's weights for the 2D network, another backbone, or nothing."""
 
 import urllib.error
 import urllib.request
 import warnings
+from collections.abc import Sequence
 from typing import Any, cast
 
 import timm
@@ -29,8 +30,19 @@ def start_backbone(config: PretrainConfig) -> Backbone:
         if given.config.classes != config.network.classes:  # another task's head is no start for ours
             state |= {k: v for k, v in fresh.state_dict().items() if k.startswith("classifier.")}
         fresh.fill(state, start)
-        fresh.metadata |= {"start": given.name, "started_on": given.metadata.get("trained_on", [])}
+        fresh.metadata |= began_with(given)
     return fresh.train()
+
+
+def began_with(given: Backbone) -> dict[str, Any]:
+    """What a backbone that goes on from the weights of `given` records of it: its name, hash and all its games."""
+    return {"start": given.name, "start_hash": given.hash, "started_on": list(given.identity.trained_on)}
+
+
+def told_games(games: Sequence[str]) -> str:
+    """The first few names, for a note: "match_001, match_002, match_003 and 4 more"."""
+    more = len(games) - 3
+    return ", ".join(games[:3]) + (f" and {more} more" if more > 0 else "")
 
 
 def start_from_imagenet(backbone: Backbone) -> bool:

@@ -11,6 +11,7 @@ run/best_backbone, run/last_backbone   the backbone it was trained with, for `ex
 import torch
 from torch import Tensor, nn
 
+from ballcast import __version__
 from ballcast.core.config import to_dict
 from ballcast.core.errors import InputError
 from ballcast.data.batch import Batch, Samples
@@ -18,6 +19,7 @@ from ballcast.data.pixels import PixelBatch, PixelSamples, WindowPixels
 from ballcast.data.windows import WindowSet
 from ballcast.features.backbone import Backbone
 from ballcast.features.shared import SharedStacks
+from ballcast.features.start import began_with, told_games
 from ballcast.features.tuning import TunedWindows
 from ballcast.loss.criterion import Criterion
 from ballcast.model.anticipator import Anticipator
@@ -60,6 +62,7 @@ class FinetuneRun(Run):
                 f"{config.backbone}: is {self.backbone.name} ({self.backbone.hash[:12]}), but the features are of "
                 f"{material.backbone.name} ({material.backbone.hash[:12]}); give that one, or extract again"
             )
+        _rename(self.backbone, [game.name for _, games in material.train_sources for game in games], recipe.train.seed)
         self.backbone.to(self.device)
         if self.device.type == "cuda":
             self.backbone.encoder.to(memory_format=torch.channels_last)
@@ -125,9 +128,18 @@ class FinetuneRun(Run):
 
     def _write(self, name: str) -> None:
         """The backbone first: an anticipator never names one that is not there."""
-        metadata = self.backbone.metadata
-        metadata["finetuned_on"] = list(self.recipe.data.train)
+        self.backbone.metadata["epoch"] = self.model.metadata["epoch"]
         self.backbone.save_pretrained(self.folder / f"{name}_backbone")
         told = to_dict(self.backbone.identity)
         self.model.metadata["backbone"] = {**told, "folder": f"../{name}_backbone"}
         super()._write(name)
+
+
+def _rename(backbone: Backbone, games: list[str], seed: int) -> None:
+    """A name, a note and metadata of its own for what these games make of a backbone, whose own scores hold no more."""
+    note = f"fine-tuned on {told_games(games)} from {backbone.name} ({backbone.hash[:12]})"
+    kept = {key: value for key, value in backbone.metadata.items() if key == "actions"}
+    own = {"task": "anticipation", "trained_on": games, "seed": seed, "ballcast": __version__}
+    backbone.metadata = kept | began_with(backbone) | own
+    backbone.note = f"{note}; of that one: {backbone.note}" if backbone.note else note
+    backbone.name = f"{backbone.name} fine-tuned"
