@@ -71,6 +71,7 @@ def test_it_learns_to_spot(matches: Path, tmp_path: Path) -> None:
     assert report["test"]["mean_over"] == ["PASS", "DRIVE"]
     assert report["valid"]["mean_ap"] == progress.best
     assert any("minutes" in text for text in said)
+    assert said[0].startswith("train: 1 game, 500 frames")
     assert moments[-1].score is not None
     backbone = Backbone.load(tmp_path / "best")
     assert backbone.config.classes == len(ACTIONS)
@@ -123,12 +124,12 @@ def test_another_recipe_is_refused_and_more_epochs_go_on(matches: Path, tmp_path
 
 def test_it_starts_from_another_backbone(matches: Path, tmp_path: Path) -> None:
     config = recipe(matches)
-    given = Backbone(config.network, name="given", metadata={"trained_on": ["match_009"]})
+    given = Backbone(config.network, name="given", metadata={"trained_on": ["match_009"], "started_on": ["match_008"]})
     given.save_pretrained(tmp_path / "given")
     begun = start_backbone(recipe(matches, f"train.start={tmp_path / 'given'}"))
     assert begun.hash == given.hash
     assert begun.training
-    assert begun.metadata == {"start": "given", "started_on": ["match_009"]}
+    assert begun.metadata == {"start": "given", "start_hash": given.hash, "started_on": ["match_009", "match_008"]}
 
 
 def test_without_imagenet_it_says_so_and_starts_from_scratch(

@@ -86,7 +86,7 @@ def pretrain(
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         raise InputError("pretrain is one process on one GPU; start it without torchrun")
     recipe, console = load(PretrainConfig, config, overrides or ()), new_console()
-    display = Display(console, recipe.train.epochs)
+    display = Display(console, recipe.train.epochs, measure="spotting AP")
 
     def say(text: str) -> None:
         console.print(text, markup=False, soft_wrap=True)
@@ -98,7 +98,9 @@ def pretrain(
         with display:
             progress = work.fit()
     best = (
-        f"best mean AP {100 * progress.best:.2f} in epoch {progress.best_epoch}" if progress.best >= 0 else "unscored"
+        f"best spotting AP {100 * progress.best:.2f} in epoch {progress.best_epoch}"
+        if progress.best >= 0
+        else "unscored"
     )
     typer.echo(f"{run}: {progress.step} steps, {best}; the backbone is {run / 'best'}")
 

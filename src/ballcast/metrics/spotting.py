@@ -55,7 +55,7 @@ class SpottingScore:
         """In words and per cent: "mean AP 61.30 (area 58.90) over 9 classes: pass 73.1, …"."""
         each = ", ".join(f"{n} {100 * self.ap[c]:.1f}" for c, n in enumerate(SHORT_NAMES) if self.events[c])
         means = f"mean AP {100 * self.avg:.2f} (area {100 * self.mean_area:.2f})"
-        return f"{means} over {self.counted.sum()} classes: {each}"
+        return f"{means} over {self.counted.sum()} class{'es' * bool(self.counted.sum() != 1)}: {each}"
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON: the means, the classes they are over, and per class AP, area and count; None: no action."""

@@ -26,7 +26,7 @@ from ballcast.data.frames import FrameBank
 from ballcast.data.frames import Progress as Decoded
 from ballcast.data.games import choose_games, count_actions
 from ballcast.features.backbone import Backbone, read_about
-from ballcast.features.start import start_backbone
+from ballcast.features.start import start_backbone, told_games
 from ballcast.metrics.spotting import SpottingScore
 from ballcast.training import checkpoint
 from ballcast.training.augment import draw_changes
@@ -93,9 +93,7 @@ class Pretraining:
             "seed": config.train.seed,
             "ballcast": __version__,
         }
-        names = ", ".join(self.backbone.metadata["trained_on"][:3])
-        more = len(self.backbone.metadata["trained_on"]) - 3
-        self.backbone.note = f"learned spotting on {names}" + (f" and {more} more games" if more > 0 else "")
+        self.backbone.note = f"learned spotting on {told_games(self.backbone.metadata['trained_on'])}"
         self.optimizer = build_optimizer(self.backbone, config.train)
         self.ema = Ema(self.backbone, config.train.ema) if config.train.ema else None
         self.progress = Progress()
@@ -150,8 +148,9 @@ class Pretraining:
         place = {"gpu": "on the GPU", "memory": "in memory", "disk": "on disk, read as needed"}[bank.where]
         H, W = bank.size
         events = sum(len(game.events) for game in bank.games)
+        games = f"{len(bank.games)} game{'s' * (len(bank.games) != 1)}"
         self.say(
-            f"{split}: {len(bank.games)} games, {bank.total} frames of {W}×{H}, {events} actions; {place} "
+            f"{split}: {games}, {bank.total} frames of {W}×{H}, {events} actions; {place} "
             f"after {time.perf_counter() - began:.0f} s"
         )
         return bank

@@ -9,11 +9,15 @@ from ballcast.training.run import Moment
 
 
 class Display:
-    """Context manager; `show` takes the run's moments. Off a terminal only the epochs' lines appear."""
+    """Context manager; `show` takes the run's moments. Off a terminal only the epochs' lines appear.
 
-    def __init__(self, console: Console, epochs: int, *, quiet: bool = False) -> None:
+    `measure`: what the moments' score is called.
+    """
+
+    def __init__(self, console: Console, epochs: int, *, measure: str = "mAP", quiet: bool = False) -> None:
         self.console = console
         self.epochs = epochs
+        self.measure = measure
         self.quiet = quiet
         self._bar = Progress(
             TextColumn("epoch {task.fields[epoch]}"),
@@ -40,7 +44,7 @@ class Display:
         if self.quiet:
             return
         name, losses = f"{moment.epoch + 1}/{self.epochs}", moment.losses
-        terms = " ".join(f"{key[:3]} {value:.3f}" for key, value in losses.items())
+        terms = " ".join(f"{key if key == 'loss' else key[:3]} {value:.3f}" for key, value in losses.items())
         if not moment.ended:
             done = moment.epoch * moment.steps + moment.step
             self._bar.update(
@@ -51,7 +55,8 @@ class Display:
                 numbers=f"{terms} lr {moment.rate:.1e} {moment.samples_per_s:.0f} samples/s",
             )
             return
-        valid = f" valid mAP {100 * moment.score.avg:.2f}{' best' if moment.better else ''}" if moment.score else ""
+        best = " best" if moment.better else ""
+        valid = f" valid {self.measure} {100 * moment.score.avg:.2f}{best}" if moment.score else ""
         self.console.print(
             f"epoch {name}: {terms} lr {moment.rate:.1e} {moment.samples_per_s:.0f} samples/s{valid}", soft_wrap=True
         )
