@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import av
 import numpy as np
 import pytest
 from rtsp_server import RtspServer
-from stream_server import FolderServer, PieceServer
+from stream_server import FolderServer, PieceServer, until
 
 from ballcast.core.errors import InputError
 from ballcast.video import stream_source
@@ -169,12 +170,6 @@ def test_closing_ends_it(ts: Path) -> None:
         assert time.monotonic() - began < 2
 
 
-def joined(first: Path, second: Path, tmp_path: Path) -> Path:
-    path = tmp_path / "joined.ts"
-    path.write_bytes(first.read_bytes() + second.read_bytes())
-    return path
-
-
 def from_pipe(content: bytes) -> Iterator[LiveFrame | Break]:
     """Through stdin, as a pipe."""
     reading, writing = os.pipe()
@@ -238,6 +233,23 @@ def test_garbage_and_nothing_are_one_sentence() -> None:
     for content in (b"", np.random.default_rng(0).bytes(100_000)):
         with pytest.raises(InputError, match=r"stdin: cannot be read as a video stream .*; pipe a video into it"):
             list(from_pipe(content))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXTINF:4,\n0.ts\n", "is a playlist, not a video; give the video itself"),
+        (b"\xef\xbb\xbf#EXTM3U\r\n#EXT-X-STREAM-INF:BANDWIDTH=1\r\nlow.m3u8", "a stream's address to `ballcast live`"),
+        (b'<?xml version="1.0"?>\n<MPD type="dynamic"></MPD>', "is a playlist"),
+        (b"v=0\r\nc=IN IP4 127.0.0.1\r\nm=video 5004 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\n", "is a playlist"),
+        (b"ffconcat version 1.0\nfile /dev/null\n", "is a playlist"),
+        (b"<!DOCTYPE html><title>Log in</title>", "is a web page"),
+    ],
+    ids=["hls", "hls-master", "dash", "sdp", "concat", "page"],
+)
+def test_a_playlist_on_stdin_is_not_the_stream(content: bytes, said: str) -> None:
+    with pytest.raises(InputError, match=f"stdin: .*{said}"):
+        list(from_pipe(content))
 
 
 def test_an_mp4_with_its_index_at_the_end_cannot_be_piped(tmp_path: Path) -> None:
@@ -315,8 +327,8 @@ def test_pacing_follows_the_timestamps(ts: Path) -> None:
     for source in (FileSource(ts, speed=20), StreamSource(f"file:{ts}", speed=20)):
         began = time.monotonic()
         arrived = [item.arrived for item in source.items() if isinstance(item, LiveFrame)]
-        assert 0.5 < time.monotonic() - began < 2
-        assert arrived[-1] - arrived[0] == pytest.approx(299 / 25 / 20, rel=0.2)
+        assert time.monotonic() - began < 4
+        assert 0.95 * 299 / 25 / 20 < arrived[-1] - arrived[0] < 2  # never early; late where the machine is busy
 
 
 def test_which_addresses_are_streams(tmp_path: Path) -> None:
@@ -365,3 +377,38 @@ def test_rtsp_that_falls_silent(tmp_path: Path) -> None:
 def test_a_device_that_is_not_there() -> None:
     with pytest.raises(InputError, match="v4l2:/dev/video77: cannot be read"):
         next(open_source("v4l2:/dev/video77").items())
+
+
+def test_udp_until_it_falls_silent(ts: Path) -> None:
+    """A transport stream in datagrams, sent once somebody listens, eight times as fast as it plays."""
+    content, size = ts.read_bytes(), 7 * PACKET
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    def listening() -> bool:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+            try:
+                taken.bind(("127.0.0.1", port))
+            except OSError:
+                return True
+        return False
+
+    def send() -> None:
+        assert until(listening)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
+            for at in range(0, len(content), size):
+                out.sendto(content[at : at + size], ("127.0.0.1", port))
+                time.sleep(12 / 8 * size / len(content))
+
+    sender = threading.Thread(target=send, daemon=True)
+    sender.start()
+    items: list[LiveFrame | Break] = []
+    with pytest.raises(InputError, match=r"udp://.*: broke off and did not come back in 0.5 s"):
+        items.extend(StreamSource(f"udp://127.0.0.1:{port}", silent_s=0.8, give_up_s=0.5).items())
+    sender.join()
+    frames = [item for item in items if isinstance(item, LiveFrame)]
+    part = assert_part_of(frames, whole(ts))  # one stretch, without a hole
+    assert part.start == 0
+    assert len(part) > 280  # after the last, a silent stream may have lost more
+    assert next(item.kind for item in items if isinstance(item, Break)) == "gap"

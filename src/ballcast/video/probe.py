@@ -18,7 +18,9 @@ TOLERANT: dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.
 # Playlists and descriptions of sessions call themselves what they like and lead FFmpeg to other files and addresses,
 # for which it may wait minutes. They are not videos.
 _LEADING = {"concat", "dash", "hls", "lavfi", "rtp", "rtsp", "sap", "sdp", "webm_dash_manifest"}
-_ALONE = {"protocol_whitelist": "file", "format_whitelist": ",".join(sorted(av.formats_available - _LEADING))}
+ALONE = {"protocol_whitelist": "file", "format_whitelist": ",".join(sorted(av.formats_available - _LEADING))}
+
+HEAD = 1024  # bytes that tell what a file is
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ def open_container(path: Path, accel: HWAccel | None = None) -> tuple[InputConta
     """The container and its video stream (cover art does not count), ready to decode, by `accel` where given."""
     _check_file(path)
     try:
-        container = av.open(str(path), mode="r", hwaccel=accel, options=_ALONE, **TOLERANT)
+        container = av.open(str(path), mode="r", hwaccel=accel, options=ALONE, **TOLERANT)
     except (av.FFmpegError, OSError, ValueError) as error:
         if accel is not None:  # it may be the device's fault, and then the CPU can open it
             raise
@@ -89,14 +91,21 @@ def _check_file(path: Path) -> None:
 
 def _why_not(path: Path, error: Exception) -> str:
     with path.open("rb") as file:
-        head = file.read(1024)
-    start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    if start.startswith((b"<!doctype", b"<html", b"<?xml", b"<head")):
-        return f"{path}: is a web page, not a video; the download went wrong, fetch it again"
-    if start.startswith(b"version https://git-lfs"):
-        return f"{path}: is a Git LFS pointer, not a video; fetch the file itself (git lfs pull)"
-    if start.startswith((b"#extm3u", b"ffconcat", b"v=0")):
-        return f"{path}: is a playlist, not a video; give the video itself, or a stream's address to `ballcast live`"
+        head = file.read(HEAD)
+    if known := known_not_video(path, head):
+        return known
     if head[4:8] == b"ftyp":
         return f"{path}: the MP4 is cut short, its index (moov) at the end is missing; fetch it again"
     return f"{path}: is not a video that can be read ({getattr(error, 'strerror', None) or error})"
+
+
+def known_not_video(name: Path | str, head: bytes) -> str | None:
+    """A sentence on what people take for a video and is none, told by its first bytes; None: nothing we know."""
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if start.startswith((b"#extm3u", b"ffconcat", b"v=0")) or b"<mpd" in start:
+        return f"{name}: is a playlist, not a video; give the video itself, or a stream's address to `ballcast live`"
+    if start.startswith((b"<!doctype", b"<html", b"<?xml", b"<head")):
+        return f"{name}: is a web page, not a video; the download went wrong, fetch it again"
+    if start.startswith(b"version https://git-lfs"):
+        return f"{name}: is a Git LFS pointer, not a video; fetch the file itself (git lfs pull)"
+    return None

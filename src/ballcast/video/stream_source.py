@@ -6,6 +6,7 @@ opened again, ever less often, until `give_up_s` have passed without a frame. Be
 `Break`: nobody is led to believe that the frames around it follow each other.
 """
 
+import os
 import stat
 import threading
 import time
@@ -24,7 +25,7 @@ from ballcast.core.errors import InputError
 from ballcast.video.live_source import FRAME_MS, Break, Lateness, LiveFrame, Pacer
 from ballcast.video.luma import luma, turn_of
 from ballcast.video.packets import MAX_GAP_S, decoded
-from ballcast.video.probe import TOLERANT, video_stream
+from ballcast.video.probe import ALONE, HEAD, TOLERANT, known_not_video, video_stream
 from ballcast.video.resample import Grid
 
 STDIN = "-"
@@ -139,21 +140,24 @@ class StreamSource:
 
     def _open(self) -> tuple[InputContainer, VideoStream]:
         device = self._scheme in DEVICES
-        place = self._address.partition(":")[2] if device else "pipe:0" if self._address == STDIN else self._address
+        place = self._address.partition(":")[2] if device else self._address
+        piped = _Stdin() if self._address == STDIN else None
         try:
             container = av.open(
-                place,
+                piped or place,
                 mode="r",
                 format=self._scheme if device else None,
-                options=OPTIONS.get(self._scheme, {}),
-                timeout=None if self._address == STDIN else (self._silent_s, self._silent_s),
+                options=ALONE if piped else OPTIONS.get(self._scheme, {}),
+                timeout=None if piped else (self._silent_s, self._silent_s),
                 **TOLERANT,
             )
         except (av.FFmpegError, OSError, ValueError) as error:
+            if piped and (known := known_not_video(self.name, piped.head)):
+                raise InputError(known) from None
             why = getattr(error, "strerror", None) or str(error)
             if isinstance(error, av.ExitError):
                 why = f"no answer in {self._silent_s:g} s"
-            mend = "pipe a video into it" if self._address == STDIN else "is the address right, and a video there?"
+            mend = "pipe a video into it" if piped else "is the address right, and a video there?"
             raise InputError(f"{self.name}: cannot be read as a video stream ({why}); {mend}") from None
         return container, video_stream(container, self.name)
 
@@ -301,6 +305,18 @@ class _Clock:
                 at_ms = goes_on
         self._anchor = (seconds, at_ms)
         return at_ms
+
+
+class _Stdin:
+    """Stdin for PyAV, which remembers how it began: what it is can be said when it is no video."""
+
+    def __init__(self) -> None:
+        self.head = b""
+
+    def read(self, most: int) -> bytes:
+        got = os.read(0, most)
+        self.head += got[: HEAD - len(self.head)]
+        return got
 
 
 def _is_recording(container: InputContainer) -> bool:
