@@ -30,11 +30,6 @@ def asks_for_more(config: Any, folder: Path) -> bool:
 
 def environment(seed: int, device: torch.device, processes: int = 1) -> dict[str, Any]:
     """Versions, machine, command and git's state, for whoever wants to repeat the run."""
-
-    def git(*args: str) -> str:
-        done = subprocess.run(["git", *args], capture_output=True, text=True, cwd=Path(__file__).parent)
-        return done.stdout.strip() if done.returncode == 0 else ""
-
     return {
         "ballcast": __version__,
         "python": platform.python_version(),
@@ -46,8 +41,26 @@ def environment(seed: int, device: torch.device, processes: int = 1) -> dict[str
         "threads": torch.get_num_threads(),
         "seed": seed,
         "command": sys.argv,
-        "git": {"commit": git("rev-parse", "HEAD"), "changed": git("status", "--porcelain").splitlines()[:50]},
+        "git": {"commit": _git("rev-parse", "HEAD"), "changed": _git("status", "--porcelain").splitlines()[:50]},
     }
+
+
+def _git(*args: str) -> str:
+    """What git says of the repository that this file is kept in; nothing for a package that was installed.
+
+    An installed one may lie within a repository of the user's, whose state tells nothing of ours.
+    """
+    here = Path(__file__)
+    said = ""
+    for command in (["ls-files", "--error-unmatch", here.name], args):
+        try:
+            done = subprocess.run(["git", *command], capture_output=True, text=True, cwd=here.parent)
+        except OSError:  # a machine without git trains all the same
+            return ""
+        if done.returncode:
+            return ""
+        said = done.stdout.strip()
+    return said
 
 
 def _leaves(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
