@@ -20,21 +20,23 @@ from ballcast.core.errors import InputError
 from ballcast.core.recipe import Recipe
 from ballcast.data.event_windows import write_store
 from ballcast.data.soccernet import read_labels
-from ballcast.inference.ensemble import answer, predict_together, scores_untuned, untuned
+from ballcast.inference.ensemble import answer, load_models, predict_together, scores_untuned, untuned
 from ballcast.inference.predictor import open_windows
 from ballcast.inference.tune import choose, fit, score_scores
 from ballcast.metrics.average_precision import score
 from ballcast.model.anticipator import Anticipator
+from ballcast.model.calibration import Calibration
 from ballcast.model.chances import Chances
 
 PASS, THROW_IN = 0, 4
 LABELS = "Labels-ball.json"
+WEIGHT = 2.5  # of the models' loss; not the default
 
 
-def biased(count: int, *, late: int, seed: int = 0) -> tuple[Chances, list[Clip]]:
+def biased(count: int, *, late: int | np.ndarray, seed: int = 0) -> tuple[Chances, list[Clip]]:
     """A slot a clip that knows its action, a pass or a throw in, but says throw ins `late` bins too early, sharply.
 
-    Half of the clips have nothing, of which the slot knows a little.
+    `late` may be an array, one a clip. Half of the clips have nothing, of which the slot knows a little.
     """
     rng = np.random.default_rng(seed)
     real = rng.random(count) < 0.5
@@ -67,6 +69,40 @@ def test_a_shift_recovers_a_known_bias() -> None:
     right = score_scores(held_out, fitted.calibration.scores([new])).ap[:, THROW_IN].mean()
     wrong = score_scores(held_out, replace(fitted.calibration, actions=unshifted).scores([new])).ap[:, THROW_IN].mean()
     assert right > wrong + 0.02
+
+
+def test_a_fold_is_scored_by_what_the_others_alone_would_have_fitted() -> None:
+    """Three folds want throw ins later and the last one earlier: whether it has a say decides."""
+    folds, size, weight = 4, 100, 2.0
+    answers, clips = biased(folds * size, late=np.repeat([3, 3, 3, -3], size))
+    before = Calibration.untuned(weight).scores([answers])
+    fitted = fit([answers], clips, before, pos_weight=weight, least=1)
+    was, expected, shifts = [], [], []
+    for f in range(folds):
+        fold = np.arange(folds * size) // size == f
+        inside = [clip for clip, own in zip(clips, fold, strict=True) if own]
+        others = [clip for clip, own in zip(clips, fold, strict=True) if not own]
+        alone = fit([answers[~fold]], others, silence(others), pos_weight=weight, folds=folds - 1, least=1).calibration
+        shifts.append(alone.classes[THROW_IN].shift_ms)
+        expected.append(score_scores(inside, alone.scores([answers[fold]])).avg)
+        was.append(score_scores(inside, before[fold]).avg)
+    assert shifts == [0, 0, 0, 160]
+    assert fitted.outside_after == pytest.approx(np.mean(expected), rel=1e-12)
+    assert fitted.outside_before == pytest.approx(np.mean(was), rel=1e-12)
+    assert not fitted.helps
+    own = fitted.calibration.classes[THROW_IN]
+    assert (own.inflation, own.reach_ms, own.shift_ms) == (weight, 1280, 0)  # the folds do not agree
+
+
+def test_a_class_of_few_events_keeps_the_untuned_choice() -> None:
+    answers, clips = biased(400, late=2)
+    events = sum(e.label == "THROW IN" for clip in clips for e in clip.anticipation)
+    for least, shift_ms in ((events, 160), (events + 1, 0)):
+        fitted = fit([answers], clips, silence(clips), pos_weight=3.0, least=least)
+        own = fitted.calibration.classes[THROW_IN]
+        assert own.shift_ms == shift_ms
+        assert fitted.calibration.classes[PASS].inflation in (3.0, 1.5, 0.75)
+    assert (own.inflation, own.reach_ms) == (3.0, 1280)
 
 
 def test_nothing_is_learnt_from_an_answer_that_is_always_the_same() -> None:
@@ -105,7 +141,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
     recipe = load(Recipe, None, SMALL)
     for seed in (0, 1):
         torch.manual_seed(seed)
-        Anticipator(recipe.model, metadata={"pos_weight": 4.0}).save_pretrained(folder / f"m{seed}")
+        Anticipator(recipe.model, metadata={"pos_weight": WEIGHT}).save_pretrained(folder / f"m{seed}")
     make_split(folder / "valid", 60, 3)
     return folder / "m0", folder / "m1", folder / "valid"
 
@@ -122,8 +158,14 @@ def test_an_ensemble_of_a_model_and_itself_is_the_model(tuned: tuple[Path, Path,
     assert list(alone) == [clip.name for clip in clips]
     assert predict_together([one, one], windows, untuned([one]), cpu) == alone
     assert predict_together([one, other], windows, untuned([one]), cpu) != alone
-    means = untuned([one]).raw(answer([one, other], windows, cpu))
-    assert np.array_equal(scores_untuned([one, other], windows, cpu), means)
+    answers = answer([one, other], windows, cpu)
+    undone, not_undone = (Calibration.untuned(weight).raw(answers) for weight in (WEIGHT, 1.0))
+    assert np.array_equal(scores_untuned([one, other], windows, cpu), undone)
+    assert not np.array_equal(undone, not_undone)
+    other.metadata["pos_weight"] = 4.0
+    other.save_pretrained(valid.parent / "of_another_loss")
+    with pytest.raises(InputError, match=r"of_another_loss: its loss counted an action 4 times, that of .* 2\.5 times"):
+        load_models([str(first), str(valid.parent / "of_another_loss")], store)
     result = score(clips, alone)
     arrays = score_scores(clips, untuned([one]).scores(answer([one], windows, cpu)))
     assert np.array_equal(result.ap, arrays.ap)

@@ -38,12 +38,21 @@ def test_shift_moves_right_and_down(pictures: torch.Tensor) -> None:
     assert torch.allclose(moved[..., 8, 0], pictures[..., 5, 0] / 255, atol=1e-4)  # the edge is repeated
 
 
-def test_zoom_enlarges() -> None:
-    picture = torch.zeros(1, 1, 33, 33, dtype=torch.uint8)
-    picture[..., 14:19, 14:19] = 255
+def test_zoom_and_flip_are_of_the_shifted_picture(pictures: torch.Tensor) -> None:
+    how = changes(NONE)
+    how.shift[:, 0] = 2 * 4 / 32
+    shifted = change(pictures, how)
+    how.turn[:] = -1
+    assert torch.allclose(change(pictures, how), shifted.flip(-1), atol=1e-5)
+
+    block = torch.zeros(1, 1, 33, 33, dtype=torch.uint8)
+    block[..., 14:19, 14:19] = 255  # its middle is the picture's, 16
     how = changes(NONE, batch=1, pictures=1)
-    how.zoom[:] = 2.0
-    assert change(picture, how).sum() == pytest.approx(100, rel=0.1)
+    how.zoom[:], how.shift[0, 0], how.shift[0, 1] = 2.0, 2 * 3 / 33, -2 * 2 / 33
+    x = change(block, how)[0, 0]
+    assert x.sum() == pytest.approx(100, rel=0.1)
+    middle = (x[..., None] * torch.cartesian_prod(torch.arange(33), torch.arange(33)).view(33, 33, 2)).sum((0, 1))
+    assert (middle / x.sum()).tolist() == pytest.approx([16 - 2 * 2, 16 + 2 * 3], abs=0.1)
 
 
 def test_brightness_contrast_and_blur(pictures: torch.Tensor) -> None:
@@ -84,11 +93,16 @@ def test_mixup_mixes_pictures_and_targets_alike(pictures: torch.Tensor) -> None:
 
 def test_draws_stay_within_their_limits() -> None:
     how = draw_changes(AugmentConfig(mixup=0.2), 50, 32, 12, np.random.default_rng(0))
-    assert how.shift.abs().max() <= 0.1
-    assert how.zoom.max() <= 1.1
-    assert how.zoom.min() >= 1 / 1.1 - 1e-6
-    assert how.brightness.abs().max() <= 0.1
-    assert (how.contrast - 1).abs().max() <= 0.2
+    across, down = how.shift.unbind(-1)  # up to 0.05 of the width is up to 0.1 of its half
+    for drawn, low, high in (
+        (across, -0.1, 0.1),
+        (down, -0.1, 0.1),
+        (how.zoom, 1 / 1.1, 1.1),
+        (how.brightness, -0.1, 0.1),
+        (how.contrast, 0.8, 1.2),
+    ):
+        assert low - 1e-6 <= drawn.min() < low + 0.01 * (high - low)  # as far as they go, to either side
+        assert high + 1e-6 >= drawn.max() > high - 0.01 * (high - low)
     assert (how.turn < 0).float().mean() == pytest.approx(0.5, abs=0.05)
     assert (how.blur > 0).float().mean() == pytest.approx(0.2, abs=0.04)
     assert (how.kept != torch.arange(12)).float().mean() == pytest.approx(0.02 * 11 / 12, abs=0.005)

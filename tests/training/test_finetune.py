@@ -1,9 +1,11 @@
 """Training end to end: gradients reach the backbone's last part and no more, and what is saved gives the score."""
 
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from games import make_clips
@@ -13,7 +15,7 @@ from ballcast.core.backbone import BackboneConfig
 from ballcast.core.config import load
 from ballcast.core.errors import InputError
 from ballcast.core.recipe import Recipe
-from ballcast.data.pixels import PixelBatch
+from ballcast.data.pixels import PixelBatch, WindowPixels
 from ballcast.features.backbone import Backbone
 from ballcast.features.card import backbone_card
 from ballcast.features.extract import extract
@@ -71,6 +73,11 @@ def run(data: Data, folder: Path, *overrides: str) -> FinetuneRun:
     return FinetuneRun(data.recipe(*overrides), folder, CPU, Ranks(), lambda moment: None)
 
 
+def features_of(pixels: WindowPixels, backbone: Backbone) -> np.ndarray:
+    """(rows, N, D) float16 of the samples' windows, from their pixels."""
+    return pixels.rows(SharedStacks(backbone, compiled=False).clips).rows[0]
+
+
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("stages", [0, 1, 5])
 def test_windows_are_those_of_extraction_and_gradients_go_as_far_as_told(stages: int, recompute: bool) -> None:
@@ -78,6 +85,7 @@ def test_windows_are_those_of_extraction_and_gradients_go_as_far_as_told(stages:
     pixels = torch.randint(40, 80, (3, 125, 32, 64), dtype=torch.uint8)
     expected = SharedStacks(backbone, compiled=False).windows(pixels[1], [0])[0]
     tuned = TunedWindows(backbone, stages=stages, at_once=2, recompute=recompute)
+    backbone.train()  # whoever did that: neither statistics of these few windows, nor dropped paths
     features = tuned(pixels)
     assert torch.allclose(features[1], expected, atol=1e-5)
     features.square().sum().backward()
@@ -106,8 +114,25 @@ def test_pixels_are_the_frames_the_features_were_made_of(data: Data, tmp_path: P
 
 def test_both_learn_and_what_is_saved_gives_the_score(data: Data, tmp_path: Path) -> None:
     before = Backbone.load(data.backbone)
-    progress = train(data.recipe("train.ema=0.5"), tmp_path / "run", device=CPU)
+    after: list[Backbone] = []  # each epoch; not the mean that is saved
+
+    def show(moment: Moment) -> None:
+        if moment.ended:
+            after.append(deepcopy(made.backbone))
+
+    made = FinetuneRun(data.recipe("train.ema=0.5"), tmp_path / "run", CPU, Ranks(), show)
+    progress = made.fit()
     assert progress.finished
+    assert made.valid is not None
+    assert made.valid_pixels is not None
+    last = Backbone.load(tmp_path / "run" / "last_backbone")
+    for windows, pixels, by in (
+        (made.samples.windows, made.train_pixels, after[0]),  # the second epoch's, anew before it
+        (made.valid.windows, made.valid_pixels, last),  # the last scoring's, of what is saved
+    ):
+        expected = features_of(pixels, by)
+        assert np.array_equal(windows.rows[0], expected)
+        assert not np.array_equal(features_of(pixels, before), expected)
     backbone = Backbone.load(tmp_path / "run" / "best_backbone")
     changed = {k for k, v in backbone.state_dict().items() if not torch.equal(v, before.state_dict()[k])}
     frozen = ("encoder.conv_stem", "encoder.bn1", "encoder.blocks.0", "classifier")
@@ -127,6 +152,22 @@ def test_both_learn_and_what_is_saved_gives_the_score(data: Data, tmp_path: Path
     scored = Run(frozen_recipe, tmp_path / "scored", CPU, Ranks(), lambda moment: None)
     assert scored.valid is not None
     assert evaluate(model, scored.valid, model.emit).avg == progress.best > 0
+
+
+def test_when_features_are_computed_anew(data: Data, tmp_path: Path) -> None:
+    for refresh, epochs in (("true", [False, True]), ("false", [False, False])):
+        made = run(data, tmp_path / refresh, f"finetune.refresh={refresh}")
+        assert made.valid_pixels is not None
+        with torch.no_grad():
+            made.backbone.project3d[0].weight.mul_(1.5)  # type: ignore[operator, union-attr]
+        own = made.samples
+        for epoch, anew in enumerate(epochs):
+            made._before_epoch(epoch)
+            assert (made.samples is not own) == anew
+    made.backbone.train()
+    made._before_scoring()
+    assert made.valid is not None
+    assert np.array_equal(made.valid.windows.rows[0], features_of(made.valid_pixels, made.backbone.eval()))
 
 
 def test_a_fine_tuned_backbone_says_what_it_is(data: Data, tmp_path: Path) -> None:

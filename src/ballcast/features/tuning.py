@@ -29,7 +29,7 @@ class TunedWindows:
     def __init__(
         self, backbone: Backbone, *, stages: int, at_once: int = 8, recompute: bool = False, half: bool = False
     ) -> None:
-        self.backbone, self.at_once, self.recompute, self.half = backbone.eval(), at_once, recompute, half
+        self.backbone, self.at_once, self.recompute, self.half = backbone, at_once, recompute, half
         encoder = cast(Any, backbone.encoder)
         if not all(hasattr(encoder, name) for name in ("conv_stem", "bn1", "blocks")):
             raise InputError(f"{backbone.config.encoder}: has no stages like EfficientNet's, so none can learn alone")

@@ -33,6 +33,11 @@ def load_models(sources: Sequence[str], store: FeatureStore) -> list[Anticipator
         check_fits(model, store, source)
         if model.config.windows != models[0].config.windows:
             raise InputError(f"{source}: reads another number of windows than {sources[0]}; average models that agree")
+        if model.pos_weight != models[0].pos_weight:  # undone for all of them at once
+            raise InputError(
+                f"{source}: its loss counted an action {model.pos_weight:g} times, that of {sources[0]} "
+                f"{models[0].pos_weight:g} times; average models that agree in loss.pos_weight"
+            )
     return models
 
 
@@ -72,7 +77,7 @@ def grid_scores(slots: Slots, config: EmitConfig) -> Floats:
 
 
 def untuned(models: Sequence[Anticipator]) -> Calibration:
-    """The calibration of models that were not tuned together: what the first one's loss inflated is undone."""
+    """The calibration of models that were not tuned together: what their loss inflated is undone."""
     return Calibration.untuned(models[0].pos_weight)
 
 

@@ -19,7 +19,7 @@ class Changes:
     """Of B runs of P pictures, or of steps × B runs; all float32 but the last two.
 
     - `turn` (…, B): −1 for left and right exchanged, else 1.
-    - `shift` (…, B, 2): to the right and down, in half widths and half heights of the picture.
+    - `shift` (…, B, 2): to the right and down, in half widths and half heights of the picture; before `turn`, `zoom`.
     - `zoom` (…, B): how much larger things appear.
     - `brightness`, `contrast` (…, B): what is added, and what the distance to the mean is multiplied by.
     - `blur` (…, B): 0 none, 1 the mean of 3 × 3.
