@@ -118,6 +118,10 @@ def test_torch_export_agrees_too(tmp_path: Path, names: tuple[str, str], video: 
     assert {path.suffix for path in done.folder.iterdir()} == {".pt2", ".json"}
     with pytest.raises(InputError, match="was exported for torch; export it with --format onnx"):
         OnnxRuntime.open(done.folder)
+    low = make_video(tmp_path / "low.mp4", range(300), Fraction(1, 25), size=(32, 72))
+    with pytest.raises(InputError, match=r"low\.mp4: its pictures of 72×32 are too small for --format torch, which"):
+        export(*names, tmp_path / "low", kind="torch", video=low)
+    assert not (tmp_path / "low").exists()
 
 
 def test_what_does_not_agree_is_not_written(

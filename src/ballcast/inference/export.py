@@ -73,9 +73,12 @@ def export(
     check_backbone(anticipator, network, model, backbone)
     with VideoFile(video) as file:
         frames = file.read(0, CHECKED_S * FPS)
+    padding, (height, width) = network.config.padding, frames.shape[1:]
+    if kind == "torch" and min(height, width) <= padding:
+        pictures = f"its pictures of {width}×{height} are too small for --format torch"
+        raise InputError(f"{video}: {pictures}, which takes sides above {padding} pixels; give another --video")
     tell("cutting the networks into parts")
     parts = make_parts(anticipator, network)
-    padding = network.config.padding
     graphs = {name: to_onnx(*part) if kind == "onnx" else to_pt2(*part, padding) for name, part in parts.items()}
     config = _config(kind, model, anticipator, network, graphs)
     tell(f"comparing with torch on {len(frames) / FPS:.0f} s of {video.name}")

@@ -123,8 +123,11 @@ def to_onnx(part: Part, examples: Examples) -> bytes:
 
 
 def to_pt2(part: Part, examples: Examples, padding: int) -> bytes:
-    """The part as torch.export writes it, with the same freedom."""
-    batch, high, wide = Dim("batch", min=1), Dim("high", min=1), Dim("wide", min=1)
+    """The part as torch.export writes it, with the same freedom but for maps of one row or column.
+
+    torch takes a size of 1 for a special case (it broadcasts) and writes into the program that it was not one.
+    """
+    batch, high, wide = Dim("batch", min=1), Dim("high", min=2), Dim("wide", min=2)
     unit = padding if isinstance(part, StacksPart) else 1
     sizes = {0: batch, -2: unit * high, -1: unit * wide}
     shapes = tuple(
