@@ -4,7 +4,9 @@ import re
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,10 +42,23 @@ def test_help_imports_nothing_heavy() -> None:
 
 @pytest.mark.parametrize("path", commands(), ids=" ".join)
 def test_every_command_has_help_with_an_example(path: tuple[str, ...], ballcast: Callable[..., Any]) -> None:
-    done = ballcast(*path, "--help")
+    done = ballcast(*path, "--help", env={"COLUMNS": "300"})
     assert done.returncode == 0, done.stderr
     assert re.search(r"Examples?:", done.stdout), path
     assert f"ballcast {' '.join(path)}" in done.stdout
+    command = ROOT_COMMAND
+    for name in path:
+        command = command.commands[name]  # type: ignore[attr-defined]
+    for line in re.findall(r"^(?:Example: |`)?(ballcast .*?)`?$", command.help or "", re.M):
+        assert line in done.stdout, "help is read as Markdown, which takes some characters for its own"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_any_terminal_can_show_it(encoding: str, ballcast: Callable[..., Any]) -> None:
+    """What an encoding has no sign for is written out, not the end of the command."""
+    done = ballcast("doctor", env={"PYTHONIOENCODING": encoding})
+    assert done.returncode == 0, done.stderr
+    assert ("✓" if encoding == "utf-8" else "\\u2713") in done.stdout
 
 
 def test_doctor(ballcast: Callable[..., Any]) -> None:
@@ -51,6 +66,19 @@ def test_doctor(ballcast: Callable[..., Any]) -> None:
     assert done.returncode == 0, done.stdout
     for word in ("Python", "torch", "decoder h264", "disk", "pip install 'ballcast[ray]'"):
         assert word in done.stdout or (word.startswith("pip") and "extra ray" in done.stdout)
+
+
+def test_doctor_knows_all_that_is_needed() -> None:
+    from ballcast.inference.doctor import EXTRAS, NEEDED
+
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+    assert sorted(NEEDED) == sorted(_names(project["dependencies"]))
+    extras = {extra: _names(packages) for extra, packages in project["optional-dependencies"].items() if extra != "dev"}
+    assert {extra: list(packages) for extra, (packages, _) in EXTRAS.items()} == extras
+
+
+def _names(requirements: list[str]) -> list[str]:
+    return [re.split(r"[\[>=]", requirement)[0] for requirement in requirements]
 
 
 def test_version(ballcast: Callable[..., Any]) -> None:

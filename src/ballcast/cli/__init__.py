@@ -3,6 +3,7 @@
 A module for each kind of work; what they share is in `shell`. Their order here is the order of `ballcast --help`.
 """
 
+import io
 import os
 import sys
 import warnings
@@ -26,6 +27,8 @@ def main(*args: Any) -> None:
     """Entry point: errors a user can mend are one sentence on stderr and exit code 2; warnings are one sentence too."""
     if not sys.stderr.isatty():  # the hub's library draws its bars into files too
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a sign or a file's name that it cannot encode is written out
+        sys.stdout.reconfigure(errors="backslashreplace")
     shown = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], filename: str, *rest: Any) -> None:

@@ -74,7 +74,7 @@ def pretrain(
 
     ballcast pretrain pretrain data.sources=[snbaa/224p] --out runs/backbone
 
-    ballcast pretrain pretrain data.sources=[SN-BAS] "data.train=['*']" "data.valid=['*Leeds*']"
+    `ballcast pretrain pretrain data.sources=[SN-BAS] "data.train=['*']" "data.valid=['*Leeds*']"`
     """
     from ballcast.cli.shell import frames_progress
     from ballcast.core.config import load

@@ -13,12 +13,12 @@ from ballcast import __version__
 
 NEEDED = (
     *("torch", "timm", "av", "numpy", "safetensors", "huggingface_hub", "pyzipper", "PyYAML", "rich", "typer"),
-    *("matplotlib", "pillow", "tensorboard"),
+    *("matplotlib", "pillow", "tensorboard", "fastapi", "uvicorn"),
 )
 EXTRAS = {
-    "events": ("kloppy", "event feeds"),
-    "onnx": ("onnxruntime", "export, and predicting without torch"),
-    "ray": ("ray", "extraction on a cluster"),
+    "events": (("kloppy", "pyarrow"), "event feeds"),
+    "onnx": (("onnx", "onnxruntime"), "export, and predicting without torch"),
+    "ray": (("ray",), "extraction on a cluster"),
 }
 
 
@@ -88,11 +88,13 @@ def _decoder() -> Iterator[Finding]:
 
 
 def _extras() -> Iterator[Finding]:
-    for extra, (module, use) in EXTRAS.items():
-        if importlib.util.find_spec(module):
+    for extra, (modules, use) in EXTRAS.items():
+        missing = [module for module in modules if not importlib.util.find_spec(module)]
+        if not missing:
             yield Finding(f"extra {extra}", True, use)
         else:
-            yield Finding(f"extra {extra}", None, f"not installed ({use})", f"pip install 'ballcast[{extra}]'")
+            lack = f"{' and '.join(missing)} not installed ({use})"
+            yield Finding(f"extra {extra}", None, lack, f"pip install 'ballcast[{extra}]'")
 
 
 def _disk(folder: Path) -> Finding:
