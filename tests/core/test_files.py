@@ -99,6 +99,23 @@ def test_what_cannot_be_written_is_named_by_its_own_path(tmp_path: Path, monkeyp
         write_json(tmp_path / "new" / "x.json", {})
 
 
+def test_a_file_in_a_folder_to_be_is_named_as_it_would_be(tmp_path: Path) -> None:
+    def fill(folder: Path) -> None:
+        with replacing(folder) as made, replacing(made / "a.bin"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def misplace(folder: Path) -> None:
+        with replacing(folder) as made:
+            (made / "a.bin").mkdir(parents=True)
+            write_json(made / "a.bin", {})
+
+    for work, words in ((fill, "the disk is full"), (misplace, "cannot be written: Is a directory")):
+        with pytest.raises((NoSpace, InputError), match=rf"/store/a\.bin: {words}") as caught:
+            work(tmp_path / "store")
+        assert ".tmp" not in str(caught.value)
+        assert not list(tmp_path.iterdir())
+
+
 def test_errors_of_other_files_within_the_block_stay_theirs(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), replacing(tmp_path / "copy"):
         (tmp_path / "source").read_bytes()

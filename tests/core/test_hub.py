@@ -120,8 +120,9 @@ def test_bad_names_and_no_hub_at_all(on_hub: Hub, monkeypatch: pytest.MonkeyPatc
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(InputError, match=r"the connection to http://127.0.0.1:9 failed .*; run again"):
-        push(config__json=b"{}")
+    for try_it in (lambda: push(config__json=b"{}"), lambda: hubs.locate("me/model", ["config.json"])):
+        with pytest.raises(InputError, match=r"the connection to http://127.0.0.1:9 failed .*; run again"):
+            try_it()
 
 
 def test_a_card_that_is_no_yaml_is_refused_before_anything_is_sent(on_hub: Hub) -> None:

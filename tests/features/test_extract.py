@@ -298,6 +298,8 @@ def test_one_window_a_second(split: Path, backbone: Backbone, tmp_path: Path) ->
 
 
 def test_sources(tmp_path: Path, backbone: Backbone) -> None:
+    with pytest.raises(InputError, match="names no file to write"):
+        extract(tmp_path, Path(), backbone)
     with pytest.raises(InputError, match="no such file or folder"):
         find_sources(tmp_path / "nowhere")
     with pytest.raises(InputError, match="has no videos"):

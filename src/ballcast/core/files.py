@@ -98,6 +98,8 @@ def replacing(path: Path) -> Iterator[Path]:
                 temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and _is_within(error.filename, temporary):
             raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+        if isinstance(error, InputError | NoSpace) and str(temporary) in str(error):  # of a file in a folder to be
+            raise type(error)(str(error).replace(str(temporary), str(path))) from None
         raise
 
 

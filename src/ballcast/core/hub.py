@@ -92,13 +92,20 @@ def push_model(
 def _explained(what: str) -> Iterator[None]:
     """The faults of the hub and of the way to it, each as one sentence: `what` failed, why, and what to do."""
     from huggingface_hub import constants
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError, OfflineModeIsEnabled
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        HFValidationError,
+        HTTPError,
+        LocalEntryNotFoundError,
+        OfflineModeIsEnabled,
+    )
 
     try:
         yield
     except (HTTPError, HFValidationError, OSError, RuntimeError, ValueError) as error:
-        # The hub's library wraps what went wrong while it sends a file.
-        cause = error.__cause__ if type(error) is RuntimeError and error.__cause__ else error
+        # The hub's library wraps what went wrong while it sends a file, or why it looked for a copy kept here.
+        wrapped = type(error) is RuntimeError or isinstance(error, LocalEntryNotFoundError)
+        cause = error.__cause__ if wrapped and error.__cause__ else error
         status = cause.response.status_code if isinstance(cause, HfHubHTTPError) else None
         refused = isinstance(cause, PermissionError) and cause.filename is None  # hf_xet's; one of a file has its name
         if status == 401 or (status is None and refused):

@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ballcast.core.errors import InputError
 from ballcast.data.room import Where, place
 from ballcast.data.windows import ABSENT, WindowSet
 
@@ -58,9 +57,7 @@ class Samples:
         self.device = device
         used = np.unique(windows.index[windows.index != ABSENT])
         self.nbytes = len(used) * int(np.prod(windows.rows[0].shape[1:])) * 2
-        self.where: Where = place(self.nbytes, device) if where == "auto" else where
-        if self.where == "gpu" and device.type != "cuda":
-            raise InputError("data.device=gpu needs a GPU, and torch sees none; use data.device=auto")
+        self.where: Where = place(self.nbytes, device, where)
         self._offsets = np.cumsum([0, *(len(block) for block in windows.rows)])
         self._bank: Tensor | None = None
         index = windows.index

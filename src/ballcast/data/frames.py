@@ -65,9 +65,7 @@ class FrameBank:
         self.length: NDArray[np.int64] = self._piece_first[ends] - self.first
         self.total = int(self._piece_first[-1])
         H, W = self.size
-        self.where = place(self.total * H * W, device) if where == "auto" else where
-        if self.where == "gpu" and device.type != "cuda":
-            self.where = "memory"
+        self.where = place(self.total * H * W, device, where)
         self._bank: Tensor | None = None
         if self.where != "disk":
             self._bank = torch.empty(

@@ -139,7 +139,8 @@ def clip_name(path: str) -> str:
 
 def _split_folders(root: Path) -> list[Path]:
     if not root.is_dir():
-        raise InputError(f"{root}: no such folder; give the folder SN-BAA was unpacked into")
+        what = "is a file" if root.exists() else "no such folder"
+        raise InputError(f"{root}: {what}; give the folder SN-BAA was unpacked into")
     resolutions = [root / r for r in RESOLUTIONS if (root / r).is_dir()] or [root]
     splits = [parent / s for parent in resolutions for s in SPLITS if (parent / s).is_dir()]
     return splits or ([root] if (root / LABELS).exists() or _clip_folders(root) else [])

@@ -204,6 +204,8 @@ def _columns(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, tuple[list[
         import pyarrow.parquet as pq
     except ImportError:
         raise MissingExtra("pyarrow", "events") from None
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; give the parquet table, or say with --provider whose matches these are")
     if not path.is_file():
         raise InputError(f"{path}: no such file; give the parquet table of events")
     try:

@@ -20,7 +20,7 @@ import torch
 
 from ballcast.core.actions import WINDOW_FRAMES
 from ballcast.core.errors import BallcastError, BallcastWarning, InputError
-from ballcast.core.files import alone, replacing
+from ballcast.core.files import alone, check_writable, replacing
 from ballcast.features.backbone import Backbone
 from ballcast.features.engines import run_local, run_ray
 from ballcast.features.manifest import FILE_NAME, Failure, Header
@@ -71,6 +71,7 @@ def extract(
     """
     if every <= 0:
         raise InputError(f"every must be a positive number of frames, not {every}")
+    check_writable(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     lock = out.with_name(f".{out.name}.lock")  # two extractions would take each other's pieces away
     with alone(lock, f"{out}: another extraction is at work there; wait for it, or give another folder"):
