@@ -72,3 +72,9 @@ def test_values_nobody_can_mean_are_refused(override: str, words: str) -> None:
 def test_nan_is_within_no_bounds() -> None:
     with pytest.raises(InputError, match="weight_decay must be"):
         TrainConfig(weight_decay=float("nan"))
+
+
+def test_what_the_loss_inflates_is_said_once() -> None:
+    assert load(Recipe, None, ["loss.pos_weight=2"]).emit.inflation == 2
+    assert load(Recipe, Path("paper"), ["loss.pos_weight=2"]).emit.inflation == 2
+    assert load(Recipe, None, ["loss.pos_weight=2", "emit.inflation=3"]).emit.inflation == 3

@@ -139,6 +139,8 @@ def test_what_is_expected_of_a_class_is_gathered_from_all_slots() -> None:
     assert sum(p.scores[PASS] > 0 for p in told) == 8
     deflated = emit(given, EmitConfig(mode="expected", inflation=3.0))[0]
     assert max(p.confidence for p in deflated) == pytest.approx(1 - math.exp(-0.5), abs=0.01)  # odds 1 : 3, twice
+    assert emit(given, EmitConfig(mode="expected"), pos_weight=3.0)[0] == deflated  # the loss's, if none was chosen
+    assert emit(given, EmitConfig(mode="expected", inflation=3.0), pos_weight=4.0)[0] == deflated
     sample, position_ms, scores = emit_flat(given, EmitConfig(mode="expected", inflation=1.0))
     assert [(p.position_ms, p.scores) for p in told] == [
         (int(t), tuple(v.tolist())) for t, v in zip(position_ms, scores, strict=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ballcast.cli.emission import changed_emission
 from ballcast.cli.live_lines import Lines, forget_stdout, write_to_stdout
 from ballcast.cli.runtime import Kind, open_runtime
 from ballcast.cli.shell import Device, app, new_console, number
@@ -71,8 +72,6 @@ def live(
 
     ballcast live rtsp://camera.local/1 --model exported --runtime onnx
     """
-    from ballcast.core.config import from_dict, parse_overrides, to_dict
-    from ballcast.core.recipe import EmitConfig
     from ballcast.inference.live import LiveSession
     from ballcast.inference.rolling import RollingAnticipator
     from ballcast.video.live_source import open_source
@@ -80,8 +79,7 @@ def live(
     with ExitStack() as stack:
         show = stack.enter_context(_writer(json_, source))
         engine = open_runtime(runtime, model, backbone, device, "live")()
-        tree = parse_overrides([text.removeprefix("emit.") for text in overrides or ()])
-        emit = from_dict(EmitConfig, {**to_dict(engine.emit), **tree})
+        emit = changed_emission(engine.emit, overrides or (), shown=True)
         rolling = RollingAnticipator(engine, every_ms=round(1000 * every), emit=emit)
         session = LiveSession(open_source(source, speed=speed, give_up_s=give_up), rolling)
         stack.enter_context(_until_stopped())

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ballcast.cli.emission import changed_emission
 from ballcast.cli.runtime import Kind, open_runtime
 from ballcast.cli.shell import Device, app, frames_progress, new_console, number
 from ballcast.core.actions import FPS
@@ -27,7 +28,10 @@ def predict(
     video: Annotated[str | None, typer.Argument(help="A video file of your own; or give --features.")] = None,
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(help="key=value: mode=slot|class, vector=full|emitted, threshold=0.3, run=1."),
+        typer.Argument(
+            help="key=value: mode=slot|class, vector=full|emitted, threshold=0.3, run=1. --features: also "
+            "mode=expected, with inflation=4 and reach_ms=1280 in the place of the last three."
+        ),
     ] = None,
     features: Annotated[
         Path | None, typer.Option("--features", help="A feature store (see `ballcast extract`) instead of a video.")
@@ -128,7 +132,7 @@ def predict(
     from ballcast.training.distributed import start
 
     anticipator = Anticipator.from_pretrained(model)
-    emit = _emit(anticipator.emit, given)
+    emit = changed_emission(anticipator.emit, given, shown=features is None)
     chosen = start(device)[1]
     if features is not None:
         for option, value in {"--backbone": backbone, "--osl": osl, "--csv": csv, "--overlay": overlay}.items():
@@ -151,15 +155,6 @@ def predict(
     assert events is not None
     targets = Targets(out or Path(f"{events.stem}.events.anticipation.json"), osl, csv)
     _predict_feed(anticipator, model, events, provider, round(1000 * every), emit, chosen, targets)
-
-
-def _emit(own: "EmitConfig", overrides: list[str]) -> "EmitConfig":
-    """How slots become predictions: the model's own way with the user's changes."""
-    from ballcast.core.config import from_dict, parse_overrides, to_dict
-    from ballcast.core.recipe import EmitConfig
-
-    tree = parse_overrides([text.removeprefix("emit.") for text in overrides])
-    return from_dict(EmitConfig, {**to_dict(own), **tree})
 
 
 def _predict_store(
@@ -263,7 +258,7 @@ def _predict_video(
     from ballcast.video.decode import VideoFile
 
     runtime = new_runtime()
-    emit = _emit(runtime.emit, overrides)
+    emit = changed_emission(runtime.emit, overrides, shown=True)
     targets.check(path)
     rolling = RollingAnticipator(runtime, every_ms=every_ms, emit=emit)
     began = time.perf_counter()

@@ -216,22 +216,33 @@ class EmitConfig:
 
     # slots with p_obj > tau; every class with p_obj * p_cls > tau; or what all slots expect together, class by class
     mode: Literal["slot", "class", "expected"] = "slot"
-    vector: Literal["full", "emitted"] = "full"  # write the whole class vector, or only the emitted label's entry
-    threshold: float = 0.3  # tau
-    run: int = 1  # the time is the middle of the likeliest run of so many bins; 1: of the likeliest bin
-    inflation: float = 4.0  # expected: how many times too high the odds of p_obj are, by the loss's pos_weight
+    vector: Literal["full", "emitted"] = (
+        "full"  # slot, class: write the class vector, or the emitted label's entry alone
+    )
+    threshold: float = 0.3  # slot, class: tau
+    run: int = 1  # slot, class: the time is the middle of the likeliest run of so many bins; 1: of the likeliest bin
+    inflation: float = 0.0  # expected: how many times too high the odds of p_obj are; 0: loss.pos_weight times
     reach_ms: int = 1280  # expected: an action so far (one sigma) from a time still counts 0.6 for it
 
     def __post_init__(self) -> None:
         within(self, 1, 1024, "run")
         within(self, 80, 10**6, "reach_ms")
         require(0 <= self.threshold < 1, "threshold must be in [0, 1)")
-        require(0 < self.inflation <= 1e6, "inflation must be above 0 and at most a million")
+        require(0 <= self.inflation <= 1e6, "inflation must be between 0 and a million")
 
     @property
     def shown(self) -> "EmitConfig":
         """How slots become what people look at: one prediction a slot, not times of every class."""
         return replace(self, mode="slot") if self.mode == "expected" else self
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """The options that change nothing in this mode."""
+        return ("vector", "threshold", "run") if self.mode == "expected" else ("inflation", "reach_ms")
+
+    def of_loss(self, pos_weight: float) -> "EmitConfig":
+        """For a model whose loss had this `pos_weight`: an inflation of 0 becomes that."""
+        return self if self.inflation else replace(self, inflation=pos_weight)
 
 
 @dataclass(frozen=True)
@@ -246,6 +257,7 @@ class Recipe:
     emit: EmitConfig = field(default_factory=EmitConfig)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "emit", self.emit.of_loss(self.loss.pos_weight))
         if self.train.backbone == "finetune":
             for key in ("videos", "backbone"):
                 require(bool(getattr(self.finetune, key)), f"train.backbone=finetune needs finetune.{key}=FOLDER")

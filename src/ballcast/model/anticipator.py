@@ -34,8 +34,8 @@ class Anticipator(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config or ModelConfig()
-        self.emit = emit or EmitConfig()
         self.metadata = metadata or {}
+        self.emit = (emit or EmitConfig()).of_loss(self.pos_weight)
         self.calibration: Calibration | None = None
         self.network = build(self.config)
 

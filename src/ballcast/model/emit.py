@@ -47,10 +47,10 @@ def emit_flat(
 
     `mode` expected: slots are added up to what is expected of each class in each of the scorer's bins, and for each
     class the times are taken where most of that would be matched (`find_peaks`); an entry is a bin of which anything is
-    said, and its scores are the chances of a match. `pos_weight` is not asked then: `inflation` does its work.
+    said, and its scores are the chances of a match. Its `inflation`, if it has one, stands in for `pos_weight`.
     """
     if config.mode == "expected":
-        found = _expected(slots, config)
+        found = _expected(slots, config, pos_weight)
         b, at = np.nonzero(found.any(-1))
         return b, POSITIONS_MS[at], found[b, at]
     given = slots.arrays()
@@ -64,10 +64,10 @@ def emit_flat(
     return b, position_ms[b, k, c], vectors
 
 
-def _expected(slots: Answered, config: EmitConfig) -> NDArray[np.float32]:
+def _expected(slots: Answered, config: EmitConfig, pos_weight: float) -> NDArray[np.float32]:
     """(B, 32, C): the scores of each class's times in the scorer's bins, 0 where nothing is said."""
-    every = len(ACTIONS)
-    return find_peaks(Chances.of(slots).intensity([config.inflation] * every), [config.reach_ms] * every, PEAKS)
+    every, inflation = len(ACTIONS), config.inflation or pos_weight
+    return find_peaks(Chances.of(slots).intensity([inflation] * every), [config.reach_ms] * every, PEAKS)
 
 
 def _told(keep: NDArray[np.bool_], config: EmitConfig) -> NDArray[np.bool_]:
@@ -85,7 +85,7 @@ def emit(slots: Answered, config: EmitConfig, *, pos_weight: float = 1.0) -> lis
     given = slots.arrays()
     if config.mode == "expected":
         listed: list[list[Prediction]] = [[] for _ in range(len(given.objectness))]
-        for b, at, vector in zip(*emit_flat(given, config), strict=True):
+        for b, at, vector in zip(*emit_flat(given, config, pos_weight=pos_weight), strict=True):
             listed[b].append(Prediction.from_scores(int(at), vector.tolist()))
         return listed
     position_ms, scores, keep = emit_arrays(given, config, pos_weight=pos_weight)

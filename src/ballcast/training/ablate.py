@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ballcast.core.config import load, read_yaml, to_yaml
 from ballcast.core.errors import InputError
-from ballcast.core.recipe import Recipe
+from ballcast.core.recipe import EmitConfig, Recipe
 from ballcast.data.batch import Samples
 from ballcast.metrics.average_precision import TOLERANCES
 from ballcast.metrics.report import HEADINGS
@@ -94,7 +94,7 @@ def ablate(
         for seed in range(seeds):
             recipe = replace(base, train=replace(base.train, seed=base.train.seed + seed))
             run = folder / training_name(recipe)
-            train(replace(recipe, emit=Recipe().emit), run, device=device)
+            train(replace(recipe, emit=EmitConfig()), run, device=device)
             model = Anticipator.from_pretrained(run / "best").to(device)
             predictions = predict(model, samples, recipe.emit)
             result = score_of(samples, predictions)
@@ -120,5 +120,5 @@ def table(rows: list[Row], seeds: int) -> Table:
 
 def training_name(recipe: Recipe) -> str:
     """A name for everything the weights depend on."""
-    text = to_yaml(replace(recipe, emit=Recipe().emit))
+    text = to_yaml(replace(recipe, emit=EmitConfig()))
     return f"{sha256(text.encode()).hexdigest()[:12]}-seed{recipe.train.seed}"
