@@ -195,8 +195,9 @@ def end_to_end(
     if find_spec("av") is None:
         print("  end to end: left out, PyAV is not installed here")
         return {"skipped": "PyAV is not installed"}
+    from ballcast.core.actions import CLIP_FRAMES
     from ballcast.features.parts import Piece
-    from ballcast.features.sources import CLIP_FRAMES, Source
+    from ballcast.features.sources import Source
     from ballcast.features.worker import decode, work
 
     decoders = decoders or max(1, (os.cpu_count() or 2) - 1)

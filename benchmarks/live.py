@@ -30,14 +30,14 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from ballcast.core.actions import END_MS, FPS, OBSERVED_MS, WINDOW_FRAMES
+from ballcast.core.actions import CLIP_FRAMES, END_MS, FPS, FRAME_MS, OBSERVED_MS, WINDOW_FRAMES
 from ballcast.core.clips import Clip
 from ballcast.core.recipe import ModelConfig
 from ballcast.features.backbone import Backbone
 from ballcast.features.shared import SharedStacks
 from ballcast.inference.live import LiveSession
 from ballcast.inference.live_records import Made, Status
-from ballcast.inference.rolling import FRAME_MS, RollingAnticipator
+from ballcast.inference.rolling import RollingAnticipator
 from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.metrics.average_precision import score
 from ballcast.model.anticipator import Anticipator
@@ -48,7 +48,6 @@ from ballcast.video.sampling import snap
 
 SIZES = {"720p": (720, 1280), "224p": (224, 398)}  # H, W
 TARGET_MS, TARGET_RATIO = 40.0, 20.0  # p95 at 720p on an H200; work of a step against all anew
-OBSERVED = OBSERVED_MS // FRAME_MS  # frames
 
 
 def main() -> None:
@@ -305,7 +304,7 @@ def grid(
         exact = range(0, len(frames) - WINDOW_FRAMES + 1, WINDOW_FRAMES)  # all moments' windows, M of them
         found = engine.windows(frames, [*exact, *(snap(start, stride) for start in exact)])  # (2 M, N, D)
         windows = {"exact": found[: len(exact)], "snapped": found[len(exact) :]}
-        for end in range(OBSERVED, len(frames) + 1, WINDOW_FRAMES):
+        for end in range(CLIP_FRAMES, len(frames) + 1, WINDOW_FRAMES):
             last = end // WINDOW_FRAMES
             features = {name: x[None, last - W : last] for name, x in windows.items()}  # (1, W, N, D)
             slots = {name: model(x) for name, x in features.items()}

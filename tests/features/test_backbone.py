@@ -16,6 +16,7 @@ def test_sizes_of_the_published_networks() -> None:
     assert (short.stacks, short.width, short.span, short.clips()) == (5, 1280, 29, 33)
     assert (long.stacks, long.width, long.span, long.clips()) == (11, 2816, 65, 21)
     assert (short.clips(28), short.clips(29), short.clips(31), short.clips(32)) == (0, 1, 1, 2)
+    assert short.clips() + short.overlap == 41  # distinct stacks of a window's 165
     # the window's last frame is the last clip's last frame
     assert short.stride * (short.clips() - 1) + short.span == 125
 

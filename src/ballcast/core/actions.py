@@ -26,6 +26,8 @@ FPS = 25
 OBSERVED_MS = 30_000  # what the model sees
 HORIZON_MS = 5_000  # what it anticipates
 END_MS = OBSERVED_MS + HORIZON_MS
+FRAME_MS = 1000 // FPS
+CLIP_FRAMES = OBSERVED_MS // FRAME_MS
 WINDOW_FRAMES = 125  # the observation is read in windows of 5 s
 MAX_EVENTS = 8  # a sample keeps the first 8 of its events to come; the exact assignment takes no more
 

@@ -6,7 +6,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ballcast.core.actions import ACTIONS, FPS, MAX_EVENTS, action_index
+from ballcast.core.actions import ACTIONS, FRAME_MS, MAX_EVENTS, action_index
 from ballcast.core.checks import require, within
 
 
@@ -39,10 +39,9 @@ class DataConfig:
         for name in ("train", "valid"):
             splits = getattr(self, name)
             require(len(set(splits)) == len(splits), f"{name} names a split twice")
-        frame_ms = 1000 // FPS
         require(
-            self.every_ms > 0 and self.every_ms % frame_ms == 0,
-            f"every_ms must be a multiple of a frame, {frame_ms} ms",
+            self.every_ms > 0 and self.every_ms % FRAME_MS == 0,
+            f"every_ms must be a multiple of a frame, {FRAME_MS} ms",
         )
         require(0 <= self.drop_windows <= 1, "drop_windows is a chance, between 0 and 1")
         require(0 <= self.mirror <= 1, "mirror is a chance, between 0 and 1")

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from ballcast.core.actions import FPS
 from ballcast.core.errors import InputError
+from ballcast.core.machine import cores
 from ballcast.data.games import Game, Piece
-from ballcast.data.room import cores, place
+from ballcast.data.room import place
 from ballcast.video.decode import VideoFile
 
 CHUNK = 500  # frames a thread decodes at a time

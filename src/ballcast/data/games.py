@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from ballcast.core.actions import ACTIONS, FPS, OBSERVED_MS
+from ballcast.core.actions import ACTIONS, CLIP_FRAMES, FPS, FRAME_MS
 from ballcast.core.clips import Clip, Event
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_json
@@ -25,8 +25,7 @@ from ballcast.data.stitch import STEP_MS, Stretch, stitch
 from ballcast.features.sources import SUFFIXES
 from ballcast.features.store import LABELS
 
-STEP_FRAMES = STEP_MS * FPS // 1000
-CLIP_FRAMES = OBSERVED_MS * FPS // 1000
+STEP_FRAMES = STEP_MS // FRAME_MS
 
 
 @dataclass(frozen=True)

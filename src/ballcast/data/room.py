@@ -22,8 +22,3 @@ def place(nbytes: int, device: torch.device, wanted: Literal["auto", "gpu", "mem
         return "gpu"
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return "memory" if nbytes < free / 2 else "disk"
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -5,11 +5,11 @@ need be computed, and kept, only once.
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ballcast.core.actions import FPS, OBSERVED_MS, WINDOW_FRAMES
+from ballcast.core.actions import CLIP_FRAMES, WINDOW_FRAMES
 from ballcast.core.errors import InputError
 from ballcast.features.store import FeatureStore, StoreWriter
 
-CLIP_WINDOWS = OBSERVED_MS * FPS // 1000 // WINDOW_FRAMES  # six
+CLIP_WINDOWS = CLIP_FRAMES // WINDOW_FRAMES  # six
 
 
 def cut_clips(games: FeatureStore, out: Path, names: Mapping[str, Sequence[str]]) -> FeatureStore:

@@ -5,7 +5,6 @@
 Killed at any moment and run again, it goes on where it was, and the finished store is the same byte for byte.
 """
 
-import os
 import shutil
 import time
 import warnings
@@ -21,6 +20,7 @@ import torch
 from ballcast.core.actions import WINDOW_FRAMES
 from ballcast.core.errors import BallcastError, BallcastWarning, InputError
 from ballcast.core.files import alone, check_writable, replacing
+from ballcast.core.machine import cores
 from ballcast.features.backbone import Backbone
 from ballcast.features.engines import run_local, run_ray
 from ballcast.features.manifest import FILE_NAME, Failure, Header
@@ -260,4 +260,4 @@ def _device(wanted: str) -> str:
 def _workers(device: str, engine: Engine) -> int:
     if engine == "ray" and device == "cuda":
         return torch.cuda.device_count()
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores()

@@ -15,10 +15,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from ballcast.core import config
-from ballcast.core.actions import WINDOW_FRAMES
+from ballcast.core.actions import CLIP_FRAMES, WINDOW_FRAMES
 from ballcast.core.files import read_json, sweep, write_bytes, write_json
 from ballcast.features.manifest import FILE_NAME, Header
-from ballcast.features.sources import CLIP_FRAMES, Source
+from ballcast.features.sources import Source
 from ballcast.features.store import PARTS, FeatureStore
 
 

@@ -4,11 +4,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from ballcast.core.actions import FPS, OBSERVED_MS
+from ballcast.core.actions import CLIP_FRAMES
 from ballcast.core.errors import InputError
 from ballcast.core.order import natural
 
-CLIP_FRAMES = OBSERVED_MS * FPS // 1000  # a clip of SN-BAA
 SUFFIXES = (".mp4", ".mkv", ".mov", ".avi", ".webm", ".m4v", ".ts", ".mpg", ".mpeg")
 _CLIP = re.compile(r"clip_\d+")
 

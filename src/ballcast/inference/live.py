@@ -15,12 +15,13 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from ballcast.core.actions import FRAME_MS
 from ballcast.core.errors import BallcastError, InputError
 from ballcast.core.timeline import Anticipation
 from ballcast.inference.broadcast import Broadcast, Subscription
 from ballcast.inference.live_records import Made, Preview, State, Status
 from ballcast.inference.rolling import RollingAnticipator
-from ballcast.video.live_source import FRAME_MS, Break, LiveFrame, LiveSource
+from ballcast.video.live_source import Break, LiveFrame, LiveSource
 from ballcast.video.ring import Ring
 
 RING_FRAMES = 100  # 4 s: who is further behind anticipates what has happened already

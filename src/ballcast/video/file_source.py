@@ -5,8 +5,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from ballcast.core.actions import FRAME_MS
 from ballcast.video.decode import VideoFile
-from ballcast.video.live_source import FRAME_MS, Break, Lateness, LiveFrame, Pacer
+from ballcast.video.live_source import Break, Lateness, LiveFrame, Pacer
 from ballcast.video.luma import luma
 
 

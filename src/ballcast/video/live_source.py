@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
-from ballcast.core.actions import FPS
 from ballcast.core.errors import InputError
 
 if TYPE_CHECKING:  # a session can run on frames made elsewhere, without PyAV
@@ -21,7 +20,6 @@ if TYPE_CHECKING:  # a session can run on frames made elsewhere, without PyAV
 
     from ballcast.video.luma import Turn
 
-FRAME_MS = 1000 // FPS
 DRIFT = 0.001  # clocks that differ by less than this are taken for two clocks, not for frames that come ever later
 
 

@@ -20,9 +20,9 @@ import av
 from av.container import InputContainer
 from av.video.stream import VideoStream
 
-from ballcast.core.actions import FPS
+from ballcast.core.actions import FPS, FRAME_MS
 from ballcast.core.errors import InputError
-from ballcast.video.live_source import FRAME_MS, Break, Lateness, LiveFrame, Pacer
+from ballcast.video.live_source import Break, Lateness, LiveFrame, Pacer
 from ballcast.video.luma import luma, turn_of
 from ballcast.video.packets import MAX_GAP_S, decoded
 from ballcast.video.probe import ALONE, HEAD, TOLERANT, known_not_video, video_stream

@@ -26,7 +26,6 @@ from ballcast.core.errors import InputError
 from ballcast.video.probe import VideoInfo
 from ballcast.web.settings import Limits
 
-PIPE_BYTES = 1 << 20  # as much as Linux gives without asking for more
 SNIFFED = 16  # bytes that tell the kind of file
 
 
