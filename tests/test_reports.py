@@ -51,7 +51,7 @@ def test_a_run_without_validation_has_none(tmp_path: Path) -> None:
     assert report_run(recipe, tmp_path / "run", device=torch.device("cpu")) is None
 
 
-def test_eval_writes_one_also_for_odd_names(
+def test_eval_writes_one_also_for_odd_names_and_beside_a_damaged_video(
     tmp_path: Path, ballcast: Callable[..., Any], clean_failure: Callable[..., None]
 ) -> None:
     clips = make_clips(6, seed=3)
@@ -59,8 +59,11 @@ def test_eval_writes_one_also_for_odd_names(
     said = {c.name: [Prediction(e.label, e.position_ms, 0.5) for e in c.anticipation] for c in clips}
     write_submission(tmp_path / "<img src=x>.json", said)
     given = ("eval", "--labels", "Labels-ball.json", "--predictions", "<img src=x>.json")
+    (tmp_path / "clip_1").mkdir()
+    (tmp_path / "clip_1" / "224p.mp4").write_bytes(b"<html>log in")
     done = ballcast(*given, "--report", "report.html")
     assert done.returncode == 0, done.stderr
+    assert "224p.mp4: is a web page, not a video" in done.stderr
     page = (tmp_path / "report.html").read_text()
     assert "&lt;img src=x&gt;.json against Labels-ball.json" in page
     assert "<img src=x" not in page

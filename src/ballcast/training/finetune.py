@@ -68,6 +68,7 @@ class FinetuneRun(Run):
             self.backbone.encoder.to(memory_format=torch.channels_last)
         where = recipe.data.device
         self.train_pixels = WindowPixels(material.train, material.train_sources, self.device, where)
+        self.backbone.metadata["picture_size"] = list(self.train_pixels.bank.size)
         self._use(material.train)
         self.valid, self.valid_pixels = None, None
         if material.valid is not None:
@@ -123,7 +124,7 @@ class FinetuneRun(Run):
             self.valid = Samples(self._computed(self.valid_pixels), self.device, self.recipe.data.device)
 
     def _computed(self, pixels: WindowPixels) -> WindowSet:
-        engine = SharedStacks(self.backbone.eval(), device=self.device, compiled=False)
+        engine = SharedStacks(self.backbone, device=self.device, compiled=False)
         return pixels.rows(engine.clips)
 
     def _write(self, name: str) -> None:

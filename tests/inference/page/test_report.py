@@ -10,6 +10,7 @@ from browser import PHONE, open_browser
 from synthetic import make_clips
 
 from ballcast.core.clips import Clip, Event, Prediction
+from ballcast.core.errors import BallcastWarning
 from ballcast.core.palette import DARK, LIGHT, rgb
 from ballcast.inference.page.film import Footage, footage_in
 from ballcast.inference.page.report import History, Report, render, write_report
@@ -126,6 +127,21 @@ def test_the_film_shows_the_video_and_what_it_lacks(tmp_path: Path) -> None:
     assert "came 0.2 s earlier" in page
     assert "shot came instead, in 3.0 s" in page
     assert told == [(1, 2), (2, 2)]
+
+
+def test_a_damaged_video_costs_its_pictures_and_no_more(tmp_path: Path) -> None:
+    good, cut = (make_video(tmp_path / f"{name}.mp4", range(750), size=(32, 64)) for name in ("a", "b"))
+    cut.write_bytes(cut.read_bytes()[:2000])
+    clips = [Clip(name, (), (Event("PASS", 31_000),)) for name in ("a", "b")]
+    made = {name: [Prediction("PASS", 31_200, 0.5)] for name in ("a", "b")}
+    report = Report("r", clips, made, score(clips, made), footage={"a": Footage(good), "b": Footage(cut)})
+    with pytest.warns(BallcastWarning, match=r"b\.mp4: .*; the report shows no pictures of it$") as told:
+        page = render(report)
+    assert len(told) == 1
+    assert page.count("data:image/webp") == 5
+    assert page.count("pass 50 %, in 1.2 s") == 2
+    assert "No pictures: b.mp4 cannot be read." in page
+    Tags(page)
 
 
 def test_nothing_is_called_seen_that_was_not() -> None:

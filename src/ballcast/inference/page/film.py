@@ -3,6 +3,7 @@ anticipated and what came.
 """
 
 import base64
+import warnings
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
@@ -12,6 +13,7 @@ from PIL import Image
 
 from ballcast.core.actions import ACTION_INDEX, END_MS, HORIZON_MS, OBSERVED_MS, SHORT_NAMES
 from ballcast.core.clips import Clip, Event, Prediction
+from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.features.sources import find_sources
 from ballcast.inference.page.markup import Markup, tag
 from ballcast.metrics.pairing import Pair
@@ -41,6 +43,8 @@ def footage_in(folder: Path) -> dict[str, Footage]:
 def film_strip(clip: Clip, pairs: Sequence[Pair], footage: Footage | None, note: str) -> Markup:
     """The strip of one clip. `footage`: 30 s of it, or more if it shows what came; None: the axis alone.
 
+    A video that cannot be read is told, on the page and as a warning, and the axis is there all the same.
+
     note: what stands beside the clip's name. Times of `pairs` and of the clip's events in ms from its start.
     """
     return tag(
@@ -57,7 +61,11 @@ def _tiles(footage: Footage) -> Markup:
     begin = OBSERVED_MS - HORIZON_MS
     times = list(range(begin + TILE_MS // 2, END_MS, TILE_MS))  # the middle of each second
     tiles = []
-    pictures = stills(footage.path, [footage.start_ms + time for time in times], TILE_WIDTH)
+    try:
+        pictures = stills(footage.path, [footage.start_ms + time for time in times], TILE_WIDTH)
+    except InputError as error:  # the scores hold without it
+        warnings.warn(f"{error}; the report shows no pictures of it", BallcastWarning, stacklevel=2)
+        return tag("p", f"No pictures: {footage.path.name} cannot be read.", class_="quiet")
     for time, picture in zip(times, pictures, strict=True):
         seen = time < OBSERVED_MS
         if picture is None:
