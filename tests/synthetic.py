@@ -65,7 +65,7 @@ def write_store(
     folder.mkdir(parents=True, exist_ok=True)
     writer = StoreWriter(folder, header)
     for clip, block in zip(clips, features, strict=True):
-        writer.add(clip.name, block, source=f"{clip.name}.mp4", size=1, mtime_ns=1)
+        writer.add(clip.name, block, source=f"{clip.name}.mp4", size=1, mtime_ns=1, resolution=(224, 398))
     write_labels(folder / LABELS, clips)
     return writer.finish()
 

@@ -51,7 +51,7 @@ def make(folder: Path, **changes: Any) -> tuple[str, str]:
     torch.manual_seed(0)
     backbone = Backbone(CONFIG, name="small").eval()
     config = ModelConfig(width=CONFIG.width, hierarchy=HierarchyConfig(**SIZES, decoder_layers=2), **changes)
-    about = {"backbone": {"hash": backbone.hash, "name": "small"}, "pos_weight": 3.0}
+    about = {"backbone": {"hash": backbone.hash, "name": "small"}, "pos_weight": 3.0, "picture_size": [40, 72]}
     Anticipator(config, emit=ALL, metadata=about).save_pretrained(folder / "model")
     backbone.save_pretrained(folder / "backbone")
     return str(folder / "model"), str(folder / "backbone")
@@ -87,6 +87,7 @@ def test_the_timeline_is_torchs(names: tuple[str, str], exported: Path, video: P
             assert p.scores == pytest.approx(q.scores, abs=1e-5)
     assert got == timeline(onnx, frames)  # and again, with the same sessions
     assert onnx.pos_weight == 3.0
+    assert onnx.picture_size == torch_.picture_size == (40, 72)
     assert onnx.about["backbone"] == torch_.about["backbone"]
 
 
@@ -206,6 +207,7 @@ def _config(key: str, value: Any) -> Callable[[Path], None]:
         (_config("actions", ["PASS"]), "actions are not those of this version"),
         (_config("files", {"stacks": {"file": "../x", "sha256": ""}}), "files must name the parts"),
         (_config("lookback", 99), "lookback must be between 1 and the model's 6"),
+        (_config("picture_size", [224, 0]), "picture_size must be a height and a width between 1 and"),
         (_config("surprise", 1), "unknown key 'surprise'"),
     ],
 )

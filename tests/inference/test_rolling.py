@@ -29,6 +29,7 @@ from ballcast.model.anticipator import Anticipator
 from ballcast.model.emit import emit
 from ballcast.model.graph import GraphedSteps
 from ballcast.video.decode import VideoFile
+from ballcast.video.fit import Fit
 from tests.features.conftest import SMALL, small_backbone
 from tests.video.conftest import make_video
 
@@ -107,6 +108,29 @@ def test_it_says_what_every_window_from_scratch_would(
         assert all(made.at_ms <= p.position_ms <= made.at_ms + 5000 for p in made.predictions)
     moves = [np.abs(np.subtract(a.predictions[0].scores, b.predictions[0].scores)).max() for a, b in pairwise(timeline)]
     assert min(moves) > 1e-4  # or the comparison above would say nothing
+
+
+def test_pictures_of_another_size_are_brought_to_that_of_training(
+    model: Anticipator, backbone: Backbone, video: np.ndarray
+) -> None:
+    """The model's word goes before the backbone's; the runtime's None leaves them as they are."""
+    knowing, seeing = copy.copy(model), copy.copy(backbone)
+    knowing.metadata = {**model.metadata, "picture_size": [32, 64]}
+    seeing.metadata = {"picture_size": [64, 128]}
+    large = video[:150].repeat(2, 1).repeat(2, 2)  # (T, 64, 128)
+
+    def said(runtime: TorchRuntime, frames: np.ndarray) -> list[Anticipation]:
+        return roll(RollingAnticipator(runtime, emit=ALL), frames)
+
+    plain = said(TorchRuntime(model, backbone), large)
+    scaled = np.stack([Fit((32, 64))(frame) for frame in large])
+    assert scaled.shape == (150, 32, 64)
+    assert said(TorchRuntime(knowing, seeing), large) == said(TorchRuntime(model, backbone), scaled) != plain
+    assert said(TorchRuntime(knowing, backbone), scaled) == said(TorchRuntime(model, backbone), scaled)
+    assert said(TorchRuntime(model, seeing), large) == plain
+    own = TorchRuntime(knowing, seeing)
+    own.picture_size = None
+    assert said(own, large) == plain
 
 
 def test_a_baseline_reads_only_the_last_window(backbone: Backbone, video: np.ndarray) -> None:

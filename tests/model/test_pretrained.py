@@ -64,6 +64,8 @@ def test_round_trip_bit_for_bit(tiny: ModelConfig, tmp_path: Path, kind: Any) ->
         ({"backbone": {"hash": "a", "name": []}}, "metadata", "'metadata.backbone.name' is a list instead of text"),
         ({"pos_weight": "4"}, "metadata", "'metadata.pos_weight' is '4' instead of a positive number"),
         ({"pos_weight": float("nan")}, "metadata", "'metadata.pos_weight' is nan instead of a positive number"),
+        ({"picture_size": [224]}, "metadata", "'metadata.picture_size' is a list instead of a height and a width"),
+        ({"picture_size": [0, 398]}, "metadata", "'metadata.picture_size' is a list instead of a height and a width"),
         ({"hierarchy": {"encoder_heads": 0}}, "model", "encoder_heads must be between"),
     ],
 )

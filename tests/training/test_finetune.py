@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from games import make_clips
+from games import HEIGHT, WIDTH, make_clips
 from synthetic import SMALL
 
-from ballcast.core.backbone import BackboneConfig
+from ballcast.core.backbone import BackboneConfig, trained_size
 from ballcast.core.config import load
 from ballcast.core.errors import InputError
 from ballcast.core.recipe import Recipe
@@ -139,6 +139,7 @@ def test_both_learn_and_what_is_saved_gives_the_score(data: Data, tmp_path: Path
     assert not any(key.startswith(frozen) for key in changed)
     assert any(key.startswith("encoder.blocks.4") for key in changed)
     assert any(key.startswith("blocks.0.conv_dw") for key in changed)
+    assert trained_size(backbone.metadata) == (HEIGHT, WIDTH)
     for key in (k for k in changed if "running_" in k):  # statistics stay, but for the rounding of their mean
         assert torch.allclose(backbone.state_dict()[key], before.state_dict()[key], rtol=1e-5, atol=1e-7)
     model = Anticipator.from_pretrained(tmp_path / "run" / "best")

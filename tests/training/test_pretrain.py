@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 import torch
-from games import make_matches
+from games import HEIGHT, WIDTH, make_matches
 
 from ballcast.core.actions import ACTIONS
+from ballcast.core.backbone import trained_size
 from ballcast.core.config import keys, load, read_yaml
 from ballcast.core.embedded import find_recipe
 from ballcast.core.errors import BallcastWarning, InputError
@@ -76,6 +77,7 @@ def test_it_learns_to_spot(matches: Path, tmp_path: Path) -> None:
     backbone = Backbone.load(tmp_path / "best")
     assert backbone.config.classes == len(ACTIONS)
     assert backbone.metadata["trained_on"] == ["match_000"]
+    assert trained_size(backbone.metadata) == (HEIGHT, WIDTH)
     assert "match_000" in backbone.identity.note
     assert backbone.hash == report["backbone"]["hash"]
 

@@ -18,6 +18,7 @@ import torch
 from safetensors.torch import save_file
 from synthetic import SMALL, make_clips, make_features, make_game, make_split, write_store
 
+from ballcast.core.backbone import trained_size
 from ballcast.core.clips import Clip
 from ballcast.core.config import load
 from ballcast.core.errors import InputError
@@ -117,6 +118,7 @@ def test_a_run_folder_holds_everything(splits: Path, tmp_path: Path) -> None:
     model = Anticipator.from_pretrained(tmp_path / "run" / "best")
     assert model.metadata["validation"]["avg"] == progress.best
     assert model.metadata["backbone"]["hash"] == "made up"
+    assert trained_size(model.metadata) == (224, 398)
     assert len(model.metadata["class_weights"]) == 10
     again = train(made, tmp_path / "run", device=CPU)  # finished: nothing to do
     assert again == progress

@@ -1,11 +1,16 @@
 """The backbone's sizes and the frames it reads, as one config; the network itself is `ballcast.features.backbone`."""
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ballcast.core.actions import WINDOW_FRAMES
 from ballcast.core.checks import within
 from ballcast.core.errors import InputError
+from ballcast.core.records import show
+
+MAX_SIDE = 8192  # pixels of a picture's side that a model may claim to know: others are brought to that size
 
 
 @dataclass(frozen=True)
@@ -76,3 +81,16 @@ def padding_sides(height: int, width: int, multiple: int) -> tuple[int, int, int
     """Zeros to add left, right, above and below a picture: it stays in the middle, an odd row or column goes after."""
     rows, columns = -height % multiple, -width % multiple
     return columns // 2, columns - columns // 2, rows // 2, rows - rows // 2
+
+
+def trained_size(metadata: Mapping[str, Any], where: str = "") -> tuple[int, int] | None:
+    """H, W of the pictures that a backbone or a model was trained on; None: its metadata does not say.
+
+    where: names its file in the error.
+    """
+    size = metadata.get("picture_size")
+    if size is None:
+        return None
+    if not isinstance(size, list) or len(size) != 2 or not all(type(n) is int and 0 < n <= MAX_SIDE for n in size):
+        raise InputError(f"{where}: 'metadata.picture_size' is {show(size)} instead of a height and a width in pixels")
+    return size[0], size[1]

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from ballcast.core import config as configs
 from ballcast.core import hub
-from ballcast.core.backbone import BackboneConfig, padding_sides
+from ballcast.core.backbone import BackboneConfig, padding_sides, trained_size
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_bytes, read_json
 from ballcast.core.pair import check_pair, write_pair
@@ -251,6 +251,7 @@ def read_about(folder: Path) -> dict[str, Any]:
         games = about.get("metadata", {}).get(key, [])
         if not isinstance(games, list) or not all(isinstance(game, str) for game in games):
             raise InputError(f"{path}: 'metadata.{key}' must be a list of games' names")
+    trained_size(about.get("metadata", {}), str(path))
     return about
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ballcast import __version__
 from ballcast.core.actions import FPS
+from ballcast.core.backbone import trained_size
 from ballcast.core.embedded import SAMPLES
 from ballcast.core.errors import InputError
 from ballcast.core.files import write_bytes
@@ -133,6 +134,7 @@ def _config(kind: Kind, source: str, model: Anticipator, backbone: Backbone, gra
         pos_weight=model.pos_weight,
         files={part: FileRecord(f"{part}.{suffix}", sha256(graphs[part])) for part in PARTS},
         calibration=model.calibration,
+        picture_size=trained_size(model.metadata) or trained_size(backbone.metadata),
         ballcast=__version__,
     )
 

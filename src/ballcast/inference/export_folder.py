@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from ballcast.core import hub
 from ballcast.core.actions import ACTIONS
-from ballcast.core.backbone import BackboneConfig
+from ballcast.core.backbone import MAX_SIDE, BackboneConfig
 from ballcast.core.config import from_dict, to_dict
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_bytes, read_json, write_json
@@ -58,6 +58,7 @@ class ExportConfig:
     - `kind`: onnx or torch. `precision`: fp32, or int8 where the backbone's convolutions are quantised.
     - `lookback`: how many windows the model reads. `pos_weight`: of the loss it was trained with.
     - `actions`: the classes in their order. `calibration`: what `ballcast tune` found.
+    - `picture_size`: H, W of the pictures in training, where that is known.
     - `figures`: what was measured when it was written: how far the parts are from torch, what INT8 costs.
     """
 
@@ -72,6 +73,7 @@ class ExportConfig:
     files: dict[str, FileRecord]
     actions: tuple[str, ...] = tuple(ACTIONS)
     calibration: Calibration | None = None
+    picture_size: tuple[int, int] | None = None
     figures: dict[str, float] = field(default_factory=dict)
     ballcast: str = ""
 
@@ -86,6 +88,8 @@ class ExportConfig:
             raise InputError(f"lookback must be between 1 and the model's {self.model.windows} windows")
         if not 0 < self.pos_weight <= 1e6:
             raise InputError("pos_weight must be above 0 and at most a million")
+        if self.picture_size and not all(0 < side <= MAX_SIDE for side in self.picture_size):
+            raise InputError(f"picture_size must be a height and a width between 1 and {MAX_SIDE} pixels")
 
 
 def write_config(folder: Path, config: ExportConfig) -> None:

@@ -29,6 +29,7 @@ class OnnxRuntime:
         self.config = config.backbone.config
         self.clips, self.lookback, self.bins = config.model.clips, config.lookback, config.model.bins
         self.emit, self.pos_weight, self.calibration = config.emit, config.pos_weight, config.calibration
+        self.picture_size = config.picture_size
         backbone = {"name": config.backbone.name, "hash": config.backbone.hash}
         self.about: dict[str, Any] = {"model": name, "backbone": backbone, "runtime": f"onnx {config.precision}"}
 

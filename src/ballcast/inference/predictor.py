@@ -1,12 +1,14 @@
 """Predictions from feature stores."""
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
+from ballcast.core.backbone import trained_size
 from ballcast.core.clips import Clip, Prediction
-from ballcast.core.errors import InputError
+from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.core.recipe import EmitConfig
 from ballcast.data.batch import Samples
 from ballcast.data.event_windows import is_event_store, read_store
@@ -16,12 +18,17 @@ from ballcast.features.manifest import BackboneIdentity
 from ballcast.features.store import FeatureStore
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.emit import emit
+from ballcast.video.fit import other_size
 
 
 def check_fits(model: Anticipator, store: FeatureStore, source: Path | str) -> None:
-    """An InputError unless the store's features are what the model (of `source`) was trained on."""
+    """An InputError unless the store's features are of the backbone that the model (of `source`) was trained on; a
+    warning if they are of pictures of another size.
+    """
     grid, backbone = (store.clips, store.width), store.manifest.header.backbone
     _check(model, str(source), grid, backbone, f"{store.path}: was made by", "extract with")
+    if told := other_size(store.manifest.resolution, trained_size(model.metadata)):
+        warnings.warn(f"{store.path}: {told}", BallcastWarning, stacklevel=2)
 
 
 def check_backbone(model: Anticipator, backbone: Backbone, source: Path | str, place: Path | str) -> None:

@@ -28,6 +28,7 @@ from ballcast.core.timeline import Anticipation, Timeline
 from ballcast.features.stream import ClipStream, Floats
 from ballcast.inference.runtime import Runtime
 from ballcast.model.emit import emit
+from ballcast.video.fit import Fit
 from ballcast.video.prefetch import Prefetched
 from ballcast.video.sampling import snap
 
@@ -59,6 +60,7 @@ class RollingAnticipator:
         self.pos_weight = runtime.pos_weight
         self._stride = runtime.config.stride
         self.stream = ClipStream(runtime)
+        self.fit = Fit(runtime.picture_size)
         self.reset()
 
     def reset(self) -> None:
@@ -77,9 +79,10 @@ class RollingAnticipator:
     def push(self, frame: np.ndarray) -> Anticipation | None:
         """The next frame (H, W) uint8 of the stream at 25 fps → what is anticipated after it, if that is due now.
 
-        The frame is kept for a while: it must not be written to later.
+        It is seen at the size of the pictures in training, where the runtime knows it (see `Fit`). The frame is kept
+        for a while: it must not be written to later.
         """
-        self._keep(self.stream.push(frame))
+        self._keep(self.stream.push(self.fit(frame)))
         if self.stream.frames < self._due_frames:
             return None
         made = self._anticipate()

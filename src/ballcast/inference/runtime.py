@@ -18,6 +18,7 @@ class Runtime(Eyes, Protocol):
 
     - `clips`: N. `lookback`: how many of the latest windows the model reads, W.
     - `emit`: how the model's slots become predictions. `pos_weight`: of the loss it was trained with.
+    - `picture_size`: H, W of the pictures it was trained on; None: unknown, and pictures are seen as they are.
     - `about`: what results say of both: {"model": …, "backbone": {"name": …, "hash": …}}.
     """
 
@@ -25,6 +26,7 @@ class Runtime(Eyes, Protocol):
     lookback: int
     emit: EmitConfig
     pos_weight: float
+    picture_size: tuple[int, int] | None
     about: dict[str, Any]
 
     def encode_window(self, features: Floats) -> Floats:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ballcast.core.backbone import trained_size
 from ballcast.features.backbone import Backbone
 from ballcast.features.stream import Floats
 from ballcast.features.torch_steps import TorchEyes
@@ -33,6 +34,8 @@ class TorchRuntime(TorchEyes):
         self.model = model.to(self.engine.device).eval()
         self.clips, self.lookback = model.config.clips, model.network.lookback
         self.emit, self.pos_weight = model.emit, model.pos_weight
+        # The model's word first: it knows features of the pictures in its store, whatever the backbone learned on.
+        self.picture_size = trained_size(model.metadata) or trained_size(backbone.metadata)
         self.about: dict[str, Any] = {"model": name, "backbone": {"name": backbone.name, "hash": backbone.hash}}
         self._steps: Anticipator | GraphedSteps | None = None  # made on the thread that uses it
 

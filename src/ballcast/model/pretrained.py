@@ -14,6 +14,7 @@ from safetensors.torch import load
 from safetensors.torch import save as serialise
 from torch import Tensor
 
+from ballcast.core.backbone import trained_size
 from ballcast.core.config import from_dict, to_dict
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_bytes, read_json
@@ -96,6 +97,7 @@ def _check_metadata(metadata: dict[str, Any], path: Path) -> None:
     weight = metadata.get("pos_weight", 1.0)
     if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight <= 1e6:
         raise InputError(f"{path}: 'metadata.pos_weight' is {show(weight)} instead of a positive number")
+    trained_size(metadata, str(path))
 
 
 def read_weights(saved: Saved) -> dict[str, Tensor]:

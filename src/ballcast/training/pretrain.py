@@ -136,6 +136,7 @@ class Pretraining:
             return
         self.bank = self._bank("train", decoded)
         self.held_out = self._bank("valid", decoded) if self.games["valid"] else None
+        self.backbone.metadata["picture_size"] = list(self.bank.size)  # other videos are brought to it
         games, clips, bank = self.games["train"], self.config.clips, self.bank
         self.sampler = ClipSampler(games, bank.first, bank.length, network=self.config.network, config=clips)
         # A step's targets lie where its numbers do: on the GPU, a step then never waits for the host.

@@ -126,6 +126,8 @@ class Run:
             "seed": recipe.train.seed,
             "ballcast": __version__,
         }
+        if material.picture_size:  # other videos are brought to it
+            self.model.metadata["picture_size"] = list(material.picture_size)
         criterion = Criterion(config=recipe.loss, model=recipe.model, class_weights=weights).to(device)
         self.graphed = device.type == "cuda" and recipe.train.graph and ranks.count == 1
         self.learner = self._learner()

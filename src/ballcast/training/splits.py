@@ -68,7 +68,7 @@ class Material:
     """Windows to train on, windows to be chosen by (None: the last epoch is taken), and what made their features.
 
     For fine-tuning also where the windows' pixels are. `leaks`: "3 of 10" by the split of `valid` whose videos the
-    backbone has seen.
+    backbone has seen. `picture_size`: H, W of the training videos; None: unknown, or not all the same.
     """
 
     train: WindowSet
@@ -77,6 +77,7 @@ class Material:
     train_sources: Sources = ()
     valid_sources: Sources = ()
     leaks: dict[str, str] = field(default_factory=dict)
+    picture_size: tuple[int, int] | None = None
 
 
 def open_material(recipe: Recipe) -> Material:
@@ -100,7 +101,9 @@ def open_material(recipe: Recipe) -> Material:
             stacklevel=2,
         )
     scored = scored_windows(valid, recipe.model) if valid else None
-    material = Material(windows, scored, train[0][0].manifest.header.backbone, leaks=leaks)
+    sizes = {store.manifest.resolution for store, _ in train}
+    size = sizes.pop() if len(sizes) == 1 else None
+    material = Material(windows, scored, train[0][0].manifest.header.backbone, leaks=leaks, picture_size=size)
     if recipe.train.backbone == "frozen" or windows.mirrored:
         return material
     videos = Path(recipe.finetune.videos)

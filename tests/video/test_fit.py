@@ -1,0 +1,50 @@
+"""Pictures at the size of training: proportions kept, near sizes untouched, grey levels as they were."""
+
+import numpy as np
+import pytest
+
+from ballcast.video.fit import Fit, fitted, other_size
+
+TRAINED = (224, 398)
+
+
+@pytest.mark.parametrize(
+    ("size", "seen"),
+    [
+        ((720, 1280), (224, 398)),  # SN-BAA's large videos become its small ones
+        ((224, 398), (224, 398)),
+        ((224, 400), (224, 400)),  # a few pixels are not worth blurring it
+        ((180, 320), (224, 398)),
+        ((480, 640), (224, 299)),  # its sides are cut off: the scale is that of the height
+        ((1080, 2560), (168, 398)),  # above and below are cut off: that of the width
+        ((2, 4096), (1, 398)),  # and never more pixels than in training
+    ],
+)
+def test_it_just_fits_in(size: tuple[int, int], seen: tuple[int, int]) -> None:
+    assert fitted(size, TRAINED) == seen
+    assert fitted(size, None) == size
+    frame = np.full(size, 77, np.uint8)
+    scaled = Fit(TRAINED)(frame)
+    assert scaled.shape == seen
+    assert (scaled == 77).all()  # also at the edges
+    assert (scaled is frame) == (seen == size)
+    assert Fit(None)(frame) is frame
+
+
+def test_it_is_the_same_picture() -> None:
+    """A soft picture made twice as large comes back, whatever its range, and the same each time."""
+    y, x = np.mgrid[:448, :796] / 60
+    large = np.round(127.5 + 127.5 * np.sin(y) * np.cos(x)).astype(np.uint8)
+    fit = Fit(TRAINED)
+    small, again = fit(large), fit(large)
+    middle = large.reshape(224, 2, 398, 2).mean((1, 3))
+    assert np.abs(small - middle).max() < 1.5
+    assert (small.min(), small.max()) == (0, 255)
+    assert np.array_equal(small, again)
+    assert np.array_equal(fit(large[:, ::-1]), Fit(TRAINED)(np.ascontiguousarray(large[:, ::-1])))  # any memory layout
+
+
+def test_what_is_told_of_features() -> None:
+    said = "its pictures are 1280×720, those of training were 398×224; bring the videos to that size and extract again"
+    assert other_size((720, 1280), TRAINED) == said
+    assert not any(other_size(*sizes) for sizes in [(TRAINED, TRAINED), (None, TRAINED), (TRAINED, None)])
