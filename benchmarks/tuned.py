@@ -10,8 +10,7 @@ from ballcast.data.windows import WindowSet
 from ballcast.inference.ensemble import answer, scores_untuned, untuned
 from ballcast.inference.tune import fit, score_scores
 from ballcast.model.anticipator import Anticipator
-from ballcast.model.calibration import Calibration
-from ballcast.model.chances import Chances
+from ballcast.model.chances import Chances, Floats
 from benchmarks.rows import Result, row_of
 
 SPLITS = ("valid", "test")
@@ -25,7 +24,7 @@ def tuned_rows(runs: Sequence[Path], windows: Mapping[str, WindowSet], device: t
     if len(models) > 1:
         everyone = list(range(len(models)))
         name = f"ensemble of {len(models)}"
-        rows[name] = [_rows(untuned(models), everyone, answers, windows)]
+        rows[name] = [_rows({split: untuned(models).scores(answers[split]) for split in SPLITS}, windows)]
         rows[f"{name}, tuned"] = [_tuned(models, everyone, answers, windows, device)]
     return rows
 
@@ -37,25 +36,25 @@ def _tuned(
     windows: Mapping[str, WindowSet],
     device: torch.device,
 ) -> Result:
+    """What `ballcast tune` leaves: the models calibrated, or as they were where that does not help."""
     began = time.perf_counter()
     before = scores_untuned(models, windows["valid"], device)
-    chosen = [answers["valid"][i] for i in which]
-    fitted = fit(chosen, windows["valid"].clips, before, pos_weight=models[0].pos_weight)
+    chosen = {split: [answers[split][i] for i in which] for split in SPLITS}
+    fitted = fit(chosen["valid"], windows["valid"].clips, before, pos_weight=models[0].pos_weight)
     seconds = time.perf_counter() - began
     outside = f"{100 * fitted.outside_before:.2f} → {100 * fitted.outside_after:.2f}"
-    print(f"tuned {len(models)} model(s) in {seconds:.0f} s; in folds that had no say {outside}", flush=True)
-    return {**_rows(fitted.calibration, which, answers, windows), "seconds": seconds, "outside": fitted.outside_after}
+    kept = "" if fitted.helps else ", so it is left as it was"
+    print(f"tuned {len(models)} model(s) in {seconds:.0f} s; in folds that had no say {outside}{kept}", flush=True)
+    if fitted.helps:
+        scores = {split: fitted.calibration.scores(chosen[split]) for split in SPLITS}
+    else:
+        scores = {split: scores_untuned(models, windows[split], device) for split in SPLITS}
+    return {**_rows(scores, windows), "seconds": seconds, "outside": fitted.outside_after, "helps": fitted.helps}
 
 
-def _rows(
-    calibration: Calibration,
-    which: Sequence[int],
-    answers: Mapping[str, Sequence[Chances]],
-    windows: Mapping[str, WindowSet],
-) -> Result:
-    rows: Result = {}
-    for split in SPLITS:
-        scores = calibration.scores([answers[split][i] for i in which])
-        result = score_scores(windows[split].clips, scores)
-        rows[split] = row_of(result, float(scores.any(-1).sum(1).mean()))
-    return rows
+def _rows(scores: Mapping[str, Floats], windows: Mapping[str, WindowSet]) -> Result:
+    """Of scores (n, 32, C) of each split's windows."""
+    return {
+        split: row_of(score_scores(windows[split].clips, told), float(told.any(-1).sum(1).mean()))
+        for split, told in scores.items()
+    }

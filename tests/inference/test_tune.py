@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import feeds
 import numpy as np
@@ -20,9 +21,10 @@ from ballcast.core.errors import InputError
 from ballcast.core.recipe import Recipe
 from ballcast.data.event_windows import write_store
 from ballcast.data.soccernet import read_labels
+from ballcast.features.store import FeatureStore
 from ballcast.inference.ensemble import answer, load_models, predict_together, scores_untuned, untuned
 from ballcast.inference.predictor import open_windows
-from ballcast.inference.tune import choose, fit, score_scores
+from ballcast.inference.tune import Fitted, choose, fit, score_scores
 from ballcast.metrics.average_precision import score
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.calibration import Calibration
@@ -147,8 +149,6 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
 
 
 def test_an_ensemble_of_a_model_and_itself_is_the_model(tuned: tuple[Path, Path, Path]) -> None:
-    from ballcast.features.store import FeatureStore
-
     first, second, valid = tuned
     store, cpu = FeatureStore.open(valid), torch.device("cpu")
     clips = read_labels(valid / LABELS)
@@ -200,6 +200,30 @@ def test_tune_then_predict(tuned: tuple[Path, Path, Path], tmp_path: Path) -> No
             ballcast("predict", *source, "--model", first, "-o", out)
     finally:
         there.unlink()
+
+
+@pytest.mark.parametrize("helps", [True, False])
+def test_a_benchmarks_row_is_what_the_command_leaves(
+    tuned: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, helps: bool
+) -> None:
+    """Where a calibration does not help, nothing is written, and the model answers as it did."""
+    from benchmarks import tuned as benchmark
+
+    def fit_so(*args: Any, **how: Any) -> Fitted:
+        fitted = fit(*args, **how)
+        return replace(fitted, outside_after=fitted.outside_before + (0.1 if helps else -0.1))
+
+    monkeypatch.setattr(benchmark, "fit", fit_so)
+    first, _, valid = tuned
+    (tmp_path / "best").symlink_to(first)
+    windows, cpu = open_windows(FeatureStore.open(valid), read_labels(valid / LABELS), 6), torch.device("cpu")
+    (row,) = benchmark.tuned_rows([tmp_path], {"valid": windows, "test": windows}, cpu)["tuned"]
+    model = Anticipator.from_pretrained(first)
+    before = scores_untuned([model], windows, cpu)
+    untouched = score_scores(windows.clips, before).avg
+    calibrated = fit(answer([model], windows, cpu), windows.clips, before, pos_weight=WEIGHT).after.avg
+    assert calibrated != untouched
+    assert row["valid"]["avg"] == row["test"]["avg"] == (calibrated if helps else untouched)
 
 
 def test_a_store_of_event_feeds_is_tuned_on(tmp_path: Path) -> None:
