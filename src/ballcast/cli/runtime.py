@@ -14,10 +14,18 @@ Kind = Annotated[
     Literal["torch", "onnx"],
     typer.Option("--runtime", help="onnx: --model is a folder of `ballcast export`; quick to start, needs no torch."),
 ]
+Pictures = Annotated[
+    Literal["trained", "own"] | None,
+    typer.Option(
+        "--pictures",
+        help="VIDEO: seen at the size of the training videos, where the model knows it; own: as they are.",
+        show_default="trained",
+    ),
+]
 
 
 def open_runtime(
-    kind: str, model: str | None, backbone: str | None, device: str, command: str
+    kind: str, model: str | None, backbone: str | None, device: str, command: str, pictures: str | None = None
 ) -> "Callable[[], Runtime]":
     """What gives a runtime for one stream after another, their networks shared. `command` names who asks."""
     from ballcast.inference.export_folder import is_export
@@ -30,6 +38,7 @@ def open_runtime(
         from ballcast.training.distributed import start
 
         first = TorchRuntime.load(*choose_models(model, backbone, command), device=start(device)[1])
+        first.picture_size = None if pictures == "own" else first.picture_size
         return first.another
     if model is None:
         raise InputError(f"{command} --runtime onnx needs --model with a folder that `ballcast export` wrote")
@@ -40,4 +49,5 @@ def open_runtime(
     from ballcast.inference.onnx_runtime import OnnxRuntime
 
     opened = OnnxRuntime.open(model)
+    opened.picture_size = None if pictures == "own" else opened.picture_size
     return lambda: opened
