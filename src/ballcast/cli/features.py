@@ -93,11 +93,15 @@ def events(
         typer.Option(help="The benchmark's train, valid and test matches of the parquet table of five leagues."),
     ] = None,
     every: Annotated[
-        float,
+        float | None,
         typer.Option(
-            min=0.04, max=3600, callback=number, help="Seconds from one window to the next; not with --split."
+            min=0.04,
+            max=3600,
+            callback=number,
+            help="Seconds from one window to the next; --split has its own.",
+            show_default="7",
         ),
-    ] = 7,
+    ] = None,
     detail: Annotated[
         Literal["plain", "rich"],
         typer.Option(
@@ -131,6 +135,8 @@ def events(
     if split is not None:
         if provider != "parquet":
             raise InputError("--split goes with the parquet table")
+        if every is not None:
+            raise InputError("--every does not go with --split, which is the benchmark and has its own; leave one out")
         for name, feeds in divide(read_table(source), split).items():
             with match_progress(console, name, len(feeds)) as tick:
                 store = write_store(out / name, feeds, EVERY_MS[name], detail=detail, tick=tick)
@@ -140,7 +146,8 @@ def events(
         found = iterate_table(source) if provider == "parquet" else read_folder(source, provider)
         total = None if provider == "parquet" else len(match_files(source, provider))
         with match_progress(console, "", total) as tick:
-            store = write_store(out, found, round(1000 * every), detail=detail, tick=tick)
+            every_ms = round(1000 * (7.0 if every is None else every))
+            store = write_store(out, found, every_ms, detail=detail, tick=tick)
         failed += store.manifest.failed
         typer.echo(_about_events(store))
     for failure in failed:

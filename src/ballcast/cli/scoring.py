@@ -46,6 +46,7 @@ def evaluate(
     from ballcast.data.soccernet import read_labels
     from ballcast.inference.submission import read_submission, require_same_clips
     from ballcast.metrics.average_precision import score, score_by_visibility
+    from ballcast.metrics.diagnosis import per_clip
     from ballcast.metrics.report import class_table, score_table
 
     if report:
@@ -62,8 +63,8 @@ def evaluate(
     if not exact and any(not event.visible for clip in clips for event in clip.anticipation):
         rows |= score_by_visibility(clips, predicted, read=read)
     console = new_console()
-    per_clip = sum(map(len, predicted.values())) / max(len(predicted), 1)
-    console.print(f"{len(clips)} clips, {int(result.events.sum())} events, {per_clip:.1f} predictions a clip")
+    said = f"{per_clip(predicted):.1f} predictions a clip"
+    console.print(f"{len(clips)} clips, {int(result.events.sum())} events, {said}")
     console.print(score_table(rows))
     console.print(class_table(result))
     if json_:
@@ -126,6 +127,8 @@ def submit(
     console = new_console()
     clips = read_labels(labels) if labels else None
     if check:
+        if predictions or merge:
+            raise InputError("--check looks at one file and writes nothing; hand the others in by a call of their own")
         if clips is None:
             raise InputError("--check needs --labels: the split's Labels-ball.json or its folder")
         defects = check_submission(check, clips)

@@ -47,7 +47,7 @@ Labels = Annotated[Path, typer.Option("--labels", help="Labels-ball.json of the 
 Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to compute.")]
 
 
-def number(value: float) -> float:
+def number(value: float | None) -> float | None:
     """For an option with bounds: NaN is neither below the least nor above the most, and slips through them."""
     if value != value:
         raise typer.BadParameter("nan is not a number of seconds")

@@ -1,0 +1,35 @@
+"""An option that would do nothing is refused, not passed over."""
+
+import pytest
+from typer.testing import CliRunner
+
+from ballcast.cli import app
+from ballcast.core.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("predict --features s --every 2", "--every goes with a VIDEO or --events, not with --features"),
+        ("predict --features s --csv a.csv", "--csv goes with a VIDEO or --events, not with --features"),
+        ("predict --features s --provider opta", "--provider goes with --events, not with --features"),
+        ("predict a.mp4 --provider opta", "--provider goes with --events, not with a VIDEO"),
+        ("predict a.mp4 --calibration c.json", "--calibration goes with --features, not with a VIDEO"),
+        ("predict a.mp4 --model a --model b", "a second --model goes with --features, not with a VIDEO"),
+        ("predict --events m.json --runtime onnx", "--runtime onnx goes with a VIDEO, not with --events"),
+        ("predict --events m.json --labels l", "--labels goes with --features, not with --events"),
+        ("predict --events m.json --overlay o.mp4", "--overlay goes with a VIDEO, not with --events"),
+        ("events t.parquet out --split small --every 5", "--every does not go with --split"),
+        ("submit a.json --check b.zip", "--check looks at one file and writes nothing"),
+        ("submit --merge --check b.zip", "--check looks at one file and writes nothing"),
+    ],
+)
+def test_options_without_an_effect_are_refused(command: str, words: str) -> None:
+    done = CliRunner().invoke(app, command.split())
+    assert isinstance(done.exception, InputError), (done.output, done.exception)
+    assert words in str(done.exception)
+
+
+@pytest.mark.parametrize(("command", "default"), [("predict", "wyscout"), ("predict", "1"), ("events", "7")])
+def test_defaults_that_are_filled_in_later_are_told(command: str, default: str) -> None:
+    assert f"[default: ({default})]" in CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).output
