@@ -326,6 +326,24 @@ def test_the_command_line_writes_all_four(
         assert seen.frame_count() == 300
 
 
+def test_the_command_line_tells_of_the_size(
+    made: Path, model: Anticipator, short: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(made)
+    knowing = copy.copy(model)
+    knowing.metadata = {**model.metadata, "picture_size": [32, 48]}
+    knowing.save_pretrained(made / "knowing")
+    told, timelines = "pictures of 96×64 are seen at 48×32, as in training", {}
+    for name, more in (("model", ()), ("knowing", ()), ("own", ("--pictures", "own"))):
+        which = "model" if name == "model" else "knowing"
+        given = ["predict", str(short), "threshold=0", "--every", "7", "-o", f"{name}.json", "--device", "cpu", *more]
+        result = CliRunner().invoke(cli.app, [*given, "--model", which, "--backbone", "backbone"])
+        assert result.exit_code == 0, result.output
+        assert (told in result.output) == (name == "knowing")
+        timelines[name] = json.loads((made / f"{name}.json").read_text())["anticipations"]
+    assert timelines["own"] == timelines["model"] != timelines["knowing"]
+
+
 def test_another_backbone_is_refused(
     made: Path, short: Path, ballcast: Any, clean_failure: Callable[..., None]
 ) -> None:

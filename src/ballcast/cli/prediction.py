@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ballcast.cli.emission import changed_emission
-from ballcast.cli.runtime import Kind, open_runtime
+from ballcast.cli.runtime import Kind, Pictures, open_runtime
 from ballcast.cli.shell import Device, app, frames_progress, new_console, number
 from ballcast.core.actions import FPS
 from ballcast.core.errors import InputError
@@ -78,6 +78,7 @@ def predict(
     ] = None,
     device: Device = "auto",
     runtime: Kind = "torch",
+    pictures: Pictures = None,
 ) -> None:
     """Anticipate along a video of your own, along a match's event feed, or every clip of a feature store.
 
@@ -118,7 +119,7 @@ def predict(
     if video is not None:
         if labels is not None:
             raise InputError("--labels goes with --features, not with a VIDEO or --events")
-        path, new = Path(video), open_runtime(runtime, model, backbone, device, "predict")
+        path, new = Path(video), open_runtime(runtime, model, backbone, device, "predict", pictures)
         targets = Targets(out or Path(f"{path.stem}.anticipation.json"), osl, csv, overlay)
         _predict_video(path, given, targets, round(1000 * every), new)
         return
@@ -256,6 +257,7 @@ def _predict_video(
 
     from ballcast.inference.rolling import RollingAnticipator, anticipate_video
     from ballcast.video.decode import VideoFile
+    from ballcast.video.fit import fitted
 
     runtime = new_runtime()
     emit = changed_emission(runtime.emit, overrides, shown=True)
@@ -264,6 +266,9 @@ def _predict_video(
     began = time.perf_counter()
     try:
         with VideoFile(path) as video, frames_progress(new_console(stderr=True), real_time=True) as progress:
+            if (seen := fitted(video.size, runtime.picture_size)) != video.size:
+                (height, width), (high, wide) = video.size, seen
+                typer.echo(f"pictures of {width}×{height} are seen at {wide}×{high}, as in training")
             timeline = anticipate_video(video, rolling, progress)
     except KeyboardInterrupt:
         said = f"ballcast: stopped at {rolling.frames / FPS:.0f} s of {path}; nothing was written"

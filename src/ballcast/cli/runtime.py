@@ -18,7 +18,7 @@ Pictures = Annotated[
     Literal["trained", "own"] | None,
     typer.Option(
         "--pictures",
-        help="VIDEO: seen at the size of the training videos, where the model knows it; own: as they are.",
+        help="How pictures are seen: trained: at the size of the training videos, if it is known; own: as they are.",
         show_default="trained",
     ),
 ]
