@@ -35,7 +35,9 @@ def live(
         list[str] | None,
         typer.Argument(help="key=value: mode=slot|class, vector=full|emitted, threshold=0.3, run=1."),
     ] = None,
-    model: Annotated[str | None, typer.Option("--model", help="A model's folder, or its id on the hub.")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="A model's folder, or its id on the hub; embedded by default.")
+    ] = None,
     backbone: Annotated[
         str | None, typer.Option("--backbone", help="The backbone the model was trained on, as in `extract`.")
     ] = None,

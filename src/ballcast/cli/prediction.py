@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 @app.command()
 def predict(
-    video: Annotated[str | None, typer.Argument(help="A video file of your own; or give --features.")] = None,
+    video: Annotated[
+        str | None, typer.Argument(help="A video file of your own; or give --events or --features.")
+    ] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Argument(
@@ -39,18 +41,30 @@ def predict(
     events: Annotated[
         Path | None, typer.Option("--events", help="A match's event feed instead of a video (see `ballcast events`).")
     ] = None,
-    provider: Annotated[str, typer.Option("--provider", help="--events: who delivered it.")] = "wyscout",
+    provider: Annotated[
+        str | None,
+        typer.Option("--provider", help="--events: who delivered it, as in `ballcast events`.", show_default="wyscout"),
+    ] = None,
     models: Annotated[
         list[str] | None,
-        typer.Option("--model", help="A model's folder, or its id on the hub; --features: several are averaged."),
+        typer.Option(
+            "--model",
+            help="A model's folder, or its id on the hub. VIDEO: embedded by default. --features: several, averaged.",
+        ),
     ] = None,
     backbone: Annotated[
         str | None, typer.Option("--backbone", help="VIDEO: the backbone the model was trained on, as in `extract`.")
     ] = None,
     every: Annotated[
-        float,
-        typer.Option(min=0.04, max=3600, callback=number, help="VIDEO: seconds from one anticipation to the next."),
-    ] = 1.0,
+        float | None,
+        typer.Option(
+            min=0.04,
+            max=3600,
+            callback=number,
+            help="VIDEO, --events: seconds from one anticipation to the next.",
+            show_default="1",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -61,9 +75,12 @@ def predict(
             "--features: .json or .zip, by default results_anticipation.json.",
         ),
     ] = None,
-    osl: Annotated[Path | None, typer.Option("--osl", help="VIDEO: write OSL JSON too, an event a prediction.")] = None,
+    osl: Annotated[
+        Path | None, typer.Option("--osl", help="VIDEO, --events: write OSL JSON too, an event a prediction.")
+    ] = None,
     csv: Annotated[
-        Path | None, typer.Option("--csv", help="VIDEO: write a table too: at_ms, label, position_ms, confidence.")
+        Path | None,
+        typer.Option("--csv", help="VIDEO, --events: write a table too: at_ms, label, position_ms, confidence."),
     ] = None,
     overlay: Annotated[
         Path | None, typer.Option("--overlay", help="VIDEO: write the video with the anticipations below it (.mp4).")
@@ -113,18 +130,30 @@ def predict(
         video = None
     if sum(given_ is not None for given_ in (video, features, events)) != 1:
         raise InputError("give what to anticipate: either a VIDEO, or --events FILE, or --features STORE")
+    kind = "a VIDEO" if video is not None else "--events" if events is not None else "--features"
     model = models[0] if models else None
-    if features is None and (calibration is not None or len(models or ()) > 1):
-        raise InputError("several models and --calibration make a submission: they go with --features")
+    _require_use(
+        kind,
+        {
+            "--runtime onnx": (runtime == "onnx", "a VIDEO"),
+            "--backbone": (backbone is not None, "a VIDEO"),
+            "--overlay": (overlay is not None, "a VIDEO"),
+            "--pictures": (pictures is not None, "a VIDEO"),
+            "--provider": (provider is not None, "--events"),
+            "--every": (every is not None, "a VIDEO or --events"),
+            "--osl": (osl is not None, "a VIDEO or --events"),
+            "--csv": (csv is not None, "a VIDEO or --events"),
+            "--labels": (labels is not None, "--features"),
+            "--calibration": (calibration is not None, "--features"),
+            "a second --model": (len(models or ()) > 1, "--features"),
+        },
+    )
+    every_ms = round(1000 * (1.0 if every is None else every))
     if video is not None:
-        if labels is not None:
-            raise InputError("--labels goes with --features, not with a VIDEO or --events")
         path, new = Path(video), open_runtime(runtime, model, backbone, device, "predict", pictures)
         targets = Targets(out or Path(f"{path.stem}.anticipation.json"), osl, csv, overlay)
-        _predict_video(path, given, targets, round(1000 * every), new)
+        _predict_video(path, given, targets, every_ms, new)
         return
-    if runtime == "onnx":
-        raise InputError("--runtime onnx goes with a VIDEO; --features and --events are read by --runtime torch")
     if model is None:
         raise InputError(
             "predict needs a model: give --model with the folder or hub id of one made by `ballcast train`"
@@ -136,9 +165,6 @@ def predict(
     emit = changed_emission(anticipator.emit, given, shown=features is None)
     chosen = start(device)[1]
     if features is not None:
-        for option, value in {"--backbone": backbone, "--osl": osl, "--csv": csv, "--overlay": overlay}.items():
-            if value is not None:
-                raise InputError(f"{option} goes with a VIDEO, not with --features")
         target = out or Path("results_anticipation.json")
         if len(models or ()) > 1 or calibration is not None or (anticipator.calibration is not None and not given):
             if given:
@@ -149,13 +175,16 @@ def predict(
             return
         _predict_store(anticipator, model, features, labels, target, emit, chosen)
         return
-    if labels is not None:
-        raise InputError("--labels goes with --features, not with a VIDEO or --events")
-    if backbone is not None or overlay is not None:
-        raise InputError("--backbone and --overlay go with a VIDEO, not with --events")
     assert events is not None
     targets = Targets(out or Path(f"{events.stem}.events.anticipation.json"), osl, csv)
-    _predict_feed(anticipator, model, events, provider, round(1000 * every), emit, chosen, targets)
+    _predict_feed(anticipator, model, events, provider or "wyscout", every_ms, emit, chosen, targets)
+
+
+def _require_use(kind: str, options: dict[str, tuple[bool, str]]) -> None:
+    """An InputError for an option that would do nothing along this `kind`: option → (whether given, what it is for)."""
+    for option, (given, goes_with) in options.items():
+        if given and kind not in goes_with:
+            raise InputError(f"{option} goes with {goes_with}, not with {kind}")
 
 
 def _predict_store(

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ballcast.core.actions import FPS, OBSERVED_MS, WINDOW_FRAMES
+from ballcast.core.actions import FPS, FRAME_MS, OBSERVED_MS, WINDOW_FRAMES
 from ballcast.core.errors import InputError
 from ballcast.core.recipe import EmitConfig
 from ballcast.core.timeline import Anticipation, Timeline
@@ -35,7 +35,6 @@ from ballcast.video.sampling import snap
 if TYPE_CHECKING:
     from ballcast.video.decode import VideoFile
 
-FRAME_MS = 1000 // FPS
 FIRST_MS = WINDOW_FRAMES * FRAME_MS  # the first moment with a whole window behind it
 
 

@@ -69,7 +69,6 @@ class FinetuneRun(Run):
         where = recipe.data.device
         self.train_pixels = WindowPixels(material.train, material.train_sources, self.device, where)
         self.backbone.metadata["picture_size"] = list(self.train_pixels.bank.size)
-        self.backbone.metadata["picture_size"] = list(self.train_pixels.bank.size)
         self._use(material.train)
         self.valid, self.valid_pixels = None, None
         if material.valid is not None:
