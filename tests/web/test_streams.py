@@ -200,6 +200,10 @@ def test_labels_beside_a_stream_that_is_a_file(serving: Serve, clip: Path, tmp_p
     actual = server.client.get("/api/streams/a/actual").json()
     assert actual == {"known": True, "events": [{"label": "SHOT", "position_ms": 7000, "team": ""}]}
     assert server.client.get("/api/streams/b/actual").json() == {"known": False, "events": []}
+    (tmp_path / "matches.json").write_text("[")  # told, as it is of a video: not the same as none
+    refused = server.client.get("/api/streams/a/actual")
+    assert refused.status_code == 422
+    assert refused.json()["error"].startswith("matches.json: line 1 column 2: the file ends too early")
 
 
 def test_viewers_are_bounded(serving: Serve, clip: Path) -> None:

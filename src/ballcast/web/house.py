@@ -118,8 +118,11 @@ class House:
         path = Path(self.settings.streams[name])
         try:
             return actual_beside(path) if path.is_file() else None
-        except (InputError, OSError):
-            return None
+        except InputError as error:
+            told = str(error)
+            for folder in (path.parent, path.parent.parent):  # whom it does not concern, as in `shown`
+                told = told.replace(f"{folder}/", "")
+            raise Refused(422, told) from None
 
     def shown(self, text: str) -> str:
         """The same for viewers, whom it does not concern where on the server's disk a file lies."""

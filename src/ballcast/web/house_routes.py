@@ -82,7 +82,7 @@ async def stream_events(request: Request, name: str) -> EventStream:
     return EventStream(house.streams[name].follow())
 
 
-@router.get("/api/streams/{name}/actual", tags=["streams"], responses=errors(404))
+@router.get("/api/streams/{name}/actual", tags=["streams"], responses=errors(404, 422))
 def stream_actual(request: Request, name: str) -> Actual:
     """What really happens in a stream that is a file with labels beside it, on the file's clock."""
     house = house_of(request)

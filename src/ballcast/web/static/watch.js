@@ -171,17 +171,22 @@ class Watch {
   }
 }
 
+// What really happened, where it is known; labels that cannot be read are told, and the rest goes on.
+async function readActual(watch, address) {
+  try {
+    const { known, events } = await api.get(`${address}/actual`);
+    watch.events = known ? events : null;
+  } catch (error) {
+    toast(error.message);
+  }
+}
+
 // A video: results as they are computed, then as they were written.
 export async function watchJob(about, id) {
   const job = await api.get(`/api/jobs/${id}`);
   const watch = new Watch(about, new VideoPlayer(`/api/jobs/${id}/video`, job.duration_ms));
   const actual = async () => {
-    try {
-      const { known, events } = await api.get(`/api/jobs/${id}/actual`);
-      watch.events = known ? events : null;
-    } catch (error) {
-      toast(error.message);
-    }
+    await readActual(watch, `/api/jobs/${id}`);
     watch.judge();
   };
   const done = async () => {
@@ -248,8 +253,7 @@ export async function watchStream(about, name) {
   const player = new StreamPlayer();
   const watch = new Watch(about, player);
   const address = `/api/streams/${encodeURIComponent(name)}`;
-  const { known, events } = await api.get(`${address}/actual`);
-  watch.events = known ? events : null;
+  await readActual(watch, address);
   const rate = h("p", { class: "quiet small", "data-testid": "rate" });
   rate.textContent = "nothing is anticipated yet";
   watch.tools.append(rate);
