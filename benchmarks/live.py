@@ -80,7 +80,9 @@ def main() -> None:
     print(f"{where}; torch {torch.__version__}; frames {W}×{H}; every {args.every:g} s", flush=True)
     result: dict[str, Any] = {"device": where, "torch": torch.__version__, "frame": [H, W], "every_s": args.every}
     parts = args.only or ["latency", "work", *(["grid"] if args.matches else [])]
-    rolling = RollingAnticipator(TorchRuntime(model, backbone, device=args.device), every_ms=round(1000 * args.every))
+    runtime = TorchRuntime(model, backbone, device=args.device)
+    runtime.picture_size = None  # the size asked for is the size to measure
+    rolling = RollingAnticipator(runtime, every_ms=round(1000 * args.every))
     frames = made_up(H, W)
     if "latency" in parts:
         result["latency"] = latency(

@@ -11,6 +11,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from ballcast.core.actions import ACTIONS
+from ballcast.core.backbone import trained_size
 from ballcast.core.clips import Event, Prediction
 from ballcast.core.recipe import DataConfig, HierarchyConfig, ModelConfig
 from ballcast.data.spotting_labels import Match
@@ -95,3 +96,6 @@ def test_what_the_sampler_showed_too_often_is_taken_back(tmp_path: Path) -> None
     before = model.state_dict()["network.heads.classes.bias"]
     after = Anticipator.from_pretrained(tmp_path / "half").state_dict()["network.heads.classes.bias"]
     assert (before - after).tolist() == pytest.approx([np.log(2)] + [0.0] * 9, abs=1e-6)
+    for size in ((224, 398), (720, 1280)):  # what is said there already stays
+        assets.tell_size(tmp_path / "half", size)
+    assert trained_size(Anticipator.from_pretrained(tmp_path / "half").metadata) == (224, 398)

@@ -96,6 +96,15 @@ def embed_models(backbone: Path, anticipator: Path, out: Path) -> Backbone:
     return half
 
 
+def tell_size(folder: Path, size: tuple[int, int] | None) -> None:
+    """Write H, W of the pictures in training into a model's config, unless its run did."""
+    config = folder / "config.json"
+    tree = json.loads(config.read_text())
+    if size and "picture_size" not in tree["metadata"]:
+        tree["metadata"]["picture_size"] = list(size)
+        write_json(config, tree, indent=1)
+
+
 def excess(matches: Sequence[Match], data: DataConfig) -> np.ndarray:
     """(C,) how many times too often the recipe's sampler shows each action, of all actions in a window a second."""
     rows = []
@@ -255,6 +264,8 @@ def main() -> None:
         write_labels(made / "valid" / LABELS, clips_of(valid), date=DATE)
         games = features_of([*train, *valid], given.simbaa, backbone, given.work, given.device)
         embed_features(games, [*train, *valid], given.directions, made)
+        for part in ("backbone", "anticipator"):
+            tell_size(made / part, games.manifest.resolution)
         for part in PARTS:
             console.print(f"{part:12s} {size(made / part) / 1e6:6.2f} MB")
         total = size(made)

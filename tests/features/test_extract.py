@@ -1,5 +1,6 @@
 """Extraction: the right frames, the same bytes however it is run or killed, bad videos named."""
 
+import copy
 import json
 import os
 import random
@@ -90,6 +91,14 @@ def test_the_last_frame_used_is_749(split: Path, expected: Path, backbone: Backb
     changed = backbone.windows(video, store.window_starts).to(torch.float16).numpy()
     different = (changed != store.windows("clip_1")).any(-1)
     assert np.argwhere(different).tolist() == [[5, 32]]
+
+
+def test_videos_of_another_size_than_the_backbone_knows_are_told(backbone: Backbone, tmp_path: Path) -> None:
+    write_video(tmp_path / "a.mp4", 130, 7)
+    knowing = copy.copy(backbone)
+    knowing.metadata = {"picture_size": [96, 128]}
+    with pytest.warns(BallcastWarning, match=r"out: its pictures are 64×48, those of training were 128×96; bring"):
+        extract(tmp_path / "a.mp4", tmp_path / "out", knowing, device="cpu", workers=1)
 
 
 def test_two_workers_give_the_same_bytes(split: Path, expected: Path, backbone: Backbone, tmp_path: Path) -> None:

@@ -45,6 +45,5 @@ def test_it_is_the_same_picture() -> None:
 
 
 def test_what_is_told_of_features() -> None:
-    said = "its pictures are 1280×720, those of training were 398×224; bring the videos to that size and extract again"
-    assert other_size((720, 1280), TRAINED) == said
+    assert other_size((720, 1280), TRAINED) == "its pictures are 1280×720, those of training were 398×224"
     assert not any(other_size(*sizes) for sizes in [(TRAINED, TRAINED), (None, TRAINED), (TRAINED, None)])

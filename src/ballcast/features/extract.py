@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from ballcast.core.actions import WINDOW_FRAMES
+from ballcast.core.backbone import trained_size
 from ballcast.core.errors import BallcastError, BallcastWarning, InputError
 from ballcast.core.files import alone, check_writable, replacing
 from ballcast.core.machine import cores
@@ -27,6 +28,7 @@ from ballcast.features.manifest import FILE_NAME, Failure, Header
 from ballcast.features.parts import Parts, Piece, cut
 from ballcast.features.sources import Source, find_sources
 from ballcast.features.store import LABELS, FeatureStore, StoreWriter
+from ballcast.video.fit import other_size
 
 Engine = Literal["local", "ray"]
 Progress = Callable[[int, int], None]  # frames done, frames in all
@@ -137,6 +139,9 @@ def _extract(
             progress(done, total)
         seconds = time.perf_counter() - began
     store = _merge(source, out, header, planned, failures, parts)
+    if told := other_size(store.manifest.resolution, trained_size(backbone.metadata)):
+        mend = "bring the videos to that size first, or pre-train a backbone on such videos"
+        warnings.warn(f"{out}: {told}; {mend}", BallcastWarning, stacklevel=3)
     return Report(store, store.manifest.failed, frames, seconds, waited / (waited + computed or 1))
 
 

@@ -27,11 +27,11 @@ def fitted(size: Size, trained: Size | None) -> Size:
 
 
 def other_size(size: Size | None, trained: Size | None) -> str:
-    """What to tell of features whose pictures were not brought to the size of training; "" if nothing."""
+    """What to tell of features whose pictures (`size`) were not brought to the size of training; "" if nothing."""
     if size is None or trained is None or fitted(size, trained) == size:
         return ""
     theirs, known = (f"{width}×{height}" for height, width in (size, trained))
-    return f"its pictures are {theirs}, those of training were {known}; bring the videos to that size and extract again"
+    return f"its pictures are {theirs}, those of training were {known}"
 
 
 class Fit:
