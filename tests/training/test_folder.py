@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from ballcast.core.errors import InputError
 from ballcast.training import folder
-from ballcast.training.folder import environment
+from ballcast.training.folder import alone_in, check_folder, environment
 
 UNKNOWN = {"commit": "", "changed": []}
 
@@ -18,6 +19,23 @@ def test_a_machine_without_git_trains_all_the_same(tmp_path: Path, monkeypatch: 
     told = environment(3, torch.device("cpu"))
     assert told["git"] == UNKNOWN
     assert told["seed"] == 3
+
+
+def test_one_training_at_a_time(tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "a"
+    with alone_in(run), pytest.raises(InputError, match="a: another training is at work there"):
+        alone_in(run).__enter__()
+    with alone_in(run):
+        pass
+    assert not list(run.iterdir())
+
+
+def test_a_folder_that_cannot_be_is_told_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="cannot be written, since a part of its path is a file"):
+        check_folder(tmp_path / "file" / "run")
+    check_folder(tmp_path / "new" / "run")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="there is no git here")

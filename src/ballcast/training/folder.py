@@ -3,6 +3,8 @@
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import torch
 from ballcast import __version__
 from ballcast.core.config import load, to_dict
 from ballcast.core.errors import InputError
+from ballcast.core.files import alone, check_writable
 
 CONFIG, ENVIRONMENT = "config.yaml", "environment.json"
 
@@ -26,6 +29,23 @@ def asks_for_more(config: Any, folder: Path) -> bool:
                 "use the old value to go on, or another --out to start anew"
             )
     return now["train.epochs"] > before["train.epochs"]
+
+
+def check_folder(folder: Path) -> None:
+    """An InputError if a run cannot be written there: to be asked before videos are decoded for it."""
+    check_writable(folder / CONFIG)
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """The only training in the folder: two of them would take turns at its files, and neither could be resumed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = folder / ".lock"
+    with alone(lock, f"{folder}: another training is at work there; wait for it, or give another --out"):
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 def environment(seed: int, device: torch.device, processes: int = 1) -> dict[str, Any]:

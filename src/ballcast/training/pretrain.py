@@ -33,7 +33,7 @@ from ballcast.training.augment import draw_changes
 from ballcast.training.checkpoint import Progress
 from ballcast.training.ema import Ema
 from ballcast.training.engine import READ_EVERY, NotFinite, mode
-from ballcast.training.folder import CONFIG, ENVIRONMENT, asks_for_more, environment
+from ballcast.training.folder import CONFIG, ENVIRONMENT, alone_in, asks_for_more, check_folder, environment
 from ballcast.training.log import Curves, Table
 from ballcast.training.optimizer import build_optimizer, set_learning_rate
 from ballcast.training.run import Moment
@@ -72,6 +72,7 @@ class Pretraining:
         self.bank: FrameBank | None = None
         self._timed: tuple[int, float] | None = None  # a step and when it was done, to estimate by
         self._told = False
+        check_folder(folder)
         state = folder / checkpoint.FILE_NAME
         resumed = state.exists()
         longer = resumed and asks_for_more(config, folder)
@@ -103,6 +104,10 @@ class Pretraining:
             self.progress.finished = False
 
     def fit(self) -> Progress:
+        with alone_in(self.folder):
+            return self._fit()
+
+    def _fit(self) -> Progress:
         config, progress, steps = self.config, self.progress, self.config.train.steps
         sweep(self.folder)
         if progress.finished:

@@ -33,7 +33,7 @@ from ballcast.training.checkpoint import Progress
 from ballcast.training.distributed import Ranks
 from ballcast.training.ema import Ema
 from ballcast.training.engine import evaluate, train_epoch
-from ballcast.training.folder import CONFIG, ENVIRONMENT, asks_for_more, environment
+from ballcast.training.folder import CONFIG, ENVIRONMENT, alone_in, asks_for_more, check_folder, environment
 from ballcast.training.log import STEP_COLUMNS, Curves, Table
 from ballcast.training.optimizer import build_optimizer
 from ballcast.training.splits import Material, open_material
@@ -101,6 +101,8 @@ class Run:
         material: Material | None = None,
     ) -> None:
         self.recipe, self.folder, self.device, self.ranks, self.show = recipe, folder, device, ranks, show
+        if ranks.writes:
+            check_folder(folder)
         state = folder / checkpoint.FILE_NAME
         resumed = state.exists()
         if recipe.train.batch % ranks.count:
@@ -182,6 +184,10 @@ class Run:
         self.model.save_pretrained(self.folder / name)
 
     def fit(self) -> Progress:
+        with alone_in(self.folder) if self.ranks.writes else nullcontext():
+            return self._fit()
+
+    def _fit(self) -> Progress:
         recipe, progress = self.recipe, self.progress
         per_epoch = len(self._plan(0))
         if self.ranks.writes:
