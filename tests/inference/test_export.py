@@ -20,7 +20,7 @@ from ballcast.data.soccernet import read_labels
 from ballcast.features.backbone import Backbone
 from ballcast.inference import export as exports
 from ballcast.inference.along import answers_along, clip_features, score_answers
-from ballcast.inference.export import export
+from ballcast.inference.export import check_target, export
 from ballcast.inference.export_check import LIMIT, Disagrees, differences, make_reference
 from ballcast.inference.export_folder import read_config
 from ballcast.inference.export_parts import make_parts, to_onnx
@@ -233,6 +233,14 @@ def test_other_peoples_folders_are_left_alone(tmp_path: Path, names: tuple[str, 
         export(*names, tmp_path, video=video)
     with pytest.raises(InputError, match="is a file"):
         export(*names, tmp_path / "thesis.docx", video=video)
+    (tmp_path / "settings").mkdir()
+    (tmp_path / "settings" / "config.json").write_text('{"mine": true}')
+    with pytest.raises(InputError, match="holds other things than an export"):
+        check_target(tmp_path / "settings")
+    (tmp_path / "broken").mkdir()
+    for left in ("stacks.onnx", ".clips.onnx.1f2e3d4c.tmp"):  # of an export that was killed
+        (tmp_path / "broken" / left).touch()
+    check_target(tmp_path / "broken")
 
 
 # -- the commands ----------------------------------------------------------------------------------------------------

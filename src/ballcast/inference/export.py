@@ -15,7 +15,7 @@ from ballcast.core.actions import FPS
 from ballcast.core.backbone import trained_size
 from ballcast.core.embedded import SAMPLES
 from ballcast.core.errors import InputError
-from ballcast.core.files import write_bytes
+from ballcast.core.files import check_writable, sweep, write_bytes
 from ballcast.data.soccernet import read_labels
 from ballcast.features.backbone import Backbone
 from ballcast.inference.along import answers_along, clip_features, score_answers
@@ -26,6 +26,7 @@ from ballcast.inference.export_folder import (
     BackboneRecord,
     ExportConfig,
     FileRecord,
+    is_export,
     sha256,
     write_config,
 )
@@ -114,11 +115,15 @@ def int8_loss(full: OnnxRuntime, small: OnnxRuntime, config: ExportConfig) -> di
 
 
 def check_target(out: Path) -> None:
-    """An InputError if `out` is anything but a new folder, an empty one, or an export."""
+    """An InputError if `out` is anything but a new folder, an empty one, or an export, even one that was broken off."""
     if out.is_file():
         raise InputError(f"{out}: is a file; give a folder to export into")
-    if out.is_dir() and any(out.iterdir()) and {p.suffix for p in out.iterdir()} - {".onnx", ".pt2", ".json"}:
-        raise InputError(f"{out}: holds other things than an export; give a new folder")
+    if out.is_dir():
+        own = {f"{part}{suffix}" for part in PARTS for suffix in (".onnx", ".pt2")}
+        own |= {CONFIG} if is_export(out) else set()
+        if any(path.name not in own and path.suffix != ".tmp" for path in out.iterdir()):
+            raise InputError(f"{out}: holds other things than an export; give a new folder")
+    check_writable(out / CONFIG)
 
 
 def _config(kind: Kind, source: str, model: Anticipator, backbone: Backbone, graphs: dict[str, bytes]) -> ExportConfig:
@@ -142,6 +147,7 @@ def _config(kind: Kind, source: str, model: Anticipator, backbone: Backbone, gra
 def _write(out: Path, config: ExportConfig, graphs: dict[str, bytes]) -> None:
     """The config last and, of an export that was there, gone first: with one the folder is whole."""
     (out / CONFIG).unlink(missing_ok=True)
+    sweep(out)
     for part, raw in graphs.items():
         write_bytes(out / config.files[part].file, raw)
     for stale in {p for p in out.iterdir() if p.suffix in (".onnx", ".pt2")}:
