@@ -2,17 +2,21 @@
 
 import json
 import shutil
+import warnings
 from collections import Counter
 from pathlib import Path
 
+import feeds
 import numpy as np
 import pytest
 
 from ballcast.core.actions import ACTION_INDEX, ACTIONS
-from ballcast.core.errors import InputError, MissingExtra
+from ballcast.core.errors import BallcastWarning, InputError, MissingExtra
+from ballcast.data import kinds
 from ballcast.data.feed import Feed
-from ballcast.data.kloppy_feed import PROVIDERS, read_folder, read_match
-from ballcast.data.rules import OTHER, apply
+from ballcast.data.kloppy_feed import PROVIDERS, read_folder, read_match, tell_untold
+from ballcast.data.providers import OPTA
+from ballcast.data.rules import KINDS, LEFT_OUT, OTHER, apply, fits
 from ballcast.data.wyscout import WYSCOUT, read_v2
 from ballcast.features.manifest import Failure
 
@@ -37,7 +41,7 @@ WHOLE_MATCHES = [
     ("wyscout", "wyscout_events_v3.json", {"THROW IN": 26, "OUT": 54, "BALL PLAYER BLOCK": 86, "SHOT": 32}),
     ("statsbomb", "statsbomb_15986_event.json", {"SHOT": 27, "BALL PLAYER BLOCK": 53, "THROW IN": 26}),
     ("statsperform", "statsperform_event_ma3.json", {"SHOT": 33, "OUT": 152}),
-    ("datafactory", "datafactory_events.json", {"SHOT": 21, "OUT": 71}),
+    ("datafactory", "datafactory_events.json", {"SHOT": 21, "OUT": 71, "THROW IN": 45, "CROSS": 8}),
 ]
 
 
@@ -146,6 +150,87 @@ def test_what_the_user_got_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(__import__("sys").modules, "kloppy.datafactory", None)
     with pytest.raises(MissingExtra, match="events"):
         read_match(tmp_path / "x.json", "datafactory")
+
+
+# Read off the providers' own files too: kinds, and shots on target and not.
+RICH_MATCHES = [
+    (
+        "wyscout",
+        "wyscout_events_v3.json",
+        {"attacking duel": 128, "defending duel": 128, "air duel": 66, "loose ball": 94, "save": 10, "offside": 5}
+        | {"free kick": 30 + 26, "acceleration": 8, "hand pass": 7, "interception": 86, "launch": 0},
+        (9, 23),
+    ),
+    (
+        "statsbomb",
+        "statsbomb_15986_event.json",
+        {"attacking duel": 41 + 14, "defending duel": 30 + 25, "air duel": 6, "save": 16, "keeper out": 3, "foul": 28},
+        (16, 11),
+    ),
+    (
+        "statsperform",
+        "statsperform_event_ma3.json",
+        {"attacking duel": 35, "defending duel": 34, "air duel": 80, "loose ball": 40, "penalty": 1, "keeper out": 4},
+        (12, 21),
+    ),
+    ("datafactory", "datafactory_events.json", {"corner": 8, "foul": 28, "save": 0}, (14, 7)),
+]
+
+
+@pytest.mark.parametrize(("provider", "file", "expected", "shots"), RICH_MATCHES)
+def test_kinds_and_outcomes_of_a_whole_match(
+    provider: str, file: str, expected: dict[str, int], shots: tuple[int, int]
+) -> None:
+    feed = read_match(sample(file), provider)
+    found = Counter(KINDS[kind] for kind in feed.kind.tolist())
+    assert {kind: found[kind] for kind in expected} == expected
+    assert not found.keys() & set(kinds.untold(PROVIDERS[provider].kinds))
+    outcome = Counter(feed.outcome[feed.action == SHOT].tolist())
+    assert (outcome[1], outcome[-1], outcome[0]) == (*shots, 0)
+    assert 0.6 < (feed.outcome[feed.action == ACTION_INDEX["PASS"]] > 0).mean() < 0.95
+
+
+def test_opta_writes_an_offside_at_the_time_of_its_pass() -> None:
+    """A millisecond after it, which would make the pass a finished one, and its end known: it is left out."""
+    file = sample("statsperform_event_ma3.json")
+    raw = json.loads(file.read_text())["liveData"]["event"]
+    passed, provoked = ([e["timeStamp"][:-4] for e in raw if e["typeId"] == kind] for kind in (2, 55))
+    assert len(passed) == 2
+    assert passed == provoked  # to a hundredth
+    assert apply(OPTA, {"type": "55"}).action == LEFT_OUT
+    assert "offside" in kinds.untold(PROVIDERS["opta"].kinds)
+
+
+def test_what_is_no_kind_and_no_outcome() -> None:
+    feed = read_match(sample("statsbomb_15986_event.json"), "statsbomb")
+    assert set(feed.kind[feed.action == OUT].tolist()) == {0}  # of the event that it was made of
+    carried = (feed.action == ACTION_INDEX["DRIVE"]) & (feed.kind == 0)
+    assert carried.sum() > 900
+    assert set(feed.outcome[carried].tolist()) == {0}  # kloppy says of every carry that it succeeded
+
+
+def test_what_a_provider_does_not_tell_is_told_once(tmp_path: Path) -> None:
+    for number in (1, 2):
+        shutil.copy(sample("datafactory_events.json"), tmp_path / f"{number}.json")
+    (tmp_path / "0.json").write_text("{")  # it fails, as it would without
+    with pytest.warns(BallcastWarning, match=r"^datafactory does not tell .*: offside, save, .*, whistle; ") as told:
+        found = list(read_folder(tmp_path, "datafactory", rich=True))
+    assert [w.category for w in told].count(BallcastWarning) == 1
+    assert [type(f) for f in found] == [Failure, Feed, Feed]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", BallcastWarning)
+        list(read_folder(tmp_path, "datafactory"))
+        feeds.feed(feeds.made_up(50, 0), tmp_path)
+        tell_untold(tmp_path / "match.json", "wyscout")  # version 2 tells all
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_every_kind_is_one_of_ours_and_every_row_can_be_reached(provider: str) -> None:
+    table = PROVIDERS[provider].kinds
+    assert {kind for kind, _ in table} <= set(KINDS)
+    for i, (_, when) in enumerate(table):
+        record = {key: values[0] for key, values in when.items()}
+        assert next(n for n, (_, w) in enumerate(table) if fits(w, record)) == i, when
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

@@ -1,16 +1,19 @@
 """Anticipation along a feed: causal, on one clock, and through the command line from the feed to the timeline."""
 
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from feeds import KINDS, event, feed, made_up
+from typer.testing import CliRunner
 
-from ballcast.core.errors import InputError
+from ballcast.cli import app
+from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.core.recipe import EmitConfig, HierarchyConfig, ModelConfig
-from ballcast.data.event_grid import STEPS, WIDTH
+from ballcast.data.event_grid import STEPS, WIDTHS, Detail
 from ballcast.data.event_windows import IDENTITIES
 from ballcast.inference.feed_timeline import anticipate_feed, check_reads_events
 from ballcast.model.anticipator import Anticipator
@@ -19,11 +22,11 @@ CPU = torch.device("cpu")
 ALL = EmitConfig(threshold=0.0)
 
 
-def model() -> Anticipator:
+def model(detail: Detail = "plain") -> Anticipator:
     torch.manual_seed(0)
     tiny = HierarchyConfig(dim=16, encoder_heads=2, decoder_heads=2, encoder_layers=1, decoder_layers=1)
-    made = Anticipator(ModelConfig(clips=STEPS, width=WIDTH, auxiliary=False, hierarchy=tiny))
-    made.metadata = {"backbone": {"hash": IDENTITIES["plain"].hash, "name": IDENTITIES["plain"].name}}
+    made = Anticipator(ModelConfig(clips=STEPS, width=WIDTHS[detail], auxiliary=False, hierarchy=tiny))
+    made.metadata = {"backbone": {"hash": IDENTITIES[detail].hash, "name": IDENTITIES[detail].name}}
     return made.eval()
 
 
@@ -97,3 +100,24 @@ def test_from_feeds_to_a_store_and_a_timeline(
     clean_failure(ballcast("predict", "--events", "none.json", "--model", "model"), "none.json", "no such file")
     clean_failure(ballcast("events", "matches", "new", "--provider", "tracab"), "unknown provider", "statsbomb")
     clean_failure(ballcast("events", "matches", "new", "--provider", "opta", "--split", "small"), "--split")
+
+
+def test_who_asks_for_more_than_a_provider_tells_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kloppy = pytest.importorskip("kloppy")
+    file = Path(kloppy.__file__).parent / "tests/files/datafactory_events.json"
+    if not file.is_file():
+        pytest.skip(f"this kloppy ships no {file.name}")
+    monkeypatch.chdir(tmp_path)
+    given = ("--provider", "datafactory", "--every", "60")
+    for detail in ("plain", "rich"):
+        model(detail).save_pretrained(tmp_path / detail)  # type: ignore[arg-type]
+        for command in (
+            ("events", str(file), f"{detail}-store", "--detail", detail, *given),
+            ("predict", "--events", str(file), "--model", detail, *given),
+        ):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                assert CliRunner().invoke(app, command, catch_exceptions=False).exit_code == 0
+            told = [str(w.message) for w in caught if w.category is BallcastWarning]
+            assert len(told) == (detail == "rich"), command
+            assert all("datafactory does not tell" in text for text in told)

@@ -143,7 +143,7 @@ def events(
             failed += store.manifest.failed
             typer.echo(_about_events(store))
     else:
-        found = iterate_table(source) if provider == "parquet" else read_folder(source, provider)
+        found = iterate_table(source) if provider == "parquet" else read_folder(source, provider, rich=detail == "rich")
         total = None if provider == "parquet" else len(match_files(source, provider))
         with match_progress(console, "", total) as tick:
             every_ms = round(1000 * (7.0 if every is None else every))

@@ -252,12 +252,14 @@ def _predict_feed(
 ) -> None:
     from rich.progress import Progress
 
-    from ballcast.data.kloppy_feed import read_match
-    from ballcast.inference.feed_timeline import anticipate_feed, check_reads_events
+    from ballcast.data.kloppy_feed import read_match, tell_untold
+    from ballcast.inference.feed_timeline import anticipate_feed, check_reads_events, detail_of
 
     check_reads_events(model, source)
     targets.check(events)
     feed = read_match(events, provider)
+    if detail_of(model) == "rich":
+        tell_untold(events, provider)
     console = new_console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("moments", total=None)

@@ -9,12 +9,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ballcast.core.errors import InputError, MissingExtra
+from ballcast.core.errors import BallcastWarning, InputError, MissingExtra
 from ballcast.core.files import read_bytes
 from ballcast.core.order import natural
+from ballcast.data import kinds
 from ballcast.data.feed import LONGEST_MS, Feed, Row, feed_of
 from ballcast.data.providers import KLOPPY, OPTA, STATSBOMB, WYSCOUT_V3
-from ballcast.data.rules import KINDS, Rule, apply
+from ballcast.data.rules import Rule, apply
 from ballcast.data.wyscout import read_v2
 from ballcast.features.manifest import Failure
 
@@ -28,8 +29,8 @@ def _of_kloppy(event: Any) -> dict[str, Any]:
 
 
 def _of_json(event: Any) -> dict[str, Any]:
-    """The provider's own JSON: "pass.height" is raw["pass"]["height"], by its name if it is an object with one."""
-    record: dict[str, Any] = {"kloppy": event.event_type.name}
+    """The provider's own JSON too: "pass.height" is raw["pass"]["height"], by its name if it is an object with one."""
+    record = _of_kloppy(event)
     for key, value in (event.raw_event or {}).items():
         record[key] = _told(value)
         if isinstance(value, dict):
@@ -46,7 +47,8 @@ def _told(value: Any) -> Any:
 
 def _of_opta(event: Any) -> dict[str, Any]:
     raw = event.raw_event
-    return {"type": str(raw.type_id), "outcome": str(raw.outcome), "qualifier": [str(q) for q in raw.qualifiers]}
+    own = {"type": str(raw.type_id), "outcome": str(raw.outcome), "qualifier": [str(q) for q in raw.qualifiers]}
+    return _of_kloppy(event) | own
 
 
 def _time(event: Any) -> timedelta:
@@ -78,6 +80,7 @@ class Provider:
     load: str
     events: str
     rules: tuple[Rule, ...]
+    kinds: kinds.Kinds
     record: Callable[[Any], Mapping[str, Any]]
     others: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     time: Callable[[Any], timedelta] = _time
@@ -85,28 +88,69 @@ class Provider:
 
 
 PROVIDERS = {
-    "wyscout": Provider("wyscout.load", "event_data", WYSCOUT_V3, _of_json, time=_time_v3),
+    "wyscout": Provider("wyscout.load", "event_data", WYSCOUT_V3, kinds.WYSCOUT_V3, _of_json, time=_time_v3),
     "statsbomb": Provider(
-        "statsbomb.load", "event_data", STATSBOMB, _of_json, {"lineup_data": ("event", "lineup")}, _time_statsbomb
+        "statsbomb.load",
+        "event_data",
+        STATSBOMB,
+        kinds.STATSBOMB,
+        _of_json,
+        {"lineup_data": ("event", "lineup")},
+        _time_statsbomb,
     ),
-    "opta": Provider("opta.load", "f24_data", OPTA, _of_opta, {"f7_data": ("f24", "f7")}, suffixes=(".xml",)),
+    "opta": Provider(
+        "opta.load", "f24_data", OPTA, kinds.OPTA, _of_opta, {"f7_data": ("f24", "f7")}, suffixes=(".xml",)
+    ),
     "statsperform": Provider(
-        "statsperform.load_event", "ma3_data", OPTA, _of_opta, {"ma1_data": ("ma3", "ma1")}, suffixes=(".json", ".xml")
+        "statsperform.load_event",
+        "ma3_data",
+        OPTA,
+        kinds.OPTA,
+        _of_opta,
+        {"ma1_data": ("ma3", "ma1")},
+        suffixes=(".json", ".xml"),
     ),
     "sportec": Provider(
-        "sportec.load_event", "event_data", KLOPPY, _of_kloppy, {"meta_data": ("events", "meta")}, suffixes=(".xml",)
+        "sportec.load_event",
+        "event_data",
+        KLOPPY,
+        kinds.KLOPPY,
+        _of_kloppy,
+        {"meta_data": ("events", "meta")},
+        suffixes=(".xml",),
     ),
-    "datafactory": Provider("datafactory.load", "event_data", KLOPPY, _of_kloppy),
+    "datafactory": Provider("datafactory.load", "event_data", KLOPPY, kinds.KLOPPY, _of_kloppy),
 }
 
 
-def read_folder(source: Path, provider: str) -> Iterator[Feed | Failure]:
-    """The match in a file, or every match in a folder and below, a failure in the place of one that cannot be read."""
+def read_folder(source: Path, provider: str, *, rich: bool = False) -> Iterator[Feed | Failure]:
+    """The match in a file, or every match in a folder and below, a failure in the place of one that cannot be read.
+
+    `rich`: the kinds of events are asked for, so those that the provider does not tell are named, once.
+    """
+    told = not rich
     for path in match_files(source, provider):
         try:
-            yield read_match(path, provider)
+            feed = read_match(path, provider)
         except InputError as error:
             yield Failure(path.stem, str(error))
+            continue
+        if not told:
+            tell_untold(path, provider)
+            told = True
+        yield feed
+
+
+def tell_untold(path: Path, provider: str) -> None:
+    """Warn of the kinds of events that matches like the one in `path` do not tell; Wyscout's version 2 tells all."""
+    missing = kinds.untold(_provider(provider).kinds)
+    if missing and not (provider == "wyscout" and _is_v2(path)):
+        warnings.warn(
+            f"{provider} does not tell these kinds of events, which a model of --detail rich has a place for: "
+            f"{', '.join(missing)}; they stay empty",
+            BallcastWarning,
+            stacklevel=2,
+        )
 
 
 def match_files(source: Path, provider: str) -> list[Path]:
@@ -178,32 +222,24 @@ def _rows(dataset: Any, how: Provider) -> Iterator[Row]:
     seen = set()
     for event in dataset.events:
         t_ms = round(how.time(event).total_seconds() * 1000)
-        # kloppy repeats events where it knows no better; those before the whistle, or days later, are not the match's.
-        if event.team is None or event.event_id in seen or not 0 <= t_ms <= LONGEST_MS:
+        # kloppy repeats events where it knows no better, but gives a ball out the id of the throw-in or corner to come
+        # as well; events before the whistle, or days later, are not the match's.
+        key = (event.event_id, event.event_type)
+        if event.team is None or key in seen or not 0 <= t_ms <= LONGEST_MS:
             continue
-        seen.add(event.event_id)
+        seen.add(key)
         turned = _turned(event, dataset)
         end = next((p for n in _ENDS if (p := getattr(event, n, None)) is not None), None)
+        record = how.record(event)
         yield Row(
             event.period.id - 1,
             t_ms,
             str(event.team.team_id),
-            replace(apply(how.rules, how.record(event)), kind=_kind(event)),
+            replace(apply(how.rules, record), kind=kinds.kind_of(how.kinds, record), outcome=kinds.outcome_of(record)),
             _place(event.coordinates, turned),
             _place(end, turned),
             str(getattr(event.player, "player_id", "")),
         )
-
-
-# kloppy's words for set pieces and events, where they are one of our kinds.
-_SET_PIECES = {"FREE_KICK": "free kick", "GOAL_KICK": "goal kick", "CORNER_KICK": "corner", "PENALTY": "penalty"}
-_TYPES = {"FOUL_COMMITTED": "foul", "CLEARANCE": "clearance", "INTERCEPTION": "interception", "GOALKEEPER": "save"}
-
-
-def _kind(event: Any) -> int:
-    """Place in `KINDS`: the set piece this is, else what kloppy calls the event."""
-    named = [getattr(q.value, "name", "") for q in event.qualifiers or () if type(q.value).__name__ == "SetPieceType"]
-    return KINDS.index(next((_SET_PIECES[n] for n in named if n in _SET_PIECES), _TYPES.get(event.event_type.name, "")))
 
 
 _ENDS = ("receiver_coordinates", "end_coordinates", "result_coordinates")

@@ -101,6 +101,7 @@ OPTA = (
     Rule("OTHER", {"type": ("44",)}, duel="air"),
     Rule("HEADER", {"type": ("12",), "qualifier": ("15",)}),  # clearance with the head
     Rule("DRIVE", {"type": ("67",)}, duel="loose"),  # 50/50
+    Rule("LEFT OUT", {"type": ("55",)}),  # offside provoked: 1 ms after the pass, so it would tell how that ends
     Rule("LEFT OUT", {"type": ("18", "19", "20", "21", "22", "23", "24", "25", "34", "35", "36", "40")}),  # line-ups
     Rule("LEFT OUT", {"type": ("27", "28", "30", "32", "37", "43", "64", "70", "71", "75", "76", "77")}),  # the clock
 )

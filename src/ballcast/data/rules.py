@@ -13,6 +13,7 @@ from ballcast.core.actions import ACTION_INDEX, ACTIONS
 OTHER = len(ACTIONS)  # index of events that are none of the ten actions
 LEFT_OUT = -1  # index of records that are no events of the match, such as line-ups
 Record = Mapping[str, str | Iterable[str]]  # a provider's event: key → value, or all values of a list such as tags
+Wanted = Mapping[str, tuple[str, ...]]  # key → the values that fit; all keys must fit, an empty table fits everything
 
 Duel = Literal["", "ground", "air", "loose"]
 _INDEX = {**ACTION_INDEX, "OTHER": OTHER, "LEFT OUT": LEFT_OUT}
@@ -45,28 +46,33 @@ KINDS = (
 )
 
 
+def fits(when: Wanted, record: Record) -> bool:
+    """Whether the record has one of the wanted values for every key."""
+    for key, wanted in when.items():
+        value = record.get(key, ())
+        if not any(v in wanted for v in ((value,) if isinstance(value, str) else value)):
+            return False
+    return True
+
+
 @dataclass(frozen=True)
 class Rule:
     """One row.
 
     - `action`: one of the ten, "OTHER", or "LEFT OUT".
-    - `when`: key → the values that fit; all keys must fit, an empty table fits everything.
+    - `when`: what the record must be.
     - `until_later`: what may be said of the event until a later one has happened. Needed where `when` reads how the
       event ended; by default the action itself.
     - `duel`: the contest this is one of the two rows of.
     """
 
     action: str
-    when: Mapping[str, tuple[str, ...]]
+    when: Wanted
     until_later: str = ""
     duel: Duel = ""
 
     def fits(self, record: Record) -> bool:
-        for key, wanted in self.when.items():
-            value = record.get(key, ())
-            if not any(v in wanted for v in ((value,) if isinstance(value, str) else value)):
-                return False
-        return True
+        return fits(self.when, record)
 
 
 @dataclass(frozen=True, slots=True)
