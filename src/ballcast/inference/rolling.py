@@ -146,7 +146,12 @@ def anticipate_video(
                 timeline.append(made)
             if rolling.frames % FPS == 0:
                 progress(rolling.frames, total)
-    if rolling.frames < WINDOW_FRAMES:
-        length = f"{rolling.frames / FPS:.1f} s long"
-        raise InputError(f"{video.path}: is only {length}; anticipation needs a whole window of 5 s behind it")
+    require_window(rolling.frames, video.path)
     return tuple(timeline)
+
+
+def require_window(frames: int, name: object) -> None:
+    """An InputError if a video, called `name`, was over after so few frames that nothing could be said about it."""
+    if frames < WINDOW_FRAMES:
+        length = f"{frames / FPS:.1f} s long"
+        raise InputError(f"{name}: is only {length}; anticipation needs a whole window of 5 s behind it")

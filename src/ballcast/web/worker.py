@@ -16,9 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ballcast.core.actions import FPS, WINDOW_FRAMES
+from ballcast.core.actions import FPS, FRAME_MS
 from ballcast.core.errors import BallcastError, InputError, NoSpace
 from ballcast.core.timeline import Anticipation
+from ballcast.inference.rolling import require_window
 from ballcast.inference.timeline_io import write_timeline, write_timeline_csv
 from ballcast.web import decoder
 from ballcast.web.engine import Engine
@@ -44,7 +45,7 @@ class Work:
 
     @property
     def done_ms(self) -> int:
-        return self._rolling.frames * 1000 // FPS
+        return self._rolling.frames * FRAME_MS
 
     def advance(self) -> bool:
         """The next frame of the video; False: there was none left."""
@@ -61,9 +62,7 @@ class Work:
 
     def write(self, folder: Path) -> None:
         """The results, each whole or not there."""
-        if self._rolling.frames < WINDOW_FRAMES:
-            length = f"{self.done_ms / 1000:.1f} s long"
-            raise InputError(f"{self.job.name}: is only {length}; anticipation needs a whole window of 5 s behind it")
+        require_window(self._rolling.frames, self.job.name)
         write_timeline(folder / TIMELINE, self._timeline, {"video": self.job.name, **self.about})
         write_timeline_csv(folder / CSV, self._timeline)
 
