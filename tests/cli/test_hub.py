@@ -8,10 +8,15 @@ from subprocess import CompletedProcess
 import pytest
 from hub_server import Hub
 from synthetic import SMALL, make_split
+from typer.testing import CliRunner
 
+from ballcast.cli import app
 from ballcast.cli.hub import push_folder
+from ballcast.core.config import load
 from ballcast.core.embedded import BACKBONE, MODEL, SAMPLES
 from ballcast.core.errors import InputError
+from ballcast.core.recipe import Recipe
+from ballcast.model.anticipator import Anticipator
 
 Run = Callable[..., CompletedProcess[str]]
 
@@ -59,6 +64,18 @@ def test_features_go_up_and_are_trained_on_by_their_id(
     about = json.loads((tmp_path / "run" / "best" / "config.json").read_text())["metadata"]
     assert (about["trained_on"], about["validated_on"], about["seed"]) == (["train"], ["valid"], 0)
     assert about["backbone"]["name"] == "made up"
+
+
+def test_a_model_is_tuned_by_its_id(on_hub: Hub, tmp_path: Path) -> None:
+    Anticipator(load(Recipe, None, SMALL).model).push_to_hub("me/model")
+    tune = ["tune", "me/model", "--features", str(make_split(tmp_path / "valid", 6, seed=0).path), "--device", "cpu"]
+    homeless = CliRunner().invoke(app, tune)
+    assert isinstance(homeless.exception, InputError)
+    assert "me/model: no such folder" in str(homeless.exception)
+    assert "say with --out where its calibration goes" in str(homeless.exception)
+    done = CliRunner().invoke(app, [*tune, "--out", str(tmp_path / "calibration.json")])
+    assert done.exit_code == 0, done.exception
+    assert "in folds that had no say" in done.output
 
 
 def test_what_cannot_be_pushed_is_one_sentence_before_anything_is_sent(on_hub: Hub, tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 @app.command()
 def tune(
-    models: Annotated[list[str], typer.Argument(help="The model's folder; several: an ensemble, calibrated as one.")],
+    models: Annotated[
+        list[str], typer.Argument(help="The model's folder or hub id; several: an ensemble, calibrated as one.")
+    ],
     features: Annotated[
         Path, typer.Option("--features", help="The validation split's store (`ballcast extract` or `events`).")
     ],
@@ -58,11 +60,14 @@ def tune(
     from ballcast.model.calibration import FILE_NAME, write_calibration
     from ballcast.training.distributed import start
 
-    for source in models:
-        if not Path(source).is_dir():
-            raise InputError(f"{source}: no such folder; give the folder of a model made by `ballcast train`")
-    if out is None and len(models) > 1 and not dry_run:
-        raise InputError("say with --out where the calibration of several models goes, for example -o ensemble.json")
+    if out is None and not dry_run:
+        if len(models) > 1:
+            raise InputError("say with --out where the calibration of several models goes, like -o ensemble.json")
+        if not Path(models[0]).is_dir():
+            raise InputError(
+                f"{models[0]}: no such folder; give that of a model of `ballcast train`, or, of a model on the hub, "
+                "say with --out where its calibration goes"
+            )
     target = out or Path(models[0]) / FILE_NAME
     if not dry_run:
         check_writable(target)

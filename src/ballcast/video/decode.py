@@ -33,7 +33,7 @@ from ballcast.video.resample import Grid
 
 
 class FrameSource(Protocol):
-    """What extraction and live prediction read from."""
+    """What a decoder gives; another one than PyAV's has to give the same."""
 
     @property
     def size(self) -> tuple[int, int]:
