@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from ballcast.core.actions import ACTIONS
-from ballcast.core.clips import Prediction
 from ballcast.core.recipe import EmitConfig, HierarchyConfig, ModelConfig
 from ballcast.core.timeline import Anticipation
 from ballcast.inference.rolling import RollingAnticipator
@@ -24,6 +22,7 @@ from ballcast.web.house import House
 from ballcast.web.server import Server, bind
 from ballcast.web.server import running as running_house
 from ballcast.web.settings import Limits, Settings
+from benchmarks.serve import Quick
 from tests.features.conftest import SMALL, small_backbone
 from tests.video.conftest import make_video
 
@@ -50,28 +49,6 @@ def engine() -> Engine:
 def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """12 s of 64 × 32 in MP4."""
     return make_video(tmp_path_factory.mktemp("clip") / "clip.mp4", range(300), size=(32, 64))
-
-
-class Quick:
-    """Stands in for a RollingAnticipator where numbers do not matter: no network, three predictions a second."""
-
-    every_ms = 1000
-
-    def __init__(self) -> None:
-        self.frames = 0
-
-    def reset(self) -> None:
-        self.frames = 0
-
-    def push(self, frame: np.ndarray) -> Anticipation | None:
-        self.frames += 1
-        now = 40 * self.frames
-        if now < 5000 or now % 1000:
-            return None
-        rng = np.random.default_rng(now)
-        chosen, ahead, sure = rng.choice(10, 3, replace=False), rng.integers(200, 4900, 3), rng.uniform(0.1, 0.8, 3)
-        coming = zip(chosen.tolist(), ahead.tolist(), sure.tolist(), strict=True)
-        return Anticipation(now, tuple(Prediction(ACTIONS[i], now + t, c) for i, t, c in coming))
 
 
 @pytest.fixture(scope="session")

@@ -17,8 +17,9 @@ from ballcast.data.osl import write_osl
 from ballcast.inference.rolling import anticipate_video
 from ballcast.video.decode import VideoFile
 from ballcast.web.engine import Engine
+from benchmarks.serve import Quick
 from tests.video.conftest import make_video
-from tests.web.conftest import Quick, Running, Serve, paused
+from tests.web.conftest import Running, Serve, paused
 
 
 def events(server: Running, path: str, most: int = 1000) -> list[tuple[str, dict]]:

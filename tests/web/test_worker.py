@@ -14,7 +14,8 @@ from ballcast.core.timeline import Anticipation
 from ballcast.web import worker
 from ballcast.web.engine import Engine
 from ballcast.web.settings import Settings
-from tests.web.conftest import LIMITS, Quick, Running, Serve, running
+from benchmarks.serve import Quick
+from tests.web.conftest import LIMITS, Running, Serve, running
 
 
 def wait(for_: Callable[[], object], seconds: float = 15) -> None:

@@ -73,16 +73,17 @@ async def serve(house: House, listener: socket.socket, ready: Callable[[Server],
     """Serve until told to stop; `ready` is called when the house is at work, just before the first request."""
     with house.opened(asyncio.get_running_loop()):
         server = Server(house)
+        _at_stops(server.handle_exit)  # uvicorn does so too, but only later, and gives them back before it returns
         ready(server)
         await server.serve(sockets=[listener])
-        _ignore_stops()
+        _at_stops(signal.SIG_IGN)  # one more Ctrl-C while the house is closed would only break that off
 
 
-def _ignore_stops() -> None:
-    """It is ending as it was told to: one more Ctrl-C while the house is closed would only break that off."""
+def _at_stops(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> None:
+    """What Ctrl-C and SIGTERM do from now on."""
     if threading.current_thread() is threading.main_thread():  # elsewhere signals cannot be set, nor do they arrive
         for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, signal.SIG_IGN)
+            signal.signal(each, handler)
 
 
 @contextmanager
