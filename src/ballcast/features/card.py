@@ -63,7 +63,6 @@ None: nothing but its features is used.
         f"""## Use
 
 ```
-pip install git+{HOME}
 ballcast extract videos features --backbone {repo_id}
 ```
 
@@ -127,7 +126,6 @@ A folder for each split; each says all of this in its `manifest.json`.""",
         f"""## Use
 
 ```
-pip install git+{HOME}
 ballcast train paper data.features={repo_id}
 ```
 

@@ -135,7 +135,6 @@ def _use(repo_id: str, metadata: dict[str, Any], backbone: str | None) -> str:
     return f"""## Use
 
 ```
-pip install git+{HOME}
 ballcast predict {command}
 ```
 
