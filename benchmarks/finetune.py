@@ -16,23 +16,13 @@ from ballcast.core.config import load
 from ballcast.core.recipe import Recipe
 from ballcast.data.batch import Samples
 from ballcast.data.games import find_games
-from ballcast.data.windows import WindowSet
 from ballcast.features.backbone import Backbone
 from ballcast.model.anticipator import Anticipator
-from ballcast.model.emit import emit_flat
-from ballcast.training.engine import answers, score_slots
+from ballcast.training.engine import answers
 from ballcast.training.run import Moment, train
 from ballcast.training.splits import Material
 from benchmarks.pixels import MATCHES, features_of, windows_of
-from benchmarks.rows import table_row
-
-
-def row_of(model: Anticipator, windows: WindowSet, recipe: Recipe, device: torch.device) -> dict[str, float]:
-    """mAP at each tolerance, their mean, and predictions a window."""
-    samples = Samples(windows, device, recipe.data.device)
-    slots = answers(model.to(device), samples)
-    result = score_slots(samples, slots, recipe.emit)
-    return {**result.at, "avg": result.avg, "predictions": len(emit_flat(slots, recipe.emit)[0]) / len(samples)}
+from benchmarks.rows import emitted, table_row
 
 
 def main() -> None:
@@ -77,7 +67,8 @@ def main() -> None:
     )
     for split in ("valid", "test"):
         for name, (model, own) in rows.items():
-            print(table_row(name, [{split: row_of(model, own[split], recipe, device)}], split))
+            slots = answers(model.to(device), Samples(own[split], device, recipe.data.device))
+            print(table_row(name, [{split: emitted(slots, own[split], recipe.emit)}], split))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ cuts its games. Markov is told the true past; the models have to see it. Data: G
 """
 
 import argparse
-import json
 import tempfile
 from contextlib import nullcontext
 from dataclasses import replace
@@ -18,6 +17,7 @@ import torch
 
 from ballcast.core.actions import ACTIONS
 from ballcast.core.config import load
+from ballcast.core.files import write_json
 from ballcast.core.recipe import Recipe
 from ballcast.data.games import Game, find_games
 from ballcast.data.windows import WindowSet, game_windows
@@ -84,7 +84,7 @@ def main() -> None:
                 scores = {split: round(100 * result[split]["avg"], 2) for split in ("valid", "test")}
                 print(f"{name}, seed {recipe.train.seed}: {scores}, {result['seconds']:.0f} s, {run}", flush=True)
     if args.json:
-        args.json.write_text(json.dumps(told, indent=1))
+        write_json(args.json, told, indent=1)
     counts = windows["test"].class_counts()
     print("\ntest, actions to come: " + ", ".join(f"{a} {n}" for a, n in zip(ACTIONS, counts, strict=True)))
     print(f"| | | {' | '.join(TOLERANCES)} | mean | predictions |\n|{'---|' * 10}")

@@ -18,6 +18,7 @@ from ballcast.features.manifest import BackboneIdentity
 from ballcast.metrics.average_precision import TOLERANCES, Score, score, score_arrays
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.emit import emit_flat
+from ballcast.model.slots import Slots
 from ballcast.training.engine import answers
 from ballcast.training.run import Moment, train
 from ballcast.training.splits import Material
@@ -34,6 +35,14 @@ def scored(windows: WindowSet, predictions: Sequence[Sequence[Prediction]]) -> R
     """The row of one list of predictions a window, in their order."""
     merged = dict(zip(windows.names, map(merge_bins, predictions), strict=True))
     return row_of(score(windows.clips, merged), sum(map(len, predictions)) / len(predictions))
+
+
+def emitted(slots: Slots, windows: WindowSet, emit: EmitConfig) -> Result:
+    """The row of what is emitted of a model's answers to all windows."""
+    clip, position_ms, vectors = emit_flat(slots, emit)
+    return row_of(
+        score_arrays(windows.clips, *merge_arrays(clip, position_ms, vectors)), len(clip) / len(slots.objectness)
+    )
 
 
 def trained(
@@ -73,9 +82,7 @@ def trained(
     for name in ("valid", "test"):
         samples = Samples(windows[name], device, recipe.data.device)
         slots = answers(model, samples)
-        clip, position_ms, vectors = emit_flat(slots, recipe.emit)
-        result = score_arrays(windows[name].clips, *merge_arrays(clip, position_ms, vectors))
-        rows[name] = row_of(result, len(clip) / len(samples))
+        rows[name] = emitted(slots, windows[name], recipe.emit)
         if slots_to is not None:
             slots_to.mkdir(parents=True, exist_ok=True)
             told = {key: getattr(slots, key).half().cpu().numpy() for key in ("objectness", "classes", "offsets")}

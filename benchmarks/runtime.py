@@ -23,6 +23,7 @@ from typing import Any
 
 from ballcast.core.actions import FPS
 from ballcast.core.embedded import BACKBONE, MODEL
+from ballcast.core.files import write_json
 from ballcast.inference.onnx_runtime import OnnxRuntime
 from ballcast.inference.rolling import RollingAnticipator
 from ballcast.inference.runtime import Runtime
@@ -62,7 +63,7 @@ def main() -> None:
         else:
             rows["score"] = scores(folders, args.matches, args.most, args.threads)
     if args.json:
-        args.json.write_text(json.dumps(rows, indent=1))
+        write_json(args.json, rows, indent=1)
 
 
 def _said(row: dict[str, float]) -> str:
@@ -127,11 +128,9 @@ def _status_mb(key: str) -> float:
 
 def scores(folders: dict[str, Path], matches: Path, most: float, threads: int) -> dict[str, float]:
     """mAP in points of both exports at every fifth second from 30 s on of the test matches, all of them together."""
-    from dataclasses import replace
-
-    from ballcast.core.actions import END_MS, OBSERVED_MS, WINDOW_FRAMES
-    from ballcast.core.clips import Clip
+    from ballcast.core.actions import WINDOW_FRAMES
     from ballcast.data.spotting_labels import MATCHES, read_matches
+    from ballcast.data.stitch import STEP_MS, cut_clip
     from ballcast.inference.along import answers_along, clip_features, join, score_answers
     from ballcast.inference.export_folder import read_config
 
@@ -147,10 +146,7 @@ def scores(folders: dict[str, Path], matches: Path, most: float, threads: int) -
             # The last answer may have less than 5 s of the match after it, and no labels to be held against.
             count = min(len(said.objectness), (len(frames) - windows * WINDOW_FRAMES) // WINDOW_FRAMES)
             answers.append(said.first(count))
-            for n in range(count):
-                moved = [replace(e, position_ms=e.position_ms - 5000 * n) for e in match.events]
-                coming = tuple(e for e in moved if OBSERVED_MS <= e.position_ms < END_MS)
-                clips.append(Clip(f"{match.video}+{5 * n}", (), coming))
+            clips += [cut_clip(match.events, STEP_MS * n, f"{match.video}+{5 * n}") for n in range(count)]
         found[kind] = 100 * score_answers(runtime, join(answers), clips).avg
         print(f"{kind}: mAP {found[kind]:.2f} on {len(clips)} clips of {len(chosen)} matches", flush=True)
     print(f"INT8 costs {found['ONNX'] - found['INT8']:.2f} points")

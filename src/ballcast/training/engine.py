@@ -111,10 +111,7 @@ def evaluate(model: nn.Module, samples: Samples, config: EmitConfig, *, ranks: R
 
     The same as `score_of` what `predict` says, without an object for each prediction.
     """
-    return score_slots(samples, answers(model, samples, ranks=ranks), config)
-
-
-def score_slots(samples: Samples, slots: Slots, config: EmitConfig) -> Score:
+    slots = answers(model, samples, ranks=ranks)
     return score_arrays(samples.windows.clips, *merge_arrays(*emit_flat(slots, config)))
 
 
