@@ -154,6 +154,7 @@ def test_an_ensemble_of_a_model_and_itself_is_the_model(tuned: tuple[Path, Path,
     clips = read_labels(valid / LABELS)
     windows = open_windows(store, clips, 6)
     one, other = (Anticipator.from_pretrained(folder) for folder in (first, second))
+    assert one.emit.inflation == WEIGHT
     alone = predict_together([one], windows, untuned([one]), cpu)
     assert list(alone) == [clip.name for clip in clips]
     assert predict_together([one, one], windows, untuned([one]), cpu) == alone
