@@ -43,7 +43,8 @@ ADDED = {
     "ballcast pretrain": SMALL_BACKBONE,
     "ballcast ablate": [*SMALL_MODEL, WIDTH, "--seeds", "1", "--variants", "variants.yaml"],
     "ballcast export": ["--video", "match.mp4"],
-    "ballcast live": ["--speed", "0"],
+    "ballcast predict match.mp4": ["--pictures", "own"],  # not enlarged to the size of the embedded model's training
+    "ballcast live": ["--speed", "0", "--pictures", "own"],
 }
 
 
