@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from ballcast.core.clips import Clip
@@ -17,6 +18,7 @@ from ballcast.core.embedded import SAMPLES
 from ballcast.core.errors import InputError
 from ballcast.core.grid import merge_bins
 from ballcast.core.recipe import Recipe
+from ballcast.core.terminal import print_table
 from ballcast.data.soccernet import read_labels, write_labels
 from ballcast.data.stitch import STEP_MS
 from ballcast.features.backbone import Backbone
@@ -60,7 +62,7 @@ def run(out: Path, console: Console, *, device: torch.device, samples: Path = SA
     clips, store = _features(out, console, device, samples)
     report = _anticipate(out, console, device, samples, clips, store)
     _train(out, console, device, samples)
-    console.print(f"\n[bold]The report:[/] {report}", soft_wrap=True)
+    console.print(f"\n[bold]The report:[/] {escape(str(report))}", soft_wrap=True)
     return report
 
 
@@ -107,9 +109,10 @@ def _anticipate(
     result = score(clips, said)
     others = {name: score(clips, {clip.name: system.predict(clip) for clip in clips}) for name, system in blind.items()}
     name = "embedded model, from pixels"
-    console.print(score_table({name: result, **others}))
+    print_table(console, score_table({name: result, **others}))
     defects = check_submission(submission, clips)
-    console.print(f"   a submission for the challenge's server: {submission}, {len(defects)} defects", soft_wrap=True)
+    said_of_it = f"   a submission for the challenge's server: {submission}, {len(defects)} defects"
+    console.print(said_of_it, markup=False, soft_wrap=True)
     video = samples / "test" / f"{EXCERPT}.mp4"
     report = Report(
         "ballcast on a match it has not seen",
@@ -157,7 +160,7 @@ def _train(out: Path, console: Console, device: torch.device, samples: Path) -> 
         torch.set_num_threads(threads)
     console.print(f"   best validation mAP {100 * progress.best:.1f}, in epoch {progress.best_epoch}")
     report = report_run(recipe, out / "run", device=device)
-    console.print(f"   its report: {report}", soft_wrap=True)
+    console.print(f"   its report: {report}", markup=False, soft_wrap=True)
 
 
 def _bar(console: Console, what: str) -> Progress:

@@ -1,10 +1,15 @@
-"""An option that would do nothing is refused, not passed over."""
+"""Options and what commands say: one that would do nothing is refused; names come out as they are."""
+
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from ballcast.cli import app
+from ballcast.core.clips import Clip, Event, Prediction
 from ballcast.core.errors import InputError
+from ballcast.data.soccernet import write_labels
+from ballcast.inference.submission import write_submission
 
 
 @pytest.mark.parametrize(
@@ -33,3 +38,15 @@ def test_options_without_an_effect_are_refused(command: str, words: str) -> None
 @pytest.mark.parametrize(("command", "default"), [("predict", "wyscout"), ("predict", "1"), ("events", "7")])
 def test_defaults_that_are_filled_in_later_are_told(command: str, default: str) -> None:
     assert f"[default: ({default})]" in CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).output
+
+
+def test_a_folder_in_brackets_is_told_as_it_is(tmp_path: Path) -> None:
+    """Brackets are mark-up to the library that prints tables."""
+    folder = tmp_path / "[final] cut"
+    write_labels(folder / "Labels-ball.json", [Clip("clip_1", anticipation=(Event("PASS", 31_000),))])
+    write_submission(folder / "said.json", {"clip_1": [Prediction("PASS", 31_100, 0.5)]})
+    options = ["--labels", str(folder / "Labels-ball.json"), "--predictions", str(folder / "said.json")]
+    done = CliRunner().invoke(app, ["eval", *options, "--report", str(folder / "report.html")], env={"COLUMNS": "40"})
+    assert done.exit_code == 0, done.exception
+    assert f"wrote {folder / 'report.html'}\n" in done.output
+    assert "…" not in done.output

@@ -89,6 +89,17 @@ def test_files_are_named_with_the_place(tmp_path: Path) -> None:
         load(Recipe, tmp_path / "none.yaml")
 
 
+def test_a_wrong_override_is_not_the_files_fault(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("train:\n  batch: 4\n")
+    with pytest.raises(InputError, match=r"^unknown key 'train.epoch'; did you mean 'train.epochs'\?"):
+        load(Recipe, path, ["train.epoch=3"])
+    path.write_text("train:\n  batch: 0\n")
+    with pytest.raises(InputError, match=r"mine\.yaml: train: batch must be between"):
+        load(Recipe, path, ["train.epochs=3"])
+    assert load(Recipe, path, ["train.batch=2"]).train.batch == 2
+
+
 def test_round_trip_through_yaml(tmp_path: Path) -> None:
     recipe = load(Recipe, overrides=["train.seed=7", "data.boost={}", "emit.threshold=0.05"])
     path = tmp_path / "recipe.yaml"

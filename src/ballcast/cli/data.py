@@ -68,14 +68,16 @@ def data_check(
 
     Example: ballcast data check ~/snbaa
     """
+    from rich.markup import escape
     from rich.table import Table
 
     from ballcast.core.actions import SHORT_NAMES
+    from ballcast.core.terminal import print_table
     from ballcast.data.soccernet import check
 
     console, splits = new_console(), check(folder)
     for place in dict.fromkeys(split.folder.parent for split in splits):  # a table for each resolution
-        title = f"{place.name}: actions to anticipate (observed)"
+        title = f"{escape(place.name)}: actions to anticipate (observed)"
         table = Table(title=title, title_justify="left", title_style="bold")
         table.add_column("")
         here = [split for split in splits if split.folder.parent == place]
@@ -86,11 +88,11 @@ def data_check(
         counts = [(split.counts("anticipation"), split.counts("observation"), split.labelled) for split in here]
         for c, name in enumerate(SHORT_NAMES):
             table.add_row(name, *(f"{a[c]} ({o[c]})" if labelled else "no labels" for a, o, labelled in counts))
-        console.print(table)
+        print_table(console, table)
     defects = [defect for split in splits for defect in split.defects]
     for defect in defects:
         console.print(str(defect), style="red", markup=False, soft_wrap=True)
-    console.print(f"{len(defects)} defect(s)" if defects else "no defects")
+    typer.echo(f"{len(defects)} defect(s)" if defects else "no defects")
     if defects:
         raise typer.Exit(1)
 

@@ -61,11 +61,10 @@ def export(
     figures = done.config.figures
     apart = f"{done.apart[worst]:.1e} from torch at most ({worst}, {figures['windows_compared']:.0f} windows)"
     before = " before it was rounded to INT8" if int8 else ""
-    console.print(f"{out}: {done.config.kind} {done.config.precision}, {size:.1f} MB; {apart}{before}", soft_wrap=True)
+    typer.echo(f"{out}: {done.config.kind} {done.config.precision}, {size:.1f} MB; {apart}{before}")
     if int8:
         full, small = figures["excerpt_map_fp32"], figures["excerpt_map_int8"]
-        console.print(
+        typer.echo(
             f"mAP on the embedded excerpt: fp32 {full:.2f}, INT8 {small:.2f}; its features are "
-            f"{100 * figures['int8_features_from_fp32']:.1f} % from fp32's",
-            soft_wrap=True,
+            f"{100 * figures['int8_features_from_fp32']:.1f} % from fp32's"
         )

@@ -43,6 +43,7 @@ def evaluate(
     ballcast eval --labels snbaa/224p/test --predictions results_anticipation.zip --report report.html
     """
     from ballcast.core.files import check_writable, write_json
+    from ballcast.core.terminal import print_table
     from ballcast.data.soccernet import read_labels
     from ballcast.inference.submission import read_submission, require_same_clips
     from ballcast.metrics.average_precision import score, score_by_visibility
@@ -64,16 +65,16 @@ def evaluate(
         rows |= score_by_visibility(clips, predicted, read=read)
     console = new_console()
     said = f"{per_clip(predicted):.1f} predictions a clip"
-    console.print(f"{len(clips)} clips, {int(result.events.sum())} events, {said}")
-    console.print(score_table(rows))
-    console.print(class_table(result))
+    typer.echo(f"{len(clips)} clips, {int(result.events.sum())} events, {said}")
+    print_table(console, score_table(rows))
+    print_table(console, class_table(result))
     if json_:
         write_json(json_, result.as_dict(), indent=1)
     if plots:
         from ballcast.metrics.plots import draw
 
         for path in draw(result, plots):
-            console.print(f"drew {path}", soft_wrap=True)
+            typer.echo(f"drew {path}")
     if report:
         from ballcast.inference.page.film import footage_in
         from ballcast.inference.page.report import Report, write_report
@@ -86,7 +87,7 @@ def evaluate(
         title = f"{predictions.name} against {labels.name}"
         page = Report(title, clips, predicted, result, "all events", others=others, facts=facts, footage=footage)
         write_report(report, page)
-        console.print(f"wrote {report}", soft_wrap=True)
+        typer.echo(f"wrote {report}")
 
 
 @app.command()
@@ -134,7 +135,7 @@ def submit(
         defects = check_submission(check, clips)
         for defect in defects:
             console.print(str(defect), style="red", markup=False, soft_wrap=True)
-        console.print(f"{check}: {len(defects)} defect(s)" if defects else f"{check}: ready to hand in", soft_wrap=True)
+        typer.echo(f"{check}: {len(defects)} defect(s)" if defects else f"{check}: ready to hand in")
         if defects:
             raise typer.Exit(1)
         return
@@ -151,4 +152,4 @@ def submit(
     merged = merge_systems(systems) if len(systems) > 1 else systems[0]
     write_submission(out, {name: merged[name] for name in order})
     entries = sum(len(merged[name]) for name in order)
-    console.print(f"{out}: {len(order)} clips, {entries} predictions", soft_wrap=True)
+    typer.echo(f"{out}: {len(order)} clips, {entries} predictions")

@@ -127,13 +127,13 @@ def ablate(
     Example: ballcast ablate paper data.features=features --seeds 3
     """
     from ballcast.core.files import write_json
+    from ballcast.core.terminal import print_table
     from ballcast.training.ablate import ablate as run_ablation
     from ballcast.training.ablate import read_variants, table
     from ballcast.training.distributed import start
 
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         raise InputError("ablate is one process; start it without torchrun, or several with a list of variants each")
-    console = new_console()
     with resumable():
         rows = run_ablation(
             config,
@@ -142,8 +142,8 @@ def ablate(
             seeds,
             run,
             start(device)[1],
-            lambda text: console.print(text, soft_wrap=True),
+            typer.echo,
         )
-    console.print(table(rows, seeds))
+    print_table(new_console(), table(rows, seeds))
     if json_:
         write_json(json_, {row.name: row.as_dict() for row in rows}, indent=1)

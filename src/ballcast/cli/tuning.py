@@ -50,6 +50,7 @@ def tune(
     from rich.progress import Progress
 
     from ballcast.core.files import check_writable
+    from ballcast.core.terminal import print_table
     from ballcast.data.event_windows import is_event_store
     from ballcast.data.soccernet import read_labels
     from ballcast.features.store import LABELS, FeatureStore
@@ -95,13 +96,13 @@ def tune(
             pos_weight=loaded[0].pos_weight,
             tick=lambda done, all_: bar.update(task, completed=done, total=all_),
         )
-    console.print(score_table({"before": fitted.before, "tuned, where it was fitted": fitted.after}))
-    console.print(
+    print_table(console, score_table({"before": fitted.before, "tuned, where it was fitted": fitted.after}))
+    typer.echo(
         f"in folds that had no say: {100 * fitted.outside_before:.2f} before, {100 * fitted.outside_after:.2f} tuned"
     )
-    console.print(_class_table(fitted.calibration))
+    print_table(console, _class_table(fitted.calibration))
     if not fitted.helps:
-        console.print("it does not help where it was not fitted, so nothing is written")
+        typer.echo("it does not help where it was not fitted, so nothing is written")
     elif not dry_run:
         figures = {
             "samples": float(len(windows)),
@@ -113,7 +114,7 @@ def tune(
         about = f"{store.path.name}, features by {store.manifest.header.backbone.name}"
         tuned = replace(fitted.calibration, weights=hashes(models), fitted_on=about, figures=figures)
         write_calibration(target, tuned)
-        console.print(f"{target}: written", soft_wrap=True)
+        typer.echo(f"{target}: written")
 
 
 def _class_table(calibration: "Calibration") -> "Table":

@@ -29,9 +29,19 @@ def load(cls: type[T], path: Path | None = None, overrides: Iterable[str] = ()) 
 
     `path` may also be the name of a recipe that comes with the package, such as `paper`.
     """
-    path = find_recipe(path) if path else None
-    tree = parse_overrides(overrides, read_yaml(path) if path else {})
-    return from_dict(cls, tree, where=str(path) if path else "")
+    path, given = find_recipe(path) if path else None, list(overrides)
+    tree = parse_overrides(given, read_yaml(path) if path else {})
+    where = "" if path is None or (given and _holds(cls, path)) else str(path)
+    return from_dict(cls, tree, where)
+
+
+def _holds(cls: type[Any], path: Path) -> bool:
+    """Whether the file is right as it is: then what is wrong with it and overrides together is an override's fault."""
+    try:
+        from_dict(cls, read_yaml(path))
+    except InputError:
+        return False
+    return True
 
 
 def parse_overrides(overrides: Iterable[str], tree: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from rich.markup import escape
 from rich.table import Table
 
 from ballcast.core.config import load, read_yaml, to_yaml
@@ -114,7 +115,7 @@ def table(rows: list[Row], seeds: int) -> Table:
         told = row.as_dict()
         values = [f"{100 * v:.1f}" for v in list(told["mean"].values())[:-1]]
         average = f"[bold]{100 * told['mean']['avg']:.2f}[/] ± {100 * told['deviation']['avg']:.2f}"
-        result.add_row(row.name, *values, average, f"{row.per_clip:.1f}")
+        result.add_row(escape(row.name), *values, average, f"{row.per_clip:.1f}")
     return result
 
 
