@@ -26,35 +26,30 @@ from torch import Tensor
 from ballcast.core.actions import FPS, WINDOW_FRAMES
 from ballcast.features.backbone import Backbone, BackboneConfig, pad_frames
 from ballcast.features.shared import SharedStacks
+from benchmarks.machine import add_options, settle
 
-SIZES = {"720p": (720, 1280), "224p": (224, 398)}  # H, W
 TARGET_MS, TARGET_RATIO = 30.0, 4.3  # at 720p on an H200; the ratio is to batching without sharing, eager
 BATCHED, OURS = "batched, every stack of every clip, eager", "each distinct stack once, compiled"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--size", choices=SIZES, help="default: 720p on a GPU, 224p on a CPU")
+    add_options(parser, threads=1)
     parser.add_argument("--frame", type=int, nargs=2, metavar=("H", "W"), help="another size of frame")
     parser.add_argument("--repeats", type=int, help="default: 20 on a GPU, 3 on a CPU")
     parser.add_argument("--clips", type=int, help="clips of 30 s end to end; default: 96 on a GPU, 1 on a CPU; 0: none")
     parser.add_argument("--only-end-to-end", action="store_true", help="leave the orders of computing out")
     parser.add_argument("--video", type=Path, help="a video of 30 s or more for that; default: a drawn one")
     parser.add_argument("--decoders", type=int, help="threads that decode; default: the cores but one")
-    parser.add_argument("--threads", type=int, default=1, help="torch's threads on a CPU")
     parser.add_argument("--json", type=Path, help="write the figures here too")
     args = parser.parse_args()
-    on_gpu = args.device.startswith("cuda")
-    if not on_gpu:
-        torch.set_num_threads(args.threads)
-    H, W = args.frame or SIZES[args.size or ("720p" if on_gpu else "224p")]
+    machine = settle(args)
+    on_gpu, where, (H, W) = machine.on_gpu, machine.name, args.frame or machine.size
     repeats = args.repeats or (20 if on_gpu else 3)
     torch.manual_seed(0)
     backbone = Backbone(BackboneConfig()).eval().to(args.device)
     frames = torch.randint(0, 256, (WINDOW_FRAMES, H, W), dtype=torch.uint8, device=args.device)
     padded = tuple(pad_frames(frames[:1], backbone.config.padding).shape[-2:])
-    where = torch.cuda.get_device_name() if on_gpu else f"CPU, {torch.get_num_threads()} thread(s)"
     what = f"one window of {WINDOW_FRAMES} frames {W}×{H}, padded to {padded[1]}×{padded[0]}"
     print(f"{where}; torch {torch.__version__}; {what}", flush=True)
     result: dict[str, Any] = {"device": where, "torch": torch.__version__, "frame": [H, W], "padded": list(padded)}

@@ -45,19 +45,17 @@ from ballcast.model.emit import emit
 from ballcast.model.slots import Slots
 from ballcast.video.live_source import Break, LiveFrame
 from ballcast.video.sampling import snap
+from benchmarks.machine import add_options, settle
 
-SIZES = {"720p": (720, 1280), "224p": (224, 398)}  # H, W
 TARGET_MS, TARGET_RATIO = 40.0, 20.0  # p95 at 720p on an H200; work of a step against all anew
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--size", choices=SIZES, help="default: 720p on a GPU, 224p on a CPU")
+    add_options(parser, threads=2)
     parser.add_argument("--every", type=float, default=1.0, help="seconds from one anticipation to the next")
     parser.add_argument("--seconds", type=float, default=60.0, help="of real time")
     parser.add_argument("--moments", type=int, help="back to back; default: 600 on a GPU, 30 on a CPU")
-    parser.add_argument("--threads", type=int, default=2, help="torch's threads on a CPU")
     parser.add_argument("--model", help="a trained model's folder")
     parser.add_argument("--backbone", help="the backbone it was trained on")
     parser.add_argument("--only", choices=["latency", "work", "hour", "grid"], action="append")
@@ -66,17 +64,14 @@ def main() -> None:
     parser.add_argument("--most", type=float, default=60.0, help="grid: seconds of each match, at most")
     parser.add_argument("--json", type=Path, help="write the figures here too")
     args = parser.parse_args()
-    on_gpu = args.device.startswith("cuda")
-    if not on_gpu:
-        torch.set_num_threads(args.threads)
+    machine = settle(args)
+    on_gpu, where, (H, W) = machine.on_gpu, machine.name, machine.size
     torch.manual_seed(0)
     backbone = (Backbone.load(args.backbone) if args.backbone else Backbone().eval()).to(args.device)
     if args.model:
         model = Anticipator.from_pretrained(args.model)
     else:
         model = Anticipator(ModelConfig(clips=backbone.config.clips(), width=backbone.config.width)).eval()
-    H, W = SIZES[args.size or ("720p" if on_gpu else "224p")]
-    where = torch.cuda.get_device_name() if on_gpu else f"CPU, {torch.get_num_threads()} thread(s)"
     print(f"{where}; torch {torch.__version__}; frames {W}×{H}; every {args.every:g} s", flush=True)
     result: dict[str, Any] = {"device": where, "torch": torch.__version__, "frame": [H, W], "every_s": args.every}
     parts = args.only or ["latency", "work", *(["grid"] if args.matches else [])]

@@ -10,23 +10,31 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ballcast.core.errors import InputError, NoSpace
 
 _HALVES = re.compile(rb"\\u[dD][89a-fA-F]")  # escapes that are a character in pairs, and alone in no text
 
 
-def read_bytes(path: Path, what: str) -> bytes:
-    """The file's content; `what` names it for the reader of the error ("labels")."""
+@contextmanager
+def reading(path: Path, what: str) -> Iterator[BinaryIO]:
+    """The file, opened; `what` names it for the reader of the error ("labels")."""
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            yield file
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; give the path of the {what}") from None
     except IsADirectoryError:
         raise InputError(f"{path}: is a folder; give the path of the {what} file") from None
     except OSError as error:
         raise InputError(f"{path}: cannot read the {what}: {error.strerror}") from None
+
+
+def read_bytes(path: Path, what: str) -> bytes:
+    """The file's content."""
+    with reading(path, what) as file:
+        return file.read()
 
 
 def parse_json(raw: bytes, path: Path | str, what: str) -> Any:

@@ -12,6 +12,7 @@ from av.stream import Disposition
 from av.video.stream import VideoStream
 
 from ballcast.core.errors import InputError
+from ballcast.core.files import reading
 
 # Titles in unknown encodings must not keep a video from opening. PyAV 19 sees to that itself and takes no such option.
 TOLERANT: dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
@@ -77,16 +78,9 @@ def declared_end(container: InputContainer, stream: VideoStream) -> Fraction | N
 
 
 def _check_file(path: Path) -> None:
-    try:
-        with path.open("rb") as file:
-            if not file.read(1):
-                raise InputError(f"{path}: is empty (0 bytes); fetch it again")
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; give the path of the video") from None
-    except IsADirectoryError:
-        raise InputError(f"{path}: is a folder; give the path of the video file") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot read the video: {error.strerror}") from None
+    with reading(path, "video") as file:
+        if not file.read(1):
+            raise InputError(f"{path}: is empty (0 bytes); fetch it again")
 
 
 def _why_not(path: Path, error: Exception) -> str:
