@@ -50,3 +50,19 @@ def test_a_folder_in_brackets_is_told_as_it_is(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.exception
     assert f"wrote {folder / 'report.html'}\n" in done.output
     assert "…" not in done.output
+
+
+def test_what_is_read_is_not_overwritten(tmp_path: Path) -> None:
+    labels, said = tmp_path / "Labels-ball.json", tmp_path / "said.json"
+    write_labels(labels, [Clip("clip_1", anticipation=(Event("PASS", 31_000),))])
+    write_submission(said, {"clip_1": [Prediction("PASS", 31_100, 0.5)]})
+    before = labels.read_bytes(), said.read_bytes()
+    for command in (
+        ["data", "convert", str(labels), str(labels)],
+        ["eval", "--labels", str(labels), "--predictions", str(said), "--json", str(said)],
+        ["eval", "--labels", str(tmp_path), "--predictions", str(said), "--report", str(labels)],
+    ):
+        done = CliRunner().invoke(app, command)
+        assert isinstance(done.exception, InputError), done.output
+        assert "is the file that is read" in str(done.exception)
+    assert (labels.read_bytes(), said.read_bytes()) == before

@@ -42,14 +42,18 @@ def evaluate(
 
     ballcast eval --labels snbaa/224p/test --predictions results_anticipation.zip --report report.html
     """
-    from ballcast.core.files import check_writable, write_json
+    from ballcast.core.files import check_not_source, check_writable, write_json
     from ballcast.core.terminal import print_table
     from ballcast.data.soccernet import read_labels
+    from ballcast.features.store import LABELS
     from ballcast.inference.submission import read_submission, require_same_clips
     from ballcast.metrics.average_precision import score, score_by_visibility
     from ballcast.metrics.diagnosis import per_clip
     from ballcast.metrics.report import class_table, score_table
 
+    for target in (json_, report):
+        for source in (predictions, labels, labels / LABELS) if target else ():
+            check_not_source(target, source)
     if report:
         check_writable(report)
     elif videos:

@@ -6,7 +6,7 @@ from typing import Any
 from ballcast.core.actions import END_MS, OBSERVED_MS
 from ballcast.core.clips import Clip, Event, Prediction
 from ballcast.core.errors import InputError
-from ballcast.core.files import read_json
+from ballcast.core.files import check_not_source, read_json
 from ballcast.core.records import Defects
 from ballcast.data.osl import Osl, read_osl, write_osl, write_osl_labels
 from ballcast.data.soccernet import PARTS, clip_name, read_labels, write_labels
@@ -15,6 +15,7 @@ from ballcast.inference.submission import check_confidences, read_submission, wr
 
 def convert(source: Path, target: Path) -> str:
     """Write `source` in the other format to `target`; gives a sentence that says what was written."""
+    check_not_source(target, source)
     tree = {} if source.suffix == ".zip" or source.is_dir() else read_json(source, "labels or predictions")
     if isinstance(tree, dict) and "data" in tree:
         return _from_osl(source, target)
