@@ -51,8 +51,8 @@ def evaluate(
     from ballcast.metrics.diagnosis import per_clip
     from ballcast.metrics.report import class_table, score_table
 
-    for target in (json_, report):
-        for source in (predictions, labels, labels / LABELS) if target else ():
+    for target in filter(None, (json_, report)):
+        for source in (predictions, labels, labels / LABELS):
             check_not_source(target, source)
     if report:
         check_writable(report)
