@@ -51,7 +51,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class _Times:
+class Times:
     """Events and predictions of all clips as flat arrays; `time` is a bin or, off the grid, milliseconds."""
 
     event_clip: NDArray[np.int64]  # (E,)
@@ -82,12 +82,12 @@ def score_arrays(
     clips: Sequence[Clip], clip: NDArray[np.int64], position_ms: NDArray[np.int64], scores: NDArray[np.float32]
 ) -> Score:
     """`score` of predictions as arrays: of which clip (P,), when (P,), and their class vectors (P, 10)."""
-    return _plain(_times(clips, clip, position_ms, scores, exact=False))
+    return _plain(lay_flat(clips, clip, position_ms, scores, exact=False))
 
 
-def _plain(times: _Times) -> Score:
+def _plain(times: Times) -> Score:
     """All predictions and all events counted."""
-    matched = _match(times)
+    matched = match(times)
     return _score(times, matched >= 0, np.ones(matched.shape, bool), np.ones(len(times.event_class), bool))
 
 
@@ -103,7 +103,7 @@ def score_by_visibility(
     attributes predictions by an array it fills with the wrong indices.
     """
     times = _lay_out(clips, predictions, read, exact=False)
-    matched = _match(times)
+    matched = match(times)
     found = matched >= 0
     visible = times.event_visible
     is_visible = np.append(visible, False)[matched]  # index -1 (no match) reads the appended False
@@ -113,19 +113,20 @@ def score_by_visibility(
     }
 
 
-def _lay_out(clips: Sequence[Clip], predictions: Mapping[str, Sequence[Prediction]], read: str, exact: bool) -> _Times:
+def _lay_out(clips: Sequence[Clip], predictions: Mapping[str, Sequence[Prediction]], read: str, exact: bool) -> Times:
     predicted = [(i, p) for i, clip in enumerate(clips) for p in predictions.get(clip.name, ())]
     clip = np.array([i for i, _ in predicted], np.int64)
     ms = np.array([p.position_ms for _, p in predicted], np.int64)
     vectors = [p.vector if read == "vector" else _label_only(p) for _, p in predicted]
     with np.errstate(over="ignore"):  # a score beyond float32 is infinite, to the reference too
         scores = np.array(vectors, np.float32).reshape(-1, len(ACTIONS))
-    return _times(clips, clip, ms, scores, exact)
+    return lay_flat(clips, clip, ms, scores, exact)
 
 
-def _times(
+def lay_flat(
     clips: Sequence[Clip], clip: NDArray[np.int64], ms: NDArray[np.int64], scores: NDArray[np.float32], exact: bool
-) -> _Times:
+) -> Times:
+    """Events of the clips and predictions, as in `score_arrays`, ready to be matched: one a bin, by clip and time."""
     events = [(i, e.action, e.position_ms, e.visible) for i, clip_ in enumerate(clips) for e in clip_.anticipation]
     event_clip, event_class, event_ms, visible = np.array(events, np.int64).reshape(-1, 4).T
     if exact:
@@ -138,7 +139,7 @@ def _times(
         event_kept, kept = _last_in_bin(event_clip, event_time), _last_in_bin(clip, time)
     event_kept = event_kept[np.lexsort((event_time[event_kept], event_clip[event_kept]))]
     kept = kept[np.lexsort((time[kept], clip[kept]))]
-    return _Times(
+    return Times(
         event_clip[event_kept],
         event_class[event_kept],
         event_time[event_kept],
@@ -170,7 +171,7 @@ def _last_in_bin(clip: NDArray[np.int64], time: NDArray[np.int64]) -> NDArray[np
     return len(key) - 1 - first_from_end
 
 
-def _match(times: _Times) -> NDArray[np.int64]:
+def match(times: Times) -> NDArray[np.int64]:
     """(6, P, 10): for each tolerance, prediction and class, the event it took, or −1.
 
     Every (clip, class) with events is a group; round r lets the r-th event of all groups choose at once.
@@ -210,7 +211,7 @@ def _match(times: _Times) -> NDArray[np.int64]:
     return matched
 
 
-def _score(times: _Times, true: NDArray[np.bool_], counted: NDArray[np.bool_], events: NDArray[np.bool_]) -> Score:
+def _score(times: Times, true: NDArray[np.bool_], counted: NDArray[np.bool_], events: NDArray[np.bool_]) -> Score:
     """Average precision from which predictions are true and which count, (6, P, 10) each, and which events do (E,)."""
     n_events = np.bincount(times.event_class[events], minlength=len(ACTIONS))
     shape = (len(times.half_widths), len(ACTIONS))

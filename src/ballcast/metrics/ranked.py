@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ballcast.core.clips import Clip
 from ballcast.core.grid import geometric_ranks
-from ballcast.metrics.average_precision import RECALLS, Floats, _match, _times
+from ballcast.metrics.average_precision import RECALLS, Floats, lay_flat, match
 
 
 def ranked_ap(
@@ -28,8 +28,8 @@ def ranked_ap(
 
     `groups` (groups, clips): which clips each holds.
     """
-    times = _times(clips, clip, position_ms, scores, exact=False)
-    hit = _match(times) >= 0  # (6, P, C)
+    times = lay_flat(clips, clip, position_ms, scores, exact=False)
+    hit = match(times) >= 0  # (6, P, C)
     result = np.zeros((len(groups), scores.shape[-1]))
     for c in range(scores.shape[-1]):
         exists = np.flatnonzero(times.scores[:, c] >= 0)

@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 
 from ballcast.core.actions import ACTIONS, SHORT_NAMES
 from ballcast.core.clips import Event
-
-Floats = NDArray[np.float64]
-RECALLS = np.arange(11) / 10
+from ballcast.metrics.average_precision import RECALLS, Floats
 
 
 @dataclass(frozen=True)
