@@ -1,26 +1,15 @@
-"""`ballcast predict`: along a video, along a feed, or every clip of a store."""
+"""`ballcast predict`: along a video, along a feed, or every clip of a store; what each of them does is beside it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ballcast.cli.emission import changed_emission
+from ballcast.cli.prediction_work import along_feed, along_video, of_models, of_store
 from ballcast.cli.runtime import Kind, Pictures, open_runtime
-from ballcast.cli.shell import Device, app, frames_progress, new_console, number
-from ballcast.core.actions import FPS
+from ballcast.cli.shell import Device, app, number
 from ballcast.core.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    import torch
-
-    from ballcast.core.clips import Prediction
-    from ballcast.core.recipe import EmitConfig
-    from ballcast.inference.runtime import Runtime
-    from ballcast.inference.timeline_io import Targets
-    from ballcast.model.anticipator import Anticipator
 
 
 @app.command()
@@ -152,7 +141,7 @@ def predict(
     if video is not None:
         path, new = Path(video), open_runtime(runtime, model, backbone, device, "predict", pictures)
         targets = Targets(out or Path(f"{path.stem}.anticipation.json"), osl, csv, overlay)
-        _predict_video(path, given, targets, every_ms, new)
+        along_video(path, given, targets, every_ms, new)
         return
     if model is None:
         raise InputError(
@@ -171,13 +160,13 @@ def predict(
                 raise InputError(
                     f"{given[0]} says how a model alone is read; leave it out with several or --calibration"
                 )
-            _predict_together(models or [], features, labels, target, calibration, chosen)
+            of_models(models or [], features, labels, target, calibration, chosen)
             return
-        _predict_store(anticipator, model, features, labels, target, emit, chosen)
+        of_store(anticipator, model, features, labels, target, emit, chosen)
         return
     assert events is not None
     targets = Targets(out or Path(f"{events.stem}.events.anticipation.json"), osl, csv)
-    _predict_feed(anticipator, model, events, provider or "wyscout", every_ms, emit, chosen, targets)
+    along_feed(anticipator, model, events, provider or "wyscout", every_ms, emit, chosen, targets)
 
 
 def _require_use(kind: str, options: dict[str, tuple[bool, str]]) -> None:
@@ -185,128 +174,3 @@ def _require_use(kind: str, options: dict[str, tuple[bool, str]]) -> None:
     for option, (given, goes_with) in options.items():
         if given and kind not in goes_with:
             raise InputError(f"{option} goes with {goes_with}, not with {kind}")
-
-
-def _predict_store(
-    model: "Anticipator",
-    source: str,
-    features: Path,
-    labels: Path | None,
-    out: Path,
-    emit: "EmitConfig",
-    device: "torch.device",
-) -> None:
-    from ballcast.core.clips import Clip
-    from ballcast.data.soccernet import read_labels
-    from ballcast.features.store import FeatureStore
-    from ballcast.inference.predictor import check_fits, predict_store
-    from ballcast.inference.submission import write_submission
-
-    store = FeatureStore.open(features)
-    check_fits(model, store, source)
-    clips = read_labels(labels) if labels else [Clip(name, labelled=False) for name in store.names]
-    predictions = predict_store(model, store, clips, emit, device)
-    write_submission(out, predictions)
-    typer.echo(_written(out, predictions))
-
-
-def _written(out: Path, predictions: "Mapping[str, Sequence[Prediction]]") -> str:
-    count = sum(map(len, predictions.values()))
-    return f"{out}: {len(predictions)} clips, {count} predictions, {count / max(len(predictions), 1):.1f} a clip"
-
-
-def _predict_together(
-    sources: list[str], features: Path, labels: Path | None, out: Path, calibration: Path | None, device: "torch.device"
-) -> None:
-    from ballcast.core.clips import Clip
-    from ballcast.data.soccernet import read_labels
-    from ballcast.features.store import FeatureStore
-    from ballcast.inference.ensemble import hashes, load_models, predict_together, untuned
-    from ballcast.inference.predictor import open_windows
-    from ballcast.inference.submission import write_submission
-    from ballcast.model.calibration import read_calibration
-
-    store = FeatureStore.open(features)
-    models = load_models(sources, store)
-    if calibration is not None:
-        tuned = read_calibration(calibration, hashes(sources))
-    else:
-        tuned = (models[0].calibration if len(models) == 1 else None) or untuned(models)
-    clips = read_labels(labels) if labels else [Clip(name, labelled=False) for name in store.names]
-    windows = open_windows(store, clips, models[0].config.windows)
-    predictions = predict_together(models, windows, tuned, device)
-    write_submission(out, predictions)
-    how = f"calibrated on {tuned.fitted_on}" if tuned.fitted_on else "not tuned"
-    typer.echo(f"{_written(out, predictions)}; {len(models)} model{'s' * (len(models) > 1)}, {how}")
-
-
-def _predict_feed(
-    model: "Anticipator",
-    source: str,
-    events: Path,
-    provider: str,
-    every_ms: int,
-    emit: "EmitConfig",
-    device: "torch.device",
-    targets: "Targets",
-) -> None:
-    from rich.progress import Progress
-
-    from ballcast.data.kloppy_feed import read_match, tell_untold
-    from ballcast.inference.feed_timeline import anticipate_feed, check_reads_events, detail_of
-
-    check_reads_events(model, source)
-    targets.check(events)
-    feed = read_match(events, provider)
-    if detail_of(model) == "rich":
-        tell_untold(events, provider)
-    console = new_console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("moments", total=None)
-        timeline, begins = anticipate_feed(
-            model,
-            feed,
-            every_ms=every_ms,
-            config=emit,
-            device=device,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
-    about = {"every_ms": every_ms, "model": source, "periods_begin_ms": begins, "pos_weight": model.pos_weight}
-    targets.write(timeline, events, about)
-    count = sum(len(made.predictions) for made in timeline)
-    typer.echo(f"{targets.json}: match {feed.match}, {len(timeline)} moments, {count} predictions")
-
-
-def _predict_video(
-    path: Path,
-    overrides: list[str],
-    targets: "Targets",
-    every_ms: int,
-    new_runtime: "Callable[[], Runtime]",
-) -> None:
-    import time
-
-    from ballcast.inference.rolling import RollingAnticipator, anticipate_video
-    from ballcast.video.decode import VideoFile
-    from ballcast.video.fit import fitted
-
-    runtime = new_runtime()
-    emit = changed_emission(runtime.emit, overrides, shown=True)
-    targets.check(path)
-    rolling = RollingAnticipator(runtime, every_ms=every_ms, emit=emit)
-    began = time.perf_counter()
-    try:
-        with VideoFile(path) as video, frames_progress(new_console(stderr=True), real_time=True) as progress:
-            if (seen := fitted(video.size, runtime.picture_size)) != video.size:
-                (height, width), (high, wide) = video.size, seen
-                typer.echo(f"pictures of {width}×{height} are seen at {wide}×{high}, as in training")
-            timeline = anticipate_video(video, rolling, progress)
-    except KeyboardInterrupt:
-        said = f"ballcast: stopped at {rolling.frames / FPS:.0f} s of {path}; nothing was written"
-        typer.secho(said, fg=typer.colors.YELLOW, err=True)
-        raise typer.Exit(130) from None
-    seconds, length = time.perf_counter() - began, rolling.frames / FPS
-    targets.write(timeline, path, {"every_ms": rolling.every_ms, **runtime.about, "pos_weight": rolling.pos_weight})
-    count = sum(len(made.predictions) for made in timeline)
-    typer.echo(f"{targets.json}: {len(timeline)} moments, {count} predictions")
-    typer.echo(f"{length:.1f} s of video in {seconds:.1f} s: {length / seconds:.1f} × real time")
