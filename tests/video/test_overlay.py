@@ -66,7 +66,14 @@ def test_a_part_keeps_the_videos_clock(make: Make, tmp_path: Path) -> None:
     """Cut from 1 s: the first picture is number 25, and what was anticipated for 2 s is a second away."""
     source = make("a.mp4", range(75), size=(64, 398))
     timeline = [Anticipation(0, (Prediction("SHOT", 2000, 0.9),))]
-    assert write_overlay(source, tmp_path / "b.mp4", timeline, start_ms=1000, stop_ms=2000) == 25
+    told: list[tuple[int, int | None]] = []
+
+    def progress(done: int, total: int | None) -> None:
+        told.append((done, total))
+
+    target = tmp_path / "b.mp4"
+    assert write_overlay(source, target, timeline, start_ms=1000, stop_ms=2000, progress=progress) == 25
+    assert told == [(50, 75)]
     times, after = pictures(tmp_path / "b.mp4")
     assert times[0] == 0
     assert [number_of(y[:64, :, 1]) for y in after] == list(range(25, 50))

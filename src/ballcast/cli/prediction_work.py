@@ -151,7 +151,12 @@ def along_video(
         typer.secho(said, fg=typer.colors.YELLOW, err=True)
         raise typer.Exit(130) from None
     seconds, length = time.perf_counter() - began, rolling.frames / FPS
-    targets.write(timeline, path, {"every_ms": rolling.every_ms, **runtime.about, "pos_weight": rolling.pos_weight})
+    about = {"every_ms": rolling.every_ms, **runtime.about, "pos_weight": rolling.pos_weight}
+    if targets.overlay is None:
+        targets.write(timeline, path, about)
+    else:  # which may take as long again
+        with frames_progress(new_console(stderr=True), real_time=True) as drawn:
+            targets.write(timeline, path, about, drawn)
     count = sum(len(made.predictions) for made in timeline)
     typer.echo(f"{targets.json}: {len(timeline)} moments, {count} predictions")
     typer.echo(f"{length:.1f} s of video in {seconds:.1f} s: {length / seconds:.1f} × real time")

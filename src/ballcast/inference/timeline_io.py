@@ -6,7 +6,7 @@ undone.
 """
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -46,15 +46,21 @@ class Targets:
         if self.overlay is not None:
             check_overlay(video, self.overlay)
 
-    def write(self, timeline: Sequence[Anticipation], video: Path, about: Mapping[str, Any]) -> None:
-        """All of them, the overlay, which takes longest, last; each is whole or not there."""
+    def write(
+        self,
+        timeline: Sequence[Anticipation],
+        video: Path,
+        about: Mapping[str, Any],
+        progress: Callable[[int, int | None], None] = lambda done, total: None,
+    ) -> None:
+        """All of them, the overlay, which takes longest and tells its `progress`, last; each is whole or not there."""
         write_timeline(self.json, timeline, {"video": str(video), **about})
         if self.osl is not None:
             write_timeline_osl(self.osl, timeline, str(video))
         if self.csv is not None:
             write_timeline_csv(self.csv, timeline)
         if self.overlay is not None:
-            write_overlay(video, self.overlay, timeline)
+            write_overlay(video, self.overlay, timeline, progress=progress)
 
 
 def write_timeline(path: Path, timeline: Sequence[Anticipation], about: Mapping[str, Any]) -> None:

@@ -4,7 +4,7 @@ The picture keeps its size, its rate and its colours: its planes are copied, not
 is left out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -28,18 +28,20 @@ def write_overlay(
     start_ms: int = 0,
     stop_ms: int | None = None,
     quality: int = 20,
+    progress: Callable[[int, int | None], None] = lambda done, total: None,
 ) -> int:
     """Writes `source` with a strip of what `timeline` anticipates below it to `target`; returns the frames written.
 
     timeline: times in ms since the video's first frame. start_ms, stop_ms: the part to write; None: to the end.
-    quality: x264's constant rate factor, smaller is better and larger.
+    quality: x264's constant rate factor, smaller is better and larger. progress: told once a second of video how much
+    of it is done, in frames at 25 fps, and of how many if the file says.
     """
     check_overlay(source, target)
     with VideoFile(source) as video, replacing(target) as temporary:
         height, width = video.size
         strip = Strip(width=width + width % 2, timeline=timeline)
         rate = Fraction(video.probe().rate or FPS).limit_denominator(1001)
-        written = 0
+        written, total = 0, video.frame_count()
         with av.open(str(temporary), "w", format="mp4", options={"movflags": "faststart"}) as container:
             stream = container.add_stream("libx264", rate=rate, options={"crf": str(quality), "preset": "veryfast"})
             stream.width, stream.height = strip.width, height + height % 2 + strip.height
@@ -56,6 +58,8 @@ def write_overlay(
                 frame.pts, frame.time_base = round((seconds - Fraction(start_ms, 1000)) / clock), clock
                 container.mux(stream.encode(frame))
                 written += 1
+                if written % round(rate) == 0:
+                    progress(int(seconds * FPS) + 1, total)
             if not written:
                 raise InputError(f"{source}: has no frames between {start_ms} ms and {stop_ms} ms; choose another part")
             container.mux(stream.encode())
