@@ -19,7 +19,8 @@ from ballcast.data.games import find_games
 from ballcast.features.backbone import Backbone
 from ballcast.model.anticipator import Anticipator
 from ballcast.training.engine import answers
-from ballcast.training.run import Moment, train
+from ballcast.training.moment import Moment
+from ballcast.training.run import train
 from ballcast.training.splits import Material
 from benchmarks.pixels import MATCHES, features_of, windows_of
 from benchmarks.rows import emitted, table_row

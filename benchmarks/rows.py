@@ -20,7 +20,8 @@ from ballcast.model.anticipator import Anticipator
 from ballcast.model.emit import emit_flat
 from ballcast.model.slots import Slots
 from ballcast.training.engine import answers
-from ballcast.training.run import Moment, train
+from ballcast.training.moment import Moment
+from ballcast.training.run import train
 from ballcast.training.splits import Material
 
 Result = dict[str, Any]  # {"valid": row, "test": row, …}, a row: at1 … atInfty, avg, predictions

@@ -25,7 +25,8 @@ from ballcast.model.anticipator import Anticipator
 from ballcast.training.distributed import Ranks
 from ballcast.training.engine import evaluate
 from ballcast.training.finetune import FinetuneRun
-from ballcast.training.run import Moment, Run, train
+from ballcast.training.moment import Moment
+from ballcast.training.run import Run, train
 
 CPU = torch.device("cpu")
 TINY = BackboneConfig(encoder="test_efficientnet", channels=16, blocks=1, projected=8, se_ratio=4, classes=10)

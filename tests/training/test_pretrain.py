@@ -23,8 +23,8 @@ from ballcast.core.pretrain import PretrainConfig
 from ballcast.features.backbone import Backbone
 from ballcast.features.start import start_backbone, take_raw_pictures
 from ballcast.loss.criterion import focal_bce
+from ballcast.training.moment import Moment
 from ballcast.training.pretrain import Pretraining
-from ballcast.training.run import Moment
 from ballcast.training.schedule import one_cycle
 from ballcast.training.spot_step import spotting_loss
 

@@ -5,8 +5,8 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from ballcast.training.moment import Moment
 from ballcast.training.progress import Display
-from ballcast.training.run import Moment
 
 
 class Score:

@@ -28,7 +28,8 @@ from ballcast.metrics.average_precision import score
 from ballcast.model.anticipator import Anticipator
 from ballcast.training.distributed import Ranks
 from ballcast.training.engine import NotFinite, evaluate, mode, predict, score_of
-from ballcast.training.run import Moment, Run, train
+from ballcast.training.moment import Moment
+from ballcast.training.run import Run, train
 
 CPU = torch.device("cpu")
 

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from ballcast import __version__
-from ballcast.core.config import load, to_dict
+from ballcast.core.config import load, to_dict, to_yaml
 from ballcast.core.errors import InputError
-from ballcast.core.files import alone, check_writable
+from ballcast.core.files import alone, check_writable, write_bytes, write_json
 
 CONFIG, ENVIRONMENT = "config.yaml", "environment.json"
 
@@ -46,6 +46,12 @@ def alone_in(folder: Path) -> Iterator[None]:
             yield
         finally:
             lock.unlink(missing_ok=True)
+
+
+def write_origin(folder: Path, config: Any, device: torch.device, processes: int = 1) -> None:
+    """The recipe of a run, and where it runs, as the files of these names."""
+    write_bytes(folder / CONFIG, to_yaml(config).encode())
+    write_json(folder / ENVIRONMENT, environment(config.train.seed, device, processes), indent=1)
 
 
 def environment(seed: int, device: torch.device, processes: int = 1) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from ballcast import __version__
 from ballcast.core.actions import ACTIONS
-from ballcast.core.config import to_dict, to_yaml
-from ballcast.core.files import sweep, write_bytes, write_json
+from ballcast.core.config import to_dict
+from ballcast.core.files import sweep, write_json
 from ballcast.core.pretrain import PretrainConfig
 from ballcast.data.clip_sampler import ClipSampler, frame_targets
 from ballcast.data.frames import FrameBank
@@ -33,17 +33,17 @@ from ballcast.training.augment import draw_changes
 from ballcast.training.checkpoint import Progress
 from ballcast.training.ema import Ema
 from ballcast.training.engine import READ_EVERY, NotFinite, mode
-from ballcast.training.folder import CONFIG, ENVIRONMENT, alone_in, asks_for_more, check_folder, environment
-from ballcast.training.log import Curves, Table
+from ballcast.training.estimate import Estimate
+from ballcast.training.folder import alone_in, asks_for_more, check_folder, write_origin
+from ballcast.training.journal import Journal
+from ballcast.training.moment import Moment
 from ballcast.training.optimizer import build_optimizer, set_learning_rate
-from ballcast.training.run import Moment
 from ballcast.training.schedule import one_cycle
 from ballcast.training.spot_step import SpotStep
 from ballcast.training.spotting import score_chance, score_games
 
 STEP_COLUMNS = ("step", "epoch", "lr", "loss")
 EPOCH_COLUMNS = ("epoch", "seconds", "loss", "mean_ap", "mean_area")
-ESTIMATE_AFTER = 50  # steps; the first READ_EVERY of them do not count
 REPORT = "report.json"
 
 
@@ -70,8 +70,7 @@ class Pretraining:
         self.config, self.folder, self.device = config, folder, device
         self.show, self.say = show, say
         self.bank: FrameBank | None = None
-        self._timed: tuple[int, float] | None = None  # a step and when it was done, to estimate by
-        self._told = False
+        self._estimate = Estimate(config.train.epochs * config.train.steps, say)
         check_folder(folder)
         state = folder / checkpoint.FILE_NAME
         resumed = state.exists()
@@ -113,15 +112,12 @@ class Pretraining:
         if progress.finished:
             return progress
         if self.new_config:
-            write_bytes(self.folder / CONFIG, to_yaml(config).encode())
-            write_json(self.folder / ENVIRONMENT, environment(config.train.seed, self.device), indent=1)
+            write_origin(self.folder, config, self.device)
         self.load_frames()
         assert self.bank is not None
         if not progress.step:
             self.backbone.save_pretrained(self.folder / "last")
-        self.steps = Table(self.folder / "steps.csv", STEP_COLUMNS, keep_through=progress.step - 1)
-        self.epochs = Table(self.folder / "epochs.csv", EPOCH_COLUMNS, keep_through=progress.step // steps)
-        self.curves = Curves(self.folder / "tensorboard", first_step=progress.step)
+        self.journal = Journal(self.folder, progress, steps=STEP_COLUMNS, epochs=EPOCH_COLUMNS, per_epoch=steps)
         self.step = SpotStep(backbone=self.backbone, optimizer=self.optimizer, ema=self.ema, config=config.train)
         tuned, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, self.device.type == "cuda"
         try:
@@ -132,7 +128,7 @@ class Pretraining:
             self._save()
         finally:
             torch.backends.cudnn.benchmark = tuned
-            self.curves.close()
+            self.journal.close()
         return progress
 
     def load_frames(self, decoded: Decoded = lambda done, total: None) -> None:
@@ -186,7 +182,7 @@ class Pretraining:
                 speed = len(unread) * self.config.clips.batch * self.config.clips.run / max(now - last, 1e-9)
                 last = now
                 self._log(epoch, i + 1, rates, losses, speed)
-                self._estimate(now)
+                self._estimate(progress.step)
                 due = config.save_every and progress.step % config.save_every < len(rates)
                 if due and i < total - 1:
                     self._save()
@@ -194,46 +190,29 @@ class Pretraining:
         self._finish_epoch(epoch, time.perf_counter() - began)
 
     def _log(self, epoch: int, done: int, rates: list[float], losses: list[float], speed: float) -> None:
-        for rate, loss in zip(rates, losses, strict=True):
+        for loss in losses:
             if not np.isfinite(loss):
                 raise NotFinite(
                     f"epoch {epoch + 1}, before step {done + 1}: the loss is {loss}; lower train.lr; "
                     "the last saved state is from before"
                 )
-            self.steps.add(self.progress.step, epoch + 1, rate, loss)
-            self.progress.step += 1
-        self.curves.add({"train/loss": losses[-1], "train/lr": rates[-1]}, self.progress.step)
-        self.show(Moment(epoch, done, self.config.train.steps, rates[-1], {"loss": losses[-1]}, speed))
-
-    def _estimate(self, now: float) -> None:
-        """Say once how long it will take, by the steps after the first look, which waited for compiling."""
-        if self._timed is None:
-            self._timed = (self.progress.step, now)
-        done, seconds = self.progress.step - self._timed[0], now - self._timed[1]
-        if done < ESTIMATE_AFTER - READ_EVERY or self._told:
-            return
-        self._told, left = True, self.config.train.epochs * self.config.train.steps - self.progress.step
-        minutes = left * seconds / done / 60
-        self.say(f"{1000 * seconds / done:.0f} ms a step: {minutes:.1f} minutes for the {left} to go, without scoring")
+        named = self.journal.add_steps(epoch, rates, [[loss] for loss in losses])
+        self.show(Moment(epoch, done, self.config.train.steps, rates[-1], named, speed))
 
     def _finish_epoch(self, epoch: int, seconds: float) -> None:
-        progress, config = self.progress, self.config
+        config = self.config
         last_epoch = epoch + 1 == config.train.epochs
         due = self.held_out is not None and (last_epoch or (epoch + 1) % config.spotting.every == 0)
         with self.ema.swapped() if self.ema is not None else nullcontext():  # what is scored is what is kept
             score, better = self._keep(epoch, due)
-        mean = float(np.mean([float(row[3]) for row in self.steps.rows if int(row[1]) == epoch + 1]))
-        told = (score.avg, score.mean_area) if score else (float("nan"), float("nan"))
-        self.epochs.add(epoch + 1, seconds, mean, *told)
+        told, curves = (float("nan"), float("nan")), {}
         if score:
-            values = {"mean_ap": score.avg, "mean_area": score.mean_area}
-            values |= {ACTIONS[c]: float(score.ap[c]) for c in range(len(ACTIONS)) if score.events[c]}
-            self.curves.add({f"valid/{k}": v for k, v in values.items()}, progress.step)
+            told, curves = (score.avg, score.mean_area), {"mean_ap": score.avg, "mean_area": score.mean_area}
+            curves |= {ACTIONS[c]: float(score.ap[c]) for c in range(len(ACTIONS)) if score.events[c]}
+        losses, total = self.journal.add_epoch(epoch, seconds, told, curves), config.train.steps
         self._save()
-        speed = config.train.steps * config.clips.batch * config.clips.run / max(seconds, 1e-9)
-        rate = float(self.steps.rows[-1][2])
-        total, losses = config.train.steps, {"loss": mean}
-        self.show(Moment(epoch, total, total, rate, losses, speed, score, better, ended=True))
+        speed = total * config.clips.batch * config.clips.run / max(seconds, 1e-9)
+        self.show(Moment(epoch, total, total, self.journal.rate, losses, speed, score, better, ended=True))
         if score:
             self.say(f"  {score.told()}")
 
@@ -264,7 +243,7 @@ class Pretraining:
             "games": {split: [game.name for game in games] for split, games in self.games.items()},
             "train_actions": count_actions(self.games["train"]),
             "steps": self.progress.step,
-            "seconds": sum(float(row[1]) for row in self.epochs.rows),
+            "seconds": self.journal.seconds,
         }
         if "validation" in best.metadata:
             assert self.held_out is not None
@@ -280,8 +259,4 @@ class Pretraining:
         write_json(self.folder / REPORT, {**report, "config": to_dict(self.config)}, indent=1)
 
     def _save(self) -> None:
-        """Logs first, state last: a kill in between leaves logs that are longer than the state, and these are cut."""
-        self.steps.write()
-        self.epochs.write()
-        state = self.folder / checkpoint.FILE_NAME
-        checkpoint.save_state(state, self.backbone, self.optimizer, self.progress, self.ema)
+        self.journal.save(self.backbone, self.optimizer, self.ema)

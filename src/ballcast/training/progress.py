@@ -5,7 +5,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ballcast.training.run import Moment
+from ballcast.training.moment import Moment
 
 
 class Display:

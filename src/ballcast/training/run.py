@@ -9,18 +9,15 @@ run/epochs.csv         scores of each epoch  run/tensorboard/
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ballcast import __version__
-from ballcast.core.config import to_dict, to_yaml
+from ballcast.core.config import to_dict
 from ballcast.core.errors import InputError
-from ballcast.core.files import sweep, write_bytes, write_json
+from ballcast.core.files import sweep
 from ballcast.core.recipe import Recipe
 from ballcast.data.batch import Samples
 from ballcast.data.sampler import Plan, plan_epoch
@@ -33,35 +30,15 @@ from ballcast.training.checkpoint import Progress
 from ballcast.training.distributed import Ranks
 from ballcast.training.ema import Ema
 from ballcast.training.engine import evaluate, train_epoch
-from ballcast.training.folder import CONFIG, ENVIRONMENT, alone_in, asks_for_more, check_folder, environment
-from ballcast.training.log import STEP_COLUMNS, Curves, Table
+from ballcast.training.folder import alone_in, asks_for_more, check_folder, write_origin
+from ballcast.training.journal import Journal
+from ballcast.training.log import STEP_COLUMNS
+from ballcast.training.moment import Moment
 from ballcast.training.optimizer import build_optimizer
 from ballcast.training.splits import Material, open_material
 from ballcast.training.step import TrainStep
 
 EPOCH_COLUMNS = ("epoch", "seconds", *STEP_COLUMNS[3:], *TOLERANCES, "avg")
-
-
-class Scored(Protocol):
-    """A score with one number to go by, a fraction."""
-
-    @property
-    def avg(self) -> float: ...
-
-
-@dataclass(frozen=True)
-class Moment:
-    """What a run shows while it goes."""
-
-    epoch: int  # counted from 0
-    step: int  # steps done in this epoch
-    steps: int  # steps of an epoch
-    rate: float
-    losses: dict[str, float]
-    samples_per_s: float
-    score: Scored | None = None  # after an epoch with validation
-    better: bool = False  # than all epochs before
-    ended: bool = False  # the epoch is over
 
 
 def _silent(moment: Moment) -> None:
@@ -195,12 +172,15 @@ class Run:
         if progress.finished:
             return progress
         if self.ranks.writes and self.new_config:
-            write_bytes(self.folder / CONFIG, to_yaml(recipe).encode())
-            about = environment(recipe.train.seed, self.device, self.ranks.count)
-            write_json(self.folder / ENVIRONMENT, about, indent=1)
-        self.steps = Table(self.folder / "steps.csv", STEP_COLUMNS, keep_through=progress.step - 1)
-        self.epochs = Table(self.folder / "epochs.csv", EPOCH_COLUMNS, keep_through=progress.step // per_epoch)
-        self.curves = Curves(self.folder / "tensorboard" if self.ranks.writes else None, first_step=progress.step)
+            write_origin(self.folder, recipe, self.device, self.ranks.count)
+        self.journal = Journal(
+            self.folder,
+            progress,
+            steps=STEP_COLUMNS,
+            epochs=EPOCH_COLUMNS,
+            per_epoch=per_epoch,
+            writes=self.ranks.writes,
+        )
         try:
             for epoch in range(progress.step // per_epoch, recipe.train.epochs):
                 self._epoch(epoch, first=progress.step - epoch * per_epoch)
@@ -210,7 +190,7 @@ class Run:
             progress.finished = True
             self._save()
         finally:
-            self.curves.close()
+            self.journal.close()
         return progress
 
     def _plan(self, epoch: int) -> Plan:
@@ -235,13 +215,9 @@ class Run:
             nonlocal last, done
             now = time.perf_counter()
             losses = self.ranks.mean(losses.to(self.device)).cpu() if self.ranks.count > 1 else losses
-            for rate, row in zip(rates, losses.tolist(), strict=True):
-                self.steps.add(progress.step, epoch + 1, rate, *row)
-                progress.step += 1
+            named = self.journal.add_steps(epoch, rates, losses.tolist())
             speed = (step - done) * config.batch / max(now - last, 1e-9)
             last, done = now, step
-            named = dict(zip(STEP_COLUMNS[3:], losses[-1].tolist(), strict=True))
-            self.curves.add({f"train/{k}": v for k, v in named.items()} | {"train/lr": rates[-1]}, progress.step)
             self.show(Moment(epoch, step, len(plan), rates[-1], named, speed))
             if config.save_every and progress.step % config.save_every < len(rates) and step < len(plan):
                 self._save()
@@ -270,24 +246,12 @@ class Run:
         return better
 
     def _finish_epoch(self, epoch: int, plan: Plan, seconds: float, result: Score | None, better: bool) -> None:
-        progress = self.progress
-        rows = [[float(v) for v in row[3:]] for row in self.steps.rows if int(row[1]) == epoch + 1]
-        mean = np.mean(rows, axis=0).tolist()
         scores = [*result.at.values(), result.avg] if result else [float("nan")] * 7
-        self.epochs.add(epoch + 1, seconds, *mean, *scores)
-        if result:
-            names = (*TOLERANCES, "avg")
-            self.curves.add({f"valid/{k}": v for k, v in zip(names, scores, strict=True)}, progress.step)
+        curves = dict(zip((*TOLERANCES, "avg"), scores, strict=True)) if result else {}
+        losses = self.journal.add_epoch(epoch, seconds, scores, curves)
         self._save()
-        named = dict(zip(STEP_COLUMNS[3:], mean, strict=True))
-        speed = len(plan) * self.recipe.train.batch / max(seconds, 1e-9)
-        rate = float(self.steps.rows[-1][2])
-        self.show(Moment(epoch, len(plan), len(plan), rate, named, speed, result, better, ended=True))
+        speed, rate = len(plan) * self.recipe.train.batch / max(seconds, 1e-9), self.journal.rate
+        self.show(Moment(epoch, len(plan), len(plan), rate, losses, speed, result, better, ended=True))
 
     def _save(self) -> None:
-        """Logs first, state last: a kill in between leaves logs that are longer than the state, and these are cut."""
-        if self.ranks.writes:
-            self.steps.write()
-            self.epochs.write()
-            state = self.folder / checkpoint.FILE_NAME
-            checkpoint.save_state(state, self.learner, self.optimizer, self.progress, self.ema)
+        self.journal.save(self.learner, self.optimizer, self.ema)
