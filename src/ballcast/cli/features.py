@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ballcast.cli.shell import app, frames_progress, match_progress, new_console, number, resumable
+from ballcast.cli.shell import Device, app, frames_progress, match_progress, new_console, number, resumable
 from ballcast.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ def extract_features(
     source: Annotated[Path, typer.Argument(help="A split of SN-BAA, a folder of videos, or one video.")],
     out: Annotated[Path, typer.Argument(help="The feature store to make, or to go on with.")],
     backbone: Annotated[
-        str | None, typer.Option(help="A backbone's folder or hub id, or a published lRomul checkpoint (.pth).")
+        str | None, typer.Option(help="Needed: a backbone's folder or hub id, or a published lRomul checkpoint (.pth).")
     ] = None,
     every: Annotated[
         int,
@@ -30,7 +30,7 @@ def extract_features(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes on CPUs, decoding threads beside GPUs; default: the cores.")
     ] = None,
-    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where the network runs.")] = "auto",
+    device: Device = "auto",
     decoder: Annotated[
         Literal["cpu", "cuda"],
         typer.Option(help="What decodes: the CPU, or the GPU's NVDEC (which does not tell damaged frames)."),
