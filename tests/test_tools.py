@@ -10,14 +10,19 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from ballcast.core.actions import ACTIONS
 from ballcast.core.backbone import trained_size
 from ballcast.core.clips import Event, Prediction
-from ballcast.core.recipe import DataConfig, HierarchyConfig, ModelConfig
+from ballcast.core.config import load
+from ballcast.core.recipe import Recipe
 from ballcast.data.spotting_labels import Match
+from ballcast.data.windows import official_windows
+from ballcast.inference.ensemble import answer
 from ballcast.metrics.pairing import Pair
 from ballcast.model.anticipator import Anticipator
+from ballcast.model.chances import Chances
+from ballcast.model.slot_arrays import softmax
 from ballcast.video.decode import VideoFile
+from tests.synthetic import SMALL, WINDOWS, make_clips, make_split
 from tests.video.conftest import make_video, number_of
 
 
@@ -82,20 +87,39 @@ def test_the_picture_holds_every_mark() -> None:
     assert picture.height > 720 + 2 * 46  # two rows of marks below the frame
 
 
-def test_what_the_sampler_showed_too_often_is_taken_back(tmp_path: Path) -> None:
-    """A shot in one of two windows, drawn 3 times as often: shots come 1.5 times too often, passes half as often."""
-    match = Match("m.mp4", "train", 25 * 70, (Event("SHOT", 31_000), Event("PASS", 66_000)))
+def test_what_the_sampler_showed_too_often_is_taken_back() -> None:
+    """After it, each action is expected as often as it came, and an action that never came is all but unexpected."""
+    assets, rng = tool("make_assets"), np.random.default_rng(0)
+    logits = rng.normal(size=(300, 4, 10)).astype(np.float32)
+    logits[..., 9] += 3  # seen coming all the time
+    slots = rng.normal(size=(300, 4)).astype(np.float32) + 2
+    times = np.full((300, 4, 1, 32), 1 / 32, np.float32)
+    real = np.array([300, 310, 50, 80, 15, 20, 30, 30, 0, 60])
+    classes, objectness = assets.taken_back(Chances(slots, softmax(logits), times), real, 4.0)
+    assert classes[9] > classes[:2].max() + 4
+    assert abs(classes.mean()) < 1e-9
+    after = Chances(slots - objectness, softmax(logits - classes), times).intensity([4.0] * 10).sum((1, 2))
+    assert after.tolist() == pytest.approx(real.tolist(), abs=1)
+
+
+def test_the_biases_are_all_that_taking_back_changes(tmp_path: Path) -> None:
     assets = tool("make_assets")
-    too_often = assets.excess([match], DataConfig(boost={"SHOT": 3.0}, every_ms=35_000))
-    expected = {"SHOT": 1.5, "PASS": 0.5}
-    assert too_often.tolist() == pytest.approx([expected.get(action, 1.0) for action in ACTIONS])
-    model = Anticipator(ModelConfig(hierarchy=HierarchyConfig(dim=16, encoder_heads=2, decoder_heads=2)))
-    model.save_pretrained(tmp_path)
-    assets.halve(tmp_path, tmp_path / "half")
-    assets.make_natural(tmp_path / "half", np.array([2.0] + [1.0] * 9))
-    before = model.state_dict()["network.heads.classes.bias"]
-    after = Anticipator.from_pretrained(tmp_path / "half").state_dict()["network.heads.classes.bias"]
-    assert (before - after).tolist() == pytest.approx([np.log(2)] + [0.0] * 9, abs=1e-6)
+    model = Anticipator(load(Recipe, None, SMALL).model)
+    model.save_pretrained(tmp_path / "whole")
+    assets.halve(tmp_path / "whole", tmp_path / "half")
+    before = load_file(tmp_path / "half" / "model.safetensors")
+    store = make_split(tmp_path / "store", 40, seed=0)
+    windows = official_windows([(store, make_clips(40, seed=0))], WINDOWS)
+    assets.make_natural(tmp_path / "half", windows)
+    natural = Anticipator.from_pretrained(tmp_path / "half")
+    after = load_file(tmp_path / "half" / "model.safetensors")
+    assert {k for k, v in after.items() if not torch.equal(v, before[k])} == {
+        "network.heads.classes.bias",
+        "network.heads.objectness.bias",
+    }
+    (answers,) = answer([natural], windows, torch.device("cpu"))
+    expected = answers.intensity([natural.pos_weight] * 10).sum((1, 2))
+    assert expected.tolist() == pytest.approx(windows.class_counts().tolist(), abs=1)
     for size in ((224, 398), (720, 1280)):  # what is said there already stays
         assets.tell_size(tmp_path / "half", size)
     assert trained_size(Anticipator.from_pretrained(tmp_path / "half").metadata) == (224, 398)

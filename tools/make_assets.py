@@ -29,22 +29,23 @@ from rich.progress import Progress
 from safetensors.torch import load_file, save
 
 from ballcast.core import pair
-from ballcast.core.actions import ACTIONS, END_MS, FPS, MAX_EVENTS, OBSERVED_MS
+from ballcast.core.actions import ACTIONS, END_MS, FPS, OBSERVED_MS
 from ballcast.core.clips import Clip, Event
-from ballcast.core.config import load
 from ballcast.core.embedded import SAMPLES
 from ballcast.core.files import write_bytes, write_json
-from ballcast.core.recipe import DataConfig, Recipe
-from ballcast.data.sampler import sample_weights
 from ballcast.data.soccernet import LABELS, write_labels
 from ballcast.data.spotting_labels import MATCHES, Match, read_matches
 from ballcast.data.stitch import STEP_MS, cut_clip, shift
+from ballcast.data.windows import WindowSet, game_windows
 from ballcast.features.backbone import Backbone
 from ballcast.features.extract import extract
 from ballcast.features.manifest import BackboneIdentity, Header
 from ballcast.features.store import FeatureStore, StoreWriter
+from ballcast.inference.ensemble import answer
 from ballcast.model.anticipator import Anticipator
+from ballcast.model.chances import Chances
 
+ROUNDS = 100  # of corrections to the biases; they settle after a few
 LIMIT = 32_000_000  # bytes of all embedded files
 DATE = "2026.11.15"
 PARTS = ("backbone", "anticipator", "test", "train", "valid", "features")
@@ -105,36 +106,41 @@ def tell_size(folder: Path, size: tuple[int, int] | None) -> None:
         write_json(config, tree, indent=1)
 
 
-def excess(matches: Sequence[Match], data: DataConfig) -> np.ndarray:
-    """(C,) how many times too often the recipe's sampler shows each action, of all actions in a window a second."""
-    rows = []
-    for match in matches:
-        for start in range(0, match.frames * 1000 // FPS - END_MS + 1, data.every_ms):
-            coming = [e.action for e in cut_clip(match.events, start, "").anticipation][:MAX_EVENTS]
-            rows.append(coming + [-1] * (MAX_EVENTS - len(coming)))
-    classes = np.array(rows)
-    drawn = sample_weights(classes, data)
-    drawn = np.ones(len(classes)) if drawn is None else drawn
-    count = np.stack([(classes == c).sum(1) for c in range(len(ACTIONS))], 1)  # (windows, C)
-    shown, real = drawn @ count, count.sum(0)
-    ratio = np.divide(shown, real, out=np.full(len(ACTIONS), shown.sum() / real.sum()), where=real > 0)
-    return ratio * real.sum() / shown.sum()  # 1 for an action that never comes
+def taken_back(answers: Chances, real: np.ndarray, pos_weight: float) -> tuple[np.ndarray, float]:
+    """What to take from the biases of the class head, (C,), and of the objectness head, for these answers to be right.
 
-
-def make_natural(folder: Path, too_often: np.ndarray) -> None:
-    """Take what the boosted sampler taught about how often actions come back out of the class head's bias.
-
-    People look at these confidences, and actions shown 3 times too often are otherwise seen coming all the time.
+    Right in number: with it, each action is expected as often as it came, `real` (C,). Found by repeated correction.
     """
-    path, key = folder / "model.safetensors", "network.heads.classes.bias"
+    classes, objectness = np.zeros(len(real)), 0.0
+    for _ in range(ROUNDS):
+        shares = answers.classes * np.exp(-classes).astype(np.float32)
+        shares /= shares.sum(-1, keepdims=True)
+        corrected = Chances(answers.objectness - np.float32(objectness), shares, answers.times)
+        expected = corrected.intensity([pos_weight] * len(real)).sum((1, 2))
+        classes += np.log((expected + 0.5) / (real + 0.5))  # an action that never comes stays possible
+        objectness += np.log(expected.sum() / real.sum())
+    return classes - classes.mean(), objectness
+
+
+def make_natural(folder: Path, learned: WindowSet) -> None:
+    """Take out of the heads' biases what the sampler taught about how often actions come, by the training windows.
+
+    People look at these confidences, and actions shown 40 times too often are otherwise seen coming all the time.
+    """
+    model, path = Anticipator.from_pretrained(folder), folder / "model.safetensors"
+    (answers,) = answer([model], learned, torch.device("cpu"))
+    classes, objectness = taken_back(answers, learned.class_counts(), model.pos_weight)
     state = load_file(path)
-    state[key] = state[key] - torch.from_numpy(np.log(too_often)).to(state[key].dtype)
+    for head, value in (("classes", classes), ("objectness", np.array([objectness]))):
+        state[f"network.heads.{head}.bias"] -= torch.from_numpy(value)
     write_bytes(path, save(state))
     config = folder / "config.json"
     tree = json.loads(config.read_text())
-    told = {action: round(float(n), 3) for action, n in zip(ACTIONS, too_often, strict=True)}
-    tree["metadata"]["sampler_taken_back"] = told
+    told = {action: round(float(n), 3) for action, n in zip(ACTIONS, classes, strict=True)}
+    tree["metadata"]["sampler_taken_back"] = {**told, "any": round(objectness, 3)}
     write_json(config, tree, indent=1)
+    shown = ", ".join(f"{action} {n:+.1f}" for action, n in told.items())
+    console.print(f"taken from the biases: {shown}; of any action {objectness:+.1f}")
 
 
 def liveliest(match: Match, seconds: int) -> int:
@@ -242,7 +248,6 @@ def main() -> None:
     parser.add_argument("backbone", type=Path, help="folder of the trained backbone")
     parser.add_argument("anticipator", type=Path, help="folder of the anticipator trained on it")
     parser.add_argument("simbaa", type=Path, help="folder of the simulated matches, with matches.json")
-    parser.add_argument("--recipe", type=Path, default=Path("paper"), help="that the anticipator was trained by")
     parser.add_argument("--out", type=Path, default=SAMPLES)
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "ballcast-assets")
     parser.add_argument("--seconds", type=int, default=80, help="length of the excerpt, a multiple of 5")
@@ -257,12 +262,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=given.work) as temporary:
         made = Path(temporary)
         backbone = embed_models(given.backbone, given.anticipator, made)
-        learned = [m for m in matches if m.split == "train"]
-        make_natural(made / "anticipator", excess(learned, load(Recipe, given.recipe).data))
         embed_excerpt(matches, given.simbaa, given.seconds, made)
         write_labels(made / "train" / LABELS, clips_of(train), date=DATE)
         write_labels(made / "valid" / LABELS, clips_of(valid), date=DATE)
         games = features_of([*train, *valid], given.simbaa, backbone, given.work, given.device)
+        events = {Path(m.video).stem: m.events for m in train}
+        windows = Anticipator.from_pretrained(made / "anticipator").config.windows
+        make_natural(made / "anticipator", game_windows(games, events, windows, every_ms=STEP_MS))
         embed_features(games, [*train, *valid], given.directions, made)
         for part in ("backbone", "anticipator"):
             tell_size(made / part, games.manifest.resolution)
