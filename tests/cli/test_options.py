@@ -27,9 +27,16 @@ from ballcast.inference.submission import write_submission
         ("events t.parquet out --split small --every 5", "--every does not go with --split"),
         ("submit a.json --check b.zip", "--check looks at one file and writes nothing"),
         ("submit --merge --check b.zip", "--check looks at one file and writes nothing"),
+        ("submit --check b.zip", "--check needs --labels"),
+        ("submit", "give the predictions to hand in, for example: ballcast submit"),
+        ("submit a.json b.json", "2 files of predictions; average them with --merge"),
+        ("predict --features s", "predict needs a model: give --model"),
+        ("tune a b --features s", "say with --out where the calibration of several models goes"),
+        ("serve --stream pitch", "--stream 'pitch': give NAME=ADDRESS"),
+        ("serve --stream a=- --port 0", "stdin cannot be watched again and again"),
     ],
 )
-def test_options_without_an_effect_are_refused(command: str, words: str) -> None:
+def test_options_that_do_not_go_together_are_refused(command: str, words: str) -> None:
     done = CliRunner().invoke(app, command.split())
     assert isinstance(done.exception, InputError), (done.output, done.exception)
     assert words in str(done.exception)
@@ -38,6 +45,13 @@ def test_options_without_an_effect_are_refused(command: str, words: str) -> None
 @pytest.mark.parametrize(("command", "default"), [("predict", "wyscout"), ("predict", "1"), ("events", "7")])
 def test_defaults_that_are_filled_in_later_are_told(command: str, default: str) -> None:
     assert f"[default: ({default})]" in CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).output
+
+
+@pytest.mark.parametrize("command", ["pretrain pretrain", "ablate paper"])
+def test_what_is_one_process_does_not_start_with_torchrun(command: str) -> None:
+    done = CliRunner().invoke(app, command.split(), env={"WORLD_SIZE": "2"})
+    assert isinstance(done.exception, InputError)
+    assert "start it without torchrun" in str(done.exception)
 
 
 def test_a_folder_in_brackets_is_told_as_it_is(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ballcast.core.config import from_dict, keys, load, to_dict, to_yaml
 from ballcast.core.errors import InputError
 from ballcast.core.recipe import Recipe
+from ballcast.features.manifest import BackboneIdentity
 
 
 def test_overrides_reach_every_depth_and_type() -> None:
@@ -48,6 +49,8 @@ def test_overrides_reach_every_depth_and_type() -> None:
         ("loss.reweight=1", "'loss.reweight' must be true or false, not 1"),
         ("emit.mode=both", "'emit.mode' must be one of slot, class, expected, not 'both'"),
         ("data.train=train", "'data.train' must be a list like [a, b], not 'train'"),
+        ("data.boost=[SHOT]", "'data.boost' must be a mapping like {name: value}, not a list"),
+        ("train=fast", "'train' is a section with keys of its own, not 'fast'"),
         ("model=4", "'model' is a section"),
         ("train.batch", "not of the form key=value"),
         ("emit.threshold=1.5", "emit: threshold must be in [0, 1)"),
@@ -87,6 +90,20 @@ def test_files_are_named_with_the_place(tmp_path: Path) -> None:
         load(Recipe, path)
     with pytest.raises(InputError, match="no such file"):
         load(Recipe, tmp_path / "none.yaml")
+
+
+def test_a_value_is_not_opened_like_a_section() -> None:
+    with pytest.raises(InputError, match=r"override 'train\.lr\.top=1': 'lr' holds a value, not a section"):
+        load(Recipe, overrides=["train.lr=1", "train.lr.top=1"])
+    with pytest.raises(InputError, match="override 'epochs' is not of the form key=value"):
+        load(Recipe, overrides=["epochs"])
+
+
+def test_an_empty_file_is_all_defaults_and_a_missing_key_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("# nothing yet\n")
+    assert load(Recipe, tmp_path / "mine.yaml") == Recipe()
+    with pytest.raises(InputError, match=r"^config\.json: missing key 'backbone\.hash'$"):
+        from_dict(BackboneIdentity, {"name": "mine"}, where="config.json", prefix="backbone.")
 
 
 def test_a_wrong_override_is_not_the_files_fault(tmp_path: Path) -> None:

@@ -46,6 +46,18 @@ def test_unreadable_json_names_the_place(tmp_path: Path, content: bytes, words: 
     assert str(path) in str(caught.value)
 
 
+def test_what_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="is a folder; give the path of the labels file"):
+        read_json(tmp_path, "labels")
+
+    def broken(path: Path, *_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    monkeypatch.setattr(Path, "open", broken)
+    with pytest.raises(InputError, match=r"x\.json: cannot read the labels: Input/output error"):
+        read_json(tmp_path / "x.json", "labels")
+
+
 def test_a_target_below_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="part of its path is a file"):
