@@ -87,7 +87,7 @@ def test_a_probe_tells_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("target", [".", "/", ""])
 def test_a_target_without_a_name_is_refused(target: str) -> None:
-    with pytest.raises(InputError, match="names no file to write"):
+    with pytest.raises(InputError, match="names nothing to write"):
         write_json(Path(target), {})
 
 

@@ -307,8 +307,11 @@ def test_one_window_a_second(split: Path, backbone: Backbone, tmp_path: Path) ->
 
 
 def test_sources(tmp_path: Path, backbone: Backbone) -> None:
-    with pytest.raises(InputError, match="names no file to write"):
+    with pytest.raises(InputError, match="names nothing to write"):
         extract(tmp_path, Path(), backbone)
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="file/store: cannot be written, since a part of its path is a file"):
+        extract(tmp_path, tmp_path / "file" / "store", backbone)
     with pytest.raises(InputError, match="no such file or folder"):
         find_sources(tmp_path / "nowhere")
     with pytest.raises(InputError, match="has no videos"):

@@ -75,6 +75,18 @@ def watching_space(path: Path) -> Iterator[None]:
         raise NoSpace(f"{path}: the disk is full ({free / 1e6:.0f} MB left); free some and run again") from None
 
 
+def make_room(path: Path) -> None:
+    """Make the folders above a file or folder to be; an InputError that names it where that cannot be."""
+    if not path.name:  # ".", "/" or nothing at all
+        raise InputError(f"'{path}': names nothing to write; give a path that ends in a name")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise InputError(f"{path}: cannot be written, since a part of its path is a file") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path beside `path`, renamed onto it if the block succeeds and removed if it does not.
@@ -82,14 +94,7 @@ def replacing(path: Path) -> Iterator[Path]:
     Works for a file or a folder (a folder target must not exist yet). A full disk becomes `NoSpace`; what else keeps
     `path` from being written, an InputError that names it and not the temporary path.
     """
-    if not path.name:  # ".", "/" or nothing at all
-        raise InputError(f"'{path}': names no file to write; give a path that ends in a name")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise InputError(f"{path}: cannot be written, since a part of its path is a file") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+    make_room(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         with watching_space(path):
