@@ -10,7 +10,6 @@ time, with the share of the time the network waits for frames.
 
 import argparse
 import gc
-import json
 import os
 import statistics
 import tempfile
@@ -24,6 +23,7 @@ import torch
 from torch import Tensor
 
 from ballcast.core.actions import FPS, WINDOW_FRAMES
+from ballcast.core.files import write_json
 from ballcast.features.backbone import Backbone, BackboneConfig, pad_frames
 from ballcast.features.shared import SharedStacks
 from benchmarks.machine import add_options, settle
@@ -59,8 +59,7 @@ def main() -> None:
     if clips:
         result["end_to_end"] = end_to_end(backbone, (H, W), args.video, clips, args.device, args.decoders)
     if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps(result, indent=1) + "\n")
+        write_json(args.json, result, indent=1)
 
 
 def windows(backbone: Backbone, frames: Tensor, repeats: int, *, on_gpu: bool) -> dict[str, Any]:

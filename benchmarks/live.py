@@ -17,7 +17,6 @@ Weights are random unless --model and --backbone are given: time does not depend
 """
 
 import argparse
-import json
 import statistics
 import threading
 import time
@@ -32,6 +31,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ballcast.core.actions import CLIP_FRAMES, END_MS, FPS, FRAME_MS, OBSERVED_MS, WINDOW_FRAMES
 from ballcast.core.clips import Clip
+from ballcast.core.files import write_json
 from ballcast.core.recipe import ModelConfig
 from ballcast.features.backbone import Backbone
 from ballcast.features.shared import SharedStacks
@@ -94,8 +94,7 @@ def main() -> None:
             model, backbone, args.matches, args.split, args.most, args.device, trained=bool(args.model)
         )
     if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps(result, indent=1) + "\n")
+        write_json(args.json, result, indent=1)
 
 
 def made_up(H: int, W: int, count: int = 50) -> list[np.ndarray]:
@@ -184,7 +183,9 @@ def back_to_back(rolling: RollingAnticipator, frames: list[np.ndarray], moments:
 
 
 def percentiles(times: list[float]) -> dict[str, float]:
-    return {f"p{p}": round(float(np.percentile(times, p)), 3) if times else float("nan") for p in (50, 95, 99)}
+    if not times:
+        sys.exit("nothing was anticipated in that time: give more --seconds")
+    return {f"p{p}": round(float(np.percentile(times, p)), 3) for p in (50, 95, 99)}
 
 
 def _said(figures: dict[str, Any]) -> str:

@@ -7,7 +7,6 @@ Needs a GPU; --smoke runs it small, on whatever there is, to see that the script
 """
 
 import argparse
-import json
 import math
 import statistics
 import sys
@@ -21,6 +20,7 @@ import torch
 from torch import nn
 
 from ballcast.core.config import load
+from ballcast.core.files import write_json
 from ballcast.core.recipe import Recipe
 from ballcast.data.batch import Batch, Samples
 from ballcast.data.sampler import Plan, plan_epoch
@@ -212,7 +212,7 @@ def main() -> None:
     for key, value in result.items():
         print(f"{key:22} {value if isinstance(value, str | int) else format(value, '.4g')}")
     if args.json:
-        args.json.write_text(json.dumps(result, indent=1))
+        write_json(args.json, result, indent=1)
 
 
 if __name__ == "__main__":
