@@ -18,6 +18,7 @@ Weights are random unless --model and --backbone are given: time does not depend
 
 import argparse
 import statistics
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
