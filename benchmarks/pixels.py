@@ -60,7 +60,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("backbone", type=Path, help="folder of a backbone that never saw the test matches")
     parser.add_argument("overrides", nargs="*", help="key=value, for example train.epochs=20")
-    parser.add_argument("--configs", nargs="+", default=["configs/paper.yaml", "configs/faantra.yaml"])
+    parser.add_argument("--config", action="append", help="a recipe, once for each model; default: paper and faantra")
     parser.add_argument("--data", type=Path, default=MATCHES, help="folder of the simulated matches")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--work", type=Path, help="keep features and runs in this folder")
@@ -71,7 +71,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() if args.work is None else nullcontext(args.work) as folder:
         store = features_of(Backbone.from_pretrained(args.backbone), args.data, Path(folder), device.type)
         shape = [f"model.clips={store.clips}", f"model.width={store.width}"]
-        recipes = {Path(c).stem: load(Recipe, Path(c), [*shape, *args.overrides]) for c in args.configs}
+        recipes = {
+            Path(c).stem: load(Recipe, Path(c), [*shape, *args.overrides]) for c in args.config or ("paper", "faantra")
+        }
         windows = windows_of(store, find_games(args.data), next(iter(recipes.values())).model.windows)
         told["class prior"] = [baseline(ClassPrior, windows)]
         told["Markov on the true past"] = [baseline(Markov, windows)]
