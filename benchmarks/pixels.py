@@ -71,9 +71,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() if args.work is None else nullcontext(args.work) as folder:
         store = features_of(Backbone.from_pretrained(args.backbone), args.data, Path(folder), device.type)
         shape = [f"model.clips={store.clips}", f"model.width={store.width}"]
-        recipes = {
-            Path(c).stem: load(Recipe, Path(c), [*shape, *args.overrides]) for c in args.config or ("paper", "faantra")
-        }
+        chosen = args.config or ("paper", "faantra")
+        recipes = {Path(c).stem: load(Recipe, Path(c), [*shape, *args.overrides]) for c in chosen}
         windows = windows_of(store, find_games(args.data), next(iter(recipes.values())).model.windows)
         told["class prior"] = [baseline(ClassPrior, windows)]
         told["Markov on the true past"] = [baseline(Markov, windows)]

@@ -100,6 +100,8 @@ def test_what_the_sampler_showed_too_often_is_taken_back() -> None:
     assert abs(classes.mean()) < 1e-9
     after = Chances(slots - objectness, softmax(logits - classes), times).intensity([4.0] * 10).sum((1, 2))
     assert after.tolist() == pytest.approx(real.tolist(), abs=1)
+    with pytest.raises(SystemExit, match="do not settle"):
+        assets.taken_back(Chances(slots, softmax(logits), times), 10 * real, 4.0)
 
 
 def test_the_biases_are_all_that_taking_back_changes(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def tell_size(folder: Path, size: tuple[int, int] | None) -> None:
     """Write H, W of the pictures in training into a model's config, unless its run did."""
     config = folder / "config.json"
     tree = json.loads(config.read_text())
-    if size and "picture_size" not in tree["metadata"]:
+    if size and "picture_size" not in tree.setdefault("metadata", {}):
         tree["metadata"]["picture_size"] = list(size)
         write_json(config, tree, indent=1)
 
@@ -119,6 +119,8 @@ def taken_back(answers: Chances, real: np.ndarray, pos_weight: float) -> tuple[n
         expected = corrected.intensity([pos_weight] * len(real)).sum((1, 2))
         classes += np.log((expected + 0.5) / (real + 0.5))  # an action that never comes stays possible
         objectness += np.log(expected.sum() / real.sum())
+    if abs(expected.sum() / real.sum() - 1) > 0.01:
+        sys.exit("the biases do not settle: more actions come than the model has slots for")
     return classes - classes.mean(), objectness
 
 
