@@ -100,7 +100,7 @@ def test_what_the_sampler_showed_too_often_is_taken_back() -> None:
     assert abs(classes.mean()) < 1e-9
     after = Chances(slots - objectness, softmax(logits - classes), times).intensity([4.0] * 10).sum((1, 2))
     assert after.tolist() == pytest.approx(real.tolist(), abs=1)
-    with pytest.raises(SystemExit, match="do not settle"):
+    with pytest.raises(SystemExit, match="8950 actions come, and the model has 1200 slots"):
         assets.taken_back(Chances(slots, softmax(logits), times), 10 * real, 4.0)
 
 
