@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ballcast.cli.shell import Device, app, frames_progress, match_progress, new_console, number, resumable
+from ballcast.cli.shell import Device, app, frames_progress, match_progress, new_console, resumable, seconds_option
 from ballcast.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -93,14 +93,7 @@ def events(
         typer.Option(help="The benchmark's train, valid and test matches of the parquet table of five leagues."),
     ] = None,
     every: Annotated[
-        float | None,
-        typer.Option(
-            min=0.04,
-            max=3600,
-            callback=number,
-            help="Seconds from one window to the next; --split has its own.",
-            show_default="7",
-        ),
+        float | None, seconds_option("Seconds from one window to the next; --split has its own.", default="7")
     ] = None,
     detail: Annotated[
         Literal["plain", "rich"],

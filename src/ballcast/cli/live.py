@@ -12,7 +12,7 @@ import typer
 from ballcast.cli.emission import changed_emission
 from ballcast.cli.live_lines import Lines, forget_stdout, write_to_stdout
 from ballcast.cli.runtime import Kind, Pictures, open_runtime
-from ballcast.cli.shell import Device, app, new_console, number
+from ballcast.cli.shell import Device, app, new_console, number, seconds_option
 from ballcast.core.errors import BallcastError
 from ballcast.core.files import check_not_source
 
@@ -41,9 +41,7 @@ def live(
     backbone: Annotated[
         str | None, typer.Option("--backbone", help="The backbone the model was trained on, as in `extract`.")
     ] = None,
-    every: Annotated[
-        float, typer.Option(min=0.04, max=3600, callback=number, help="Seconds from one anticipation to the next.")
-    ] = 1.0,
+    every: Annotated[float, seconds_option("Seconds from one anticipation to the next.")] = 1.0,
     json_: Annotated[
         str | None,
         typer.Option("--json", help="Write a JSON object a line to this file, or to stdout: -."),

@@ -8,7 +8,7 @@ import typer
 from ballcast.cli.emission import changed_emission
 from ballcast.cli.prediction_work import along_feed, along_video, of_models, of_store
 from ballcast.cli.runtime import Kind, Pictures, open_runtime
-from ballcast.cli.shell import Device, app, number
+from ballcast.cli.shell import Device, app, seconds_option
 from ballcast.core.errors import InputError
 
 
@@ -45,14 +45,7 @@ def predict(
         str | None, typer.Option("--backbone", help="VIDEO: the backbone the model was trained on, as in `extract`.")
     ] = None,
     every: Annotated[
-        float | None,
-        typer.Option(
-            min=0.04,
-            max=3600,
-            callback=number,
-            help="VIDEO, --events: seconds from one anticipation to the next.",
-            show_default="1",
-        ),
+        float | None, seconds_option("VIDEO, --events: seconds from one anticipation to the next.", default="1")
     ] = None,
     out: Annotated[
         Path | None,

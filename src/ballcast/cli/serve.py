@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ballcast.cli.runtime import Kind, Pictures, open_runtime
-from ballcast.cli.shell import Device, app, new_console, number
+from ballcast.cli.shell import Device, app, new_console, seconds_option
 from ballcast.core.errors import InputError
 
 
@@ -29,9 +29,7 @@ def serve(
     data: Annotated[Path, typer.Option("--data", help="Where uploads, jobs and results are kept.")] = Path(
         "ballcast-data"
     ),
-    every: Annotated[
-        float, typer.Option(min=0.04, max=60, callback=number, help="Seconds from one anticipation to the next.")
-    ] = 1.0,
+    every: Annotated[float, seconds_option("Seconds from one anticipation to the next.", most=60)] = 1.0,
     workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="Videos computed at once.")] = 1,
     max_upload: Annotated[float, typer.Option("--max-upload", min=0.001, help="GiB of one video, at most.")] = 4.0,
     max_minutes: Annotated[float, typer.Option("--max-minutes", min=0.1, help="Length of one video, at most.")] = 240.0,

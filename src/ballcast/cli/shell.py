@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -52,6 +52,11 @@ def number(value: float | None) -> float | None:
     if value != value:
         raise typer.BadParameter("nan is not a number of seconds")
     return value
+
+
+def seconds_option(text: str, *, most: float = 3600, default: str | None = None) -> Any:
+    """`--every` in seconds, a frame at least, explained by `text`; `default`: what help shows where None is passed."""
+    return typer.Option(min=0.04, max=most, callback=number, help=text, show_default=default or True)
 
 
 def new_console(stderr: bool = False) -> "Console":

@@ -166,6 +166,20 @@ def alone(lock: Path, busy: str) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def alone_at(path: Path, lock: Path, busy: str) -> Iterator[None]:
+    """As `alone`, for work on `path`: what keeps its lock from being made is told of it, and no lock is left behind."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(alone(lock, busy))
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
 def _is_within(name: object, folder: Path) -> bool:
     """Whether an OSError's file name is `folder` or below it."""
     return isinstance(name, str | Path) and Path(name).is_relative_to(folder)

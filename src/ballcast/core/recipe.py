@@ -215,9 +215,7 @@ class EmitConfig:
 
     # slots with p_obj > tau; every class with p_obj * p_cls > tau; or what all slots expect together, class by class
     mode: Literal["slot", "class", "expected"] = "slot"
-    vector: Literal["full", "emitted"] = (
-        "full"  # slot, class: write the class vector, or the emitted label's entry alone
-    )
+    vector: Literal["full", "emitted"] = "full"  # slot, class: the class vector, or the emitted label's entry alone
     threshold: float = 0.3  # slot, class: tau
     run: int = 1  # slot, class: the time is the middle of the likeliest run of so many bins; 1: of the likeliest bin
     inflation: float = 0.0  # expected: how many times too high the odds of p_obj are; 0: loss.pos_weight times

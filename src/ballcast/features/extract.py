@@ -9,7 +9,7 @@ import shutil
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -20,7 +20,7 @@ import torch
 from ballcast.core.actions import WINDOW_FRAMES
 from ballcast.core.backbone import trained_size
 from ballcast.core.errors import BallcastError, BallcastWarning, InputError
-from ballcast.core.files import alone, make_room, replacing
+from ballcast.core.files import alone_at, make_room, replacing
 from ballcast.core.machine import cores
 from ballcast.features.backbone import Backbone
 from ballcast.features.engines import run_local, run_ray
@@ -75,16 +75,8 @@ def extract(
         raise InputError(f"every must be a positive number of frames, not {every}")
     make_room(out)
     lock = out.with_name(f".{out.name}.lock")  # two extractions would take each other's pieces away
-    with ExitStack() as stack:
-        busy = f"{out}: another extraction is at work there; wait for it, or give another folder"
-        try:
-            stack.enter_context(alone(lock, busy))
-        except OSError as error:
-            raise InputError(f"{out}: cannot be written: {error.strerror}") from None
-        try:
-            return _extract(source, out, backbone, every, engine, _device(device), workers, decoder, progress)
-        finally:
-            lock.unlink(missing_ok=True)
+    with alone_at(out, lock, f"{out}: another extraction is at work there; wait for it, or give another folder"):
+        return _extract(source, out, backbone, every, engine, _device(device), workers, decoder, progress)
 
 
 def _extract(

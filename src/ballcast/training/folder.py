@@ -14,7 +14,7 @@ import torch
 from ballcast import __version__
 from ballcast.core.config import load, to_dict, to_yaml
 from ballcast.core.errors import InputError
-from ballcast.core.files import alone, check_writable, write_bytes, write_json
+from ballcast.core.files import alone_at, check_writable, write_bytes, write_json
 
 CONFIG, ENVIRONMENT = "config.yaml", "environment.json"
 
@@ -40,12 +40,9 @@ def check_folder(folder: Path) -> None:
 def alone_in(folder: Path) -> Iterator[None]:
     """The only training in the folder: two of them would take turns at its files, and neither could be resumed."""
     folder.mkdir(parents=True, exist_ok=True)
-    lock = folder / ".lock"
-    with alone(lock, f"{folder}: another training is at work there; wait for it, or give another --out"):
-        try:
-            yield
-        finally:
-            lock.unlink(missing_ok=True)
+    busy = f"{folder}: another training is at work there; wait for it, or give another --out"
+    with alone_at(folder, folder / ".lock", busy):
+        yield
 
 
 def write_origin(folder: Path, config: Any, device: torch.device, processes: int = 1) -> None:
@@ -67,26 +64,29 @@ def environment(seed: int, device: torch.device, processes: int = 1) -> dict[str
         "threads": torch.get_num_threads(),
         "seed": seed,
         "command": sys.argv,
-        "git": {"commit": _git("rev-parse", "HEAD"), "changed": _git("status", "--porcelain").splitlines()[:50]},
+        "git": _git_state(),
     }
 
 
-def _git(*args: str) -> str:
-    """What git says of the repository that this file is kept in; nothing for a package that was installed.
+def _git_state() -> dict[str, Any]:
+    """Commit and changes of the repository that this file is kept in; nothing for a package that was installed.
 
     An installed one may lie within a repository of the user's, whose state tells nothing of ours.
     """
     here = Path(__file__)
-    said = ""
-    for command in (["ls-files", "--error-unmatch", here.name], args):
-        try:
-            done = subprocess.run(["git", *command], capture_output=True, text=True, cwd=here.parent)
-        except OSError:  # a machine without git trains all the same
-            return ""
-        if done.returncode:
-            return ""
-        said = done.stdout.strip()
-    return said
+    if not _git(here.parent, "ls-files", "--error-unmatch", here.name):
+        return {"commit": "", "changed": []}
+    changed = _git(here.parent, "status", "--porcelain").splitlines()
+    return {"commit": _git(here.parent, "rev-parse", "HEAD"), "changed": changed[:50]}
+
+
+def _git(folder: Path, *args: str) -> str:
+    """What git says there; nothing where it fails, or is not: a machine without git trains all the same."""
+    try:
+        done = subprocess.run(["git", *args], capture_output=True, text=True, cwd=folder)
+    except OSError:
+        return ""
+    return "" if done.returncode else done.stdout.strip()
 
 
 def _leaves(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
