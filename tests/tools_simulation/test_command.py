@@ -1,0 +1,194 @@
+"""`python -m tools.simulate`: plays what is missing, labels all, and says in a sentence what it lacks."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tools_simulation.stand_in import ENGINE
+from tools_simulation.story import Story
+
+from ballcast.core.files import alone
+from ballcast.data.games import find_games
+from ballcast.data.spotting_labels import read_matches
+from ballcast.video.decode import VideoFile
+from tools import simulate
+from tools.simulation import matches as folder
+from tools.simulation.fixture import Fixture
+from tools.simulation.game import Game, Moment
+from tools.simulation.states import write_states
+
+Run = Callable[..., int]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs the command in this process, with the stand-in for an engine; gives its exit code."""
+    monkeypatch.setattr(simulate, "load_engine", lambda folder: ENGINE)
+    monkeypatch.delenv("BALLCAST_ENGINE", raising=False)
+
+    def run(*words: object) -> int:
+        monkeypatch.setattr(sys, "argv", ["simulate", *map(str, words)])
+        try:
+            simulate.main()
+        except SystemExit as ended:
+            return ended.code if isinstance(ended.code, int) else 1
+        return 0
+
+    return run
+
+
+def keep(out: Path, name: str, story: Story) -> None:
+    """A match that was played before."""
+    out.mkdir(exist_ok=True)
+    (out / f"{name}.mp4").write_bytes(b"a video")
+    write_states(out / f"{name}.npz", story.rows, story.hidden, Fixture.draw(1))
+
+
+def a_pass() -> Story:
+    return Story().held(0, 5, 10).free(20, (12, 0)).held(0, 7, 10)
+
+
+def test_matches_are_played_and_can_be_learned_from(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    out = tmp_path / "new" / "out"
+    assert run(out, "--matches", 2, "--seed", 41, "--minutes", 0.0267, "--split", "valid") == 0
+    assert sorted(p.name for p in out.iterdir()) == [
+        *("match_0041.mp4", "match_0041.npz", "match_0042.mp4", "match_0042.npz", "matches.json")
+    ]
+    assert "2 matches" in capsys.readouterr().out
+    games = find_games(out)
+    assert [(g.name, g.split) for g in games] == [("match_0041", "valid"), ("match_0042", "valid")]
+    (piece,) = games[0].pieces
+    assert piece.stop == 40
+    with VideoFile(piece.path) as video:
+        assert video.read(0, 40).shape == (40, 224, 398)
+    assert [(e.label, e.position_ms, e.team) for e in games[0].events] == [
+        ("DRIVE", 3 * 40, "home"),  # before the cut, 20 steps with the ball
+        ("PASS", 28 * 40, "home"),  # after it 9 more, then it rolls on alone
+    ]
+
+
+def test_labels_are_written_as_simbaa_has_them(run: Run, tmp_path: Path) -> None:
+    keep(tmp_path / "out", "match_5001", a_pass())
+    assert run(tmp_path / "out", "--matches", 0) == 0
+    assert json.loads((tmp_path / "out" / "matches.json").read_text()) == [
+        {
+            "video": "match_5001.mp4",
+            "split": "train",
+            "frames": 40,
+            "actions": [{"label": "PASS", "position": 360, "team": "home", "visibility": "visible"}],
+        }
+    ]
+
+
+def test_labelling_anew_needs_no_engine_and_leaves_other_files_alone(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    for name in ("match_10", "match_9"):
+        keep(out, name, a_pass())
+    np.savez(out / "match_9_scores.npz", s=np.zeros(3))
+    (out / "match_11.mp4").write_bytes(b"its states are not there yet")
+    (out / "matches.json").write_text("[]")
+    monkeypatch.setattr(simulate, "load_engine", None)
+    assert run(out, "--matches", 0) == 0
+    assert [m.video for m in read_matches(out / "matches.json")] == ["match_9.mp4", "match_10.mp4"]
+
+
+def test_what_is_played_is_kept_and_what_was_broken_off_is_played(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    out, words = tmp_path / "out", ("--matches", 3, "--seed", 1, "--minutes", 0.0134)
+    play = Game.play
+
+    def break_off(self: Game, fixture: Fixture, steps: int, *, every: int) -> list[Moment]:
+        for n, moment in enumerate(play(self, fixture, steps, every=every)):
+            if fixture.seed == 2 and n == 9:
+                raise KeyboardInterrupt
+            yield moment
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Game, "play", break_off)
+        assert run(out, *words) == 130
+    assert "goes on" in capsys.readouterr().err
+    assert sorted(p.name for p in out.iterdir()) == ["match_0001.mp4", "match_0001.npz", "matches.json"]
+    first = (out / "match_0001.mp4").stat()
+    (out / ".match_0002.mp4.0123abcd.tmp").write_bytes(b"left by one that was killed")
+    (out / "match_0003.npz").write_bytes(b"its video is not there")
+    assert run(out, *words) == 0
+    assert "1 of 3 matches are played already" in capsys.readouterr().out
+    assert (out / "match_0001.mp4").stat() == first
+    assert len(list(out.iterdir())) == 7
+    assert [m.frames for m in read_matches(out / "matches.json")] == [20, 20, 20]
+    monkeypatch.setattr(simulate, "Game", None)  # nothing is left to play
+    assert run(out, *words) == 0
+
+
+def test_a_match_that_another_process_plays_is_told(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    with alone(tmp_path / ".match_0001.lock", "busy"):
+        assert run(tmp_path, "--matches", 1, "--seed", 1, "--minutes", 0.01) == 2
+    assert "match_0001.mp4: is being played by another process" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", [None, "empty", "broken"])
+def test_without_an_engine_one_sentence_tells_what_to_do(
+    given: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "gfootball_engine", None)  # as if it were nowhere
+    monkeypatch.delenv("BALLCAST_ENGINE", raising=False)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    if given:
+        (tmp_path / "empty").mkdir()
+        (tmp_path / "broken" / "gfootball_engine").mkdir(parents=True)
+        (tmp_path / "broken" / "gfootball_engine" / "__init__.py").write_text("from _gameplayfootball import *")
+        monkeypatch.setenv("BALLCAST_ENGINE", str(tmp_path / given))
+    if given == "broken":
+        monkeypatch.delitem(sys.modules, "gfootball_engine")
+    monkeypatch.setattr(sys, "argv", ["simulate", str(tmp_path / "out"), "--matches", "1"])
+    with pytest.raises(SystemExit) as ended:
+        simulate.main()
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("simulate: ")
+    assert "give the folder that holds gfootball_engine/ as --engine" in line
+    assert {None: "docs/backbone.md", "empty": "empty: has no", "broken": "_gameplayfootball"}[given] in line
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"text", "other keys", "other columns"])
+def test_states_that_are_none_are_named(
+    content: bytes | str, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    keep(tmp_path, "match_1", a_pass())
+    if isinstance(content, bytes):
+        (tmp_path / "match_1.npz").write_bytes(content)
+    else:
+        rows = {"rows": np.zeros((5, 54)), "hidden": np.zeros(5)} if content == "other columns" else {"s": np.zeros(5)}
+        np.savez(tmp_path / "match_1.npz", **rows)
+    assert run(tmp_path, "--matches", 0) == 2
+    assert "match_1.npz: these are no states of a match" in capsys.readouterr().err
+
+
+def test_a_folder_without_matches_and_numbers_out_of_range_are_refused(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert run(tmp_path, "--matches", 0) == 2
+    assert "has no matches" in capsys.readouterr().err
+    for words in (("--matches", -1), ("--every", 0), ("--every", 51), ("--minutes", 0), ("--seed", -1)):
+        assert run(tmp_path, *words) == 2
+        assert "must" in capsys.readouterr().err
+
+
+def test_the_actions_are_shown_beside_those_of_others(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    for name in ("match_1", "match_2"):
+        keep(tmp_path / "theirs", name, a_pass())
+    keep(tmp_path / "out", "match_1", Story().held(0, 5, 20).held(1, 3, 20).free(20, (12, 0)).held(1, 4, 9))
+    folder.label_matches(tmp_path / "theirs", "train")
+    assert run(tmp_path / "out", "--matches", 0, "--compare", tmp_path / "theirs") == 0
+    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in capsys.readouterr().out.splitlines()]
+    assert ["PASS", "1.0", "1.0"] in lines
+    assert ["PLAYER SUCCESSFUL TACKLE", "0.0", "1.0"] in lines
+    assert ["all", "1.0", "2.0"] in lines
+    assert ["tackle, pass, same team", "0.0", "", "", "1.0", "0.8", "0.8"] in lines

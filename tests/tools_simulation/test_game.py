@@ -1,0 +1,87 @@
+"""The engine at play, by a stand-in; and, where it is built, by itself."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tools_simulation.stand_in import ENGINE, WALK
+
+from ballcast.video.decode import VideoFile
+from tools.simulation.fixture import GAINS, SKILLS, Fixture
+from tools.simulation.game import HEIGHT, WIDTH, Game
+from tools.simulation.states import COLUMNS
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_what_is_not_shown_is_counted_and_pictures_come_where_they_are_wanted() -> None:
+    game = Game(ENGINE)
+    moments = list(game.play(Fixture.draw(7), 30, every=4))
+    assert len(moments) == 30
+    assert [n for n, m in enumerate(moments) if m.hidden] == [0, 20]
+    assert {m.hidden for m in moments} == {0, WALK}
+    assert [n for n, m in enumerate(moments) if m.picture is not None] == [0, 4, 8, 12, 16, 20, 24, 28, 29]
+    assert {len(m.row) for m in moments} == {COLUMNS}
+    steps = game._game.rendered
+    assert sum(steps) < len(steps) / 2  # the rest costs no rendering
+    for n, moment in enumerate(moments):
+        step = n + (WALK if n < 20 else 2 * WALK)
+        assert moment.row[0] == pytest.approx(0.004 * step)
+        if moment.picture is not None:
+            assert moment.picture.shape == (HEIGHT, WIDTH, 3)
+            assert moment.picture[0, 0].tolist() == [80, step, 0]  # upright
+            assert moment.picture[-1, 0].tolist() == [0, step, 0]
+            assert steps[step - 1]
+
+
+def test_one_engine_plays_match_after_match() -> None:
+    game = Game(ENGINE)
+    first, again = (list(game.play(Fixture.draw(7), 10, every=2)) for _ in range(2))
+    assert [m.row for m in first] == [m.row for m in again]
+    assert len(game._game.scenarios) == 2
+
+
+def test_a_seed_is_a_fixture() -> None:
+    drawn = [Fixture.draw(seed) for seed in range(200)]
+    assert drawn == [Fixture.draw(seed) for seed in range(200)]
+    assert {f.left for f in drawn} == {f.right for f in drawn} == set(SKILLS)
+    assert all(GAINS[0] <= f.gain <= GAINS[1] for f in drawn)
+    assert Fixture.draw(5001) == Fixture(5001, pytest.approx(2.36302987), 0.9, 0.8)  # type: ignore[arg-type]
+
+
+def test_eleven_against_eleven() -> None:
+    scenario = Fixture(seed=8, gain=2.0, left=0.9, right=0.6).scenario(ENGINE)
+    assert (scenario.left_agents, scenario.right_agents) == (0, 0)  # nobody is played from outside
+    assert (scenario.left_team_difficulty, scenario.right_team_difficulty) == (0.9, 0.6)
+    assert scenario.game_engine_random_seed == 8
+    for team in (scenario.left_team, scenario.right_team):
+        assert len(set(team)) == 11
+        assert [role for _, _, role in team].count("GK") == 1
+        assert all(x <= 0 for x, _, _ in team)  # each in its own half
+    assert min(np.hypot(x, y) for x, y, _ in scenario.right_team) < min(
+        np.hypot(x, y) for x, y, _ in scenario.left_team
+    )
+
+
+def test_the_real_engine_plays_twenty_seconds(tmp_path: Path) -> None:
+    """In a process of its own: it is a large library that stays loaded. BALLCAST_ENGINE names the folder it is in."""
+    words = ["--matches", "1", "--seed", "5001", "--minutes", str(1 / 3), "--every", "50"]
+    command = [sys.executable, "-m", "tools.simulate", tmp_path / "out", *words]
+    done = subprocess.run(command, cwd=ROOT, env=dict(os.environ), capture_output=True, text=True)
+    if "cannot be imported" in done.stderr:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
+    (match,) = json.loads((tmp_path / "out" / "matches.json").read_text())
+    assert (match["video"], match["split"], match["frames"]) == ("match_5001.mp4", "train", 500)
+    assert 5 <= len(match["actions"]) <= 30
+    with VideoFile(tmp_path / "out" / "match_5001.mp4") as video:
+        frames = video.read(0, 500)
+    assert frames.shape == (500, 224, 398)
+    assert frames[0].std() > 10  # there is something to be seen
+    assert np.abs(frames[0].astype(int) - frames[400]).mean() > 2  # and it moves
+    rows = np.load(tmp_path / "out" / "match_5001.npz")["rows"]
+    assert np.ptp(rows[:, 0]) > 0.1  # the ball does

@@ -1,0 +1,48 @@
+"""Pictures of the game as a broadcast in simbaa's looks: grey, 398×224, the radar covered."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+
+from ballcast.core.actions import FPS
+from tools.simulation.game import HEIGHT, WIDTH
+
+MARGIN = 1  # columns cut at either side: 400 to 398
+RADAR = (slice(172, 218), slice(162, 236))  # rows and columns; it would show where everybody is
+COVER = 26  # the luma of its cover
+LUMA = np.array([0.299, 0.587, 0.114], np.float32)
+H264 = {"crf": "26", "preset": "veryfast", "g": "125", "threads": "1"}
+
+Add = Callable[[NDArray[np.uint8], int], None]
+
+
+def develop(picture: NDArray[np.uint8], gain: float) -> NDArray[np.uint8]:
+    """Luma (224, 398) uint8 of a picture (224, 400, 3) RGB, `gain` times as bright; models see no colours."""
+    luma = (picture @ LUMA * gain).clip(0, 255).astype(np.uint8)[:, MARGIN:-MARGIN]
+    luma[RADAR] = COVER
+    return np.ascontiguousarray(luma)
+
+
+@contextmanager
+def filming(path: Path) -> Iterator[Add]:
+    """Write an MP4 to `path`, whatever its suffix; gives what adds a picture (224, 398) and the frame it begins at.
+
+    Frames are counted at 25 fps; a picture is seen until the next one begins.
+    """
+    with av.open(str(path), "w", format="mp4") as container:
+        stream = container.add_stream("libx264", rate=FPS, options=H264)
+        stream.height, stream.width = HEIGHT, WIDTH - 2 * MARGIN
+        stream.pix_fmt, stream.time_base = "yuv420p", Fraction(1, FPS)
+
+        def add(luma: NDArray[np.uint8], frame: int) -> None:
+            picture = av.VideoFrame.from_ndarray(luma, format="gray").reformat(format="yuv420p")
+            picture.pts, picture.time_base = frame, Fraction(1, FPS)
+            container.mux(stream.encode(picture))
+
+        yield add
+        container.mux(stream.encode(None))

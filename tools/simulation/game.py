@@ -1,0 +1,69 @@
+"""The engine at play: from a fixture to states and pictures, step by step."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tools.simulation.fixture import Fixture
+from tools.simulation.states import state_row
+
+HEIGHT, WIDTH = 224, 400  # of what is rendered; the engine wants widths that four divides
+PHYSICS_STEPS = 4  # of 10 ms: a step is 40 ms, a frame at 25 fps
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One step that a broadcast shows.
+
+    Attributes:
+        row: the state, as `state_row` tells it.
+        hidden: how many steps before it are not shown: the ball is fetched, players walk to their places.
+        picture: (224, 400, 3) uint8 RGB, or None where none is asked for.
+    """
+
+    row: list[float]
+    hidden: int
+    picture: NDArray[np.uint8] | None
+
+
+class Game:
+    """A running engine, which takes seconds to start and plays any number of matches, one after the other."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self._game = engine.GameEnv()
+        config = self._game.game_config
+        config.physics_steps_per_frame = PHYSICS_STEPS
+        config.render_resolution_x, config.render_resolution_y = WIDTH, HEIGHT
+        config.render = True
+        self._game.start_game()
+
+    def play(self, fixture: Fixture, steps: int, *, every: int) -> Iterator[Moment]:
+        """The first `steps` steps that are shown; a picture of every `every`-th from the first on, and of the last."""
+        game = self._game
+
+        def is_seen(step: int) -> bool:
+            return step % every == 0 or step == steps - 1
+
+        game.state = self._engine.GameState.game_running
+        game.game_config.render = True
+        game.reset(fixture.scenario(self._engine), True)
+        shown = hidden = 0
+        while True:
+            info = game.get_info()
+            if info.is_in_play:
+                yield Moment(state_row(info), hidden, self._picture() if is_seen(shown) else None)
+                shown, hidden = shown + 1, 0
+                if shown == steps:
+                    return
+            else:
+                hidden += 1
+            game.game_config.render = is_seen(shown)  # rendering is nearly all of the work
+            game.step()
+
+    def _picture(self) -> NDArray[np.uint8]:
+        rows = np.frombuffer(self._game.get_frame(), np.uint8).reshape(HEIGHT, WIDTH, 3)
+        return rows[::-1]  # the engine begins at the bottom

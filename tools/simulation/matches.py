@@ -1,0 +1,77 @@
+"""A folder of simulated matches: match_NNNN.mp4, the states it was played by in match_NNNN.npz, and matches.json."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ballcast.core.clips import Event
+from ballcast.core.errors import InputError
+from ballcast.core.files import alone_at, make_room, replacing, write_json
+from ballcast.core.order import natural
+from ballcast.data.spotting_labels import MATCHES, Match
+from tools.simulation.actions import find_actions
+from tools.simulation.broadcast import develop, filming
+from tools.simulation.fixture import Fixture
+from tools.simulation.game import Game
+from tools.simulation.states import read_states, write_states
+
+
+def video_of(folder: Path, seed: int) -> Path:
+    return folder / f"match_{seed:04}.mp4"
+
+
+def states_of(video: Path) -> Path:
+    return video.with_suffix(".npz")
+
+
+def is_played(video: Path) -> bool:
+    """Whether all of the match is there."""
+    return video.is_file() and states_of(video).is_file()
+
+
+def record(
+    game: Game, fixture: Fixture, video: Path, steps: int, *, every: int, tell: Callable[[], None] = lambda: None
+) -> None:
+    """Play a match of `steps` steps into `video` and the states beside it; both are there in the end, or neither.
+
+    `tell` is called after each step.
+    """
+    make_room(video)
+    busy = f"{video}: is being played by another process; wait for it, or give another --seed"
+    with alone_at(video, video.with_name(f".{video.stem}.lock"), busy):
+        for left in video.parent.glob(f".{video.stem}.*.tmp"):  # by one that was killed
+            left.unlink()
+        rows: list[list[float]] = []
+        hidden: list[int] = []
+        with replacing(video) as temporary:
+            with filming(temporary) as add:
+                for moment in game.play(fixture, steps, every=every):
+                    if moment.picture is not None:
+                        add(develop(moment.picture, fixture.gain), len(rows))
+                    rows.append(moment.row)
+                    hidden.append(moment.hidden)
+                    tell()
+            write_states(states_of(video), rows, hidden, fixture)
+
+
+def label_matches(folder: Path, split: str) -> list[Match]:
+    """Find the actions of all matches of a folder anew, from their states, and write its matches.json."""
+    videos = sorted(folder.glob("match_*.mp4"), key=lambda path: natural(path.name))
+    matches = []
+    for video in filter(is_played, videos):
+        states = read_states(states_of(video))
+        matches.append(Match(video.name, split, len(states), tuple(find_actions(states))))
+    if not matches:
+        raise InputError(
+            f"{folder}: has no matches, that is no match_NNNN.mp4 with its match_NNNN.npz; play some first"
+        )
+    write_json(folder / MATCHES, [_record(match) for match in matches])
+    return matches
+
+
+def _record(match: Match) -> dict[str, object]:
+    actions = [_action(event) for event in match.events]
+    return {"video": match.video, "split": match.split, "frames": match.frames, "actions": actions}
+
+
+def _action(event: Event) -> dict[str, object]:
+    return {"label": event.label, "position": event.position_ms, "team": event.team, "visibility": "visible"}
