@@ -75,7 +75,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5.0, help="of a match, 5 by default")
     parser.add_argument("--every", type=int, default=2, help="a picture every so many frames; 2, as backbones look")
     parser.add_argument("--split", default="train", help="what all matches of OUT are for: train by default")
-    parser.add_argument("--engine", type=Path, default=os.environ.get("BALLCAST_ENGINE") or None, metavar="FOLDER")
+    engine = os.environ.get("BALLCAST_ENGINE") or None
+    parser.add_argument("--engine", type=Path, default=engine, metavar="FOLDER", help="holds gfootball_engine/")
     parser.add_argument("--compare", type=Path, metavar="SIMBAA", help="show the actions beside those of its training")
     given = parser.parse_args()
     steps = round(given.minutes * 60 * FPS)

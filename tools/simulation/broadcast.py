@@ -1,4 +1,4 @@
-"""Pictures of the game as a broadcast in simbaa's looks: grey, 398×224, the radar covered."""
+"""Pictures of the game as a broadcast: 398×224 and the radar covered, as simbaa has it; grey, as models see it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ Add = Callable[[NDArray[np.uint8], int], None]
 
 
 def develop(picture: NDArray[np.uint8], gain: float) -> NDArray[np.uint8]:
-    """Luma (224, 398) uint8 of a picture (224, 400, 3) RGB, `gain` times as bright; models see no colours."""
+    """Luma (224, 398) uint8 of a picture (224, 400, 3) RGB, `gain` times as bright, the radar covered."""
     luma = (picture @ LUMA * gain).clip(0, 255).astype(np.uint8)[:, MARGIN:-MARGIN]
     luma[RADAR] = COVER
     return np.ascontiguousarray(luma)

@@ -1,8 +1,8 @@
 """Every number of the rules that find actions, in one place.
 
-They are set so that matches have as many actions of each kind as simbaa's training matches, with the same gaps between
-them: `python -m tools.simulate OUT --matches 0 --compare SIMBAA` shows both. Steps are 40 ms; shares are of half the
-pitch's length.
+They were set by hand, so that matches have about as many actions of each kind as simbaa's, and gaps between them as in
+its training matches: `python -m tools.simulate OUT --matches 0 --compare SIMBAA` shows both. Steps are 40 ms; shares
+are of half the pitch's length.
 """
 
 # Contacts
