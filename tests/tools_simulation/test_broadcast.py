@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ballcast.core.errors import InputError
 from ballcast.video.decode import VideoFile
-from tools.simulation.broadcast import COVER, RADAR, develop, filming
+from tools.simulation.broadcast import COVER, RADAR, count_frames, develop, filming
 
 
 def test_pictures_are_grey_brighter_and_without_the_radar() -> None:
@@ -31,7 +32,19 @@ def test_a_picture_is_seen_from_its_frame_to_the_next_one(frames: int, every: in
             add(np.full((224, 398), 40 + 4 * n, np.uint8), n)
     with VideoFile(tmp_path / "film.tmp") as video:
         seen = video.read(0, frames)
-    assert len(seen) == frames
+    assert len(seen) == frames == count_frames(tmp_path / "film.tmp")
     for n, y in enumerate(seen):
         latest = max(s for s in shown if s <= n)
         assert float(y.mean()) == pytest.approx(16 + (40 + 4 * latest) * 219 / 255, abs=2), n
+
+
+def test_frames_after_the_last_picture_are_not_counted_on(tmp_path: Path) -> None:
+    """Decoders give one more or not, as the file's stated rate happens to round."""
+    with filming(tmp_path / "film.mp4") as add:
+        for n in range(0, 50, 2):
+            add(np.full((224, 398), 100, np.uint8), n)
+    assert count_frames(tmp_path / "film.mp4") == 49
+    with filming(tmp_path / "empty.mp4"):
+        pass
+    with pytest.raises(InputError, match=r"empty\.mp4"):
+        count_frames(tmp_path / "empty.mp4")

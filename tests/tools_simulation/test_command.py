@@ -16,6 +16,7 @@ from ballcast.data.spotting_labels import read_matches
 from ballcast.video.decode import VideoFile
 from tools import simulate
 from tools.simulation import matches as folder
+from tools.simulation.broadcast import filming
 from tools.simulation.fixture import Fixture
 from tools.simulation.game import Game, Moment
 from tools.simulation.states import write_states
@@ -41,9 +42,11 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def keep(out: Path, name: str, story: Story) -> None:
-    """A match that was played before."""
+    """A match that was played before, with its first picture and its last."""
     out.mkdir(exist_ok=True)
-    (out / f"{name}.mp4").write_bytes(b"a video")
+    with filming(out / f"{name}.mp4") as add:
+        for frame in (0, len(story.rows) - 1):
+            add(np.full((224, 398), 100, np.uint8), frame)
     write_states(out / f"{name}.npz", story.rows, story.hidden, Fixture.draw(1))
 
 

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ballcast.core.actions import FPS
+from ballcast.core.errors import InputError
+from ballcast.video.probe import open_container
 from tools.simulation.game import HEIGHT, WIDTH
 
 MARGIN = 1  # columns cut at either side: 400 to 398
@@ -46,3 +48,13 @@ def filming(path: Path) -> Iterator[Add]:
 
         yield add
         container.mux(stream.encode(None))
+
+
+def count_frames(path: Path) -> int:
+    """How many frames at 25 fps a film surely has: up to the one at which its last picture begins."""
+    container, stream = open_container(path)
+    with container:
+        times = [packet.pts * packet.time_base for packet in container.demux(stream) if packet.pts is not None]
+    if not times:
+        raise InputError(f"{path}: has no pictures; remove it and play it again")
+    return round(max(times) * FPS) + 1

@@ -9,7 +9,7 @@ from ballcast.core.files import alone_at, make_room, replacing, write_json
 from ballcast.core.order import natural
 from ballcast.data.spotting_labels import MATCHES, Match
 from tools.simulation.actions import find_actions
-from tools.simulation.broadcast import develop, filming
+from tools.simulation.broadcast import count_frames, develop, filming
 from tools.simulation.fixture import Fixture
 from tools.simulation.game import Game
 from tools.simulation.states import read_states, write_states
@@ -59,7 +59,8 @@ def label_matches(folder: Path, split: str) -> list[Match]:
     matches = []
     for video in filter(is_played, videos):
         states = read_states(states_of(video))
-        matches.append(Match(video.name, split, len(states), tuple(find_actions(states))))
+        frames = min(len(states), count_frames(video))  # a reader may count on all of them
+        matches.append(Match(video.name, split, frames, tuple(find_actions(states))))
     if not matches:
         raise InputError(
             f"{folder}: has no matches, that is no match_NNNN.mp4 with its match_NNNN.npz; play some first"
