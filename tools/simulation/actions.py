@@ -121,7 +121,7 @@ def find_kick(states: States, contact: Contact, after: Contact | None) -> Kick |
         stop = after.start
         if contact.held and after.start - contact.stop <= at.TAKEN_GAP:
             return None
-    speed = float(states.speed()[start : start + 3].max())
+    speed = float(states.speed[start : start + 3].max())
     restart = bool(states.mode[contact.stop - 1] != IN_PLAY)
     return Kick(contact.team, start, stop, speed, restart) if restart or speed >= at.KICK_SPEED else None
 

@@ -57,7 +57,7 @@ def find_touches(states: States) -> list[Contact]:
     """Moments when a free ball changes its velocity beside a player."""
     change = np.zeros(len(states))  # (T,) from the step before to the step after
     change[1:-1] = np.hypot(*(states.velocity[2:, :2] - states.velocity[:-2, :2]).T)
-    speed, free = states.speed(), states.owner[:, 0] < 0
+    speed, free = states.speed, states.owner[:, 0] < 0
     touches, step = [], 3
     while step < len(states) - 3:
         if (

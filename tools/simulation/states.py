@@ -2,6 +2,7 @@
 
 import zipfile
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,7 @@ class States:
     def __len__(self) -> int:
         return len(self.ball)
 
+    @cached_property  # asked for at every contact
     def speed(self) -> NDArray[np.float64]:
         """(T,) of the ball over the ground, in m/s."""
         return np.hypot(self.velocity[:, 0], self.velocity[:, 1])
