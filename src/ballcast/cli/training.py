@@ -39,7 +39,7 @@ def train(
     try:
         display = Display(new_console(), recipe.train.epochs, quiet=not ranks.writes)
         with resumable(), display:
-            progress = train_run(recipe, run, device=chosen, ranks=ranks, show=display.show)
+            progress = train_run(recipe, run, device=chosen, ranks=ranks, show=display.show, say=display.say)
     finally:
         distributed.stop(ranks)
     if ranks.writes:
@@ -85,13 +85,9 @@ def pretrain(
 
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         raise InputError("pretrain is one process on one GPU; start it without torchrun")
-    recipe, console = load(PretrainConfig, config, overrides or ()), new_console()
-    display = Display(console, recipe.train.epochs, measure="spotting AP")
-
-    def say(text: str) -> None:
-        console.print(text, markup=False, soft_wrap=True)
-
-    work = Pretraining(recipe, run, device=start(device)[1], show=display.show, say=say)
+    recipe = load(PretrainConfig, config, overrides or ())
+    display = Display(new_console(), recipe.train.epochs, measure="spotting AP")
+    work = Pretraining(recipe, run, device=start(device)[1], show=display.show, say=display.say)
     with resumable():
         with frames_progress(new_console(stderr=True)) as decoded:
             work.load_frames(decoded)

@@ -20,6 +20,7 @@ class DataConfig:
     valid: tuple[str, ...] = ("valid",)  # splits to score each epoch
     stitch: bool = True  # join the overlapping clips of a game, then cut windows anew
     every_ms: int = 1000  # one training window every so often in a stitched game
+    stitch_tolerance_ms: int = FRAME_MS  # how far apart two overlapping clips may put one event and still be joined
     drop_windows: float = 0.1  # chance that a sample's early windows are absent
     mixup: float = 0.4  # Beta(a, a) of feature MixUp; 0: off
     mirror: float = 0.0  # event feeds: chance that a sample is seen mirrored, left for right
@@ -43,6 +44,7 @@ class DataConfig:
             self.every_ms > 0 and self.every_ms % FRAME_MS == 0,
             f"every_ms must be a multiple of a frame, {FRAME_MS} ms",
         )
+        within(self, 0, 1000, "stitch_tolerance_ms")
         require(0 <= self.drop_windows <= 1, "drop_windows is a chance, between 0 and 1")
         require(0 <= self.mirror <= 1, "mirror is a chance, between 0 and 1")
         within(self, 0, 1000, "mixup")

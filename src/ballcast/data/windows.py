@@ -4,13 +4,13 @@ A sample is W windows of 5 s, by their rows in the stores, and the events of the
 share rows, so a whole training split at one sample a second needs each row only once.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ballcast.core.actions import ACTIONS, END_MS, FPS, HORIZON_MS, MAX_EVENTS, OBSERVED_MS, WINDOW_FRAMES
+from ballcast.core.actions import ACTIONS, END_MS, FPS, FRAME_MS, HORIZON_MS, MAX_EVENTS, OBSERVED_MS, WINDOW_FRAMES
 from ballcast.core.clips import Clip, Event
 from ballcast.core.errors import InputError
 from ballcast.data.stitch import STEP_MS, Stretch, cut_clip, shift, stitch
@@ -33,6 +33,7 @@ class WindowSet:
     - `names`: "clip_7", or "clip_7+3000" for a sample that starts 3 s after clip_7 does.
     - `clips`: the official clips, when the samples are just these and can be scored.
     - `left_out`: how many samples could not be made, since the stores have no window at their times.
+    - `stretches`: how many clips each stretch has, one tuple a split; empty if the clips were not stitched.
     - `mirrored`: the features that are 1 minus themselves when left and right change sides; none of a video's are.
 
     With several splits, names and clips begin with the split's: "valid/clip_7".
@@ -46,6 +47,7 @@ class WindowSet:
     names: list[str]
     clips: list[Clip]
     left_out: int = 0
+    stretches: tuple[tuple[int, ...], ...] = ()
     mirrored: tuple[int, ...] = ()
 
     def __len__(self) -> int:
@@ -76,16 +78,20 @@ class WindowSet:
 
 def official_windows(stores: Stores, windows: int) -> WindowSet:
     """The clips as they are, for scoring and for training without stitching."""
-    return _collect(stores, windows, lambda clips: [Stretch((clip,)) for clip in clips], every_ms=STEP_MS)
+    return _collect(stores, [[Stretch((clip,)) for clip in clips] for _, clips in stores], windows, every_ms=STEP_MS)
 
 
-def stitched_windows(stores: Stores, windows: int, *, every_ms: int = 1000) -> WindowSet:
+def stitched_windows(stores: Stores, windows: int, *, every_ms: int = 1000, tolerance_ms: int = FRAME_MS) -> WindowSet:
     """One sample every `every_ms` of each stretch that the clips can be stitched into.
+
+    Labels of overlapping clips may be `tolerance_ms` apart.
 
     Where a store has no window at a needed time (it was extracted with windows 5 s apart), that sample is left out: at
     the clips' own starts there is always one.
     """
-    return _collect(stores, windows, stitch, every_ms=every_ms)
+    joined = [stitch(clips, tolerance_ms) for _, clips in stores]
+    made = _collect(stores, joined, windows, every_ms=every_ms)
+    return replace(made, stretches=tuple(tuple(len(s.clips) for s in stretches) for stretches in joined))
 
 
 def game_windows(
@@ -116,9 +122,8 @@ def game_windows(
     return _arrays(blocks, index, coming_all, seen_all, [clip.name for clip in clips], clips)
 
 
-def _collect(
-    stores: Stores, windows: int, join: Callable[[Sequence[Clip]], list[Stretch]], *, every_ms: int
-) -> WindowSet:
+def _collect(stores: Stores, joined: Sequence[Sequence[Stretch]], windows: int, *, every_ms: int) -> WindowSet:
+    """The samples of all stores, whose clips are `joined` into stretches, one list a store."""
     index: list[list[int]] = []
     events: list[tuple[Event, ...]] = []
     observed: list[tuple[Event, ...]] = []
@@ -126,14 +131,14 @@ def _collect(
     clips: list[Clip] = []
     blocks: list[NDArray[np.float16]] = []
     base = left_out = 0
-    for store, store_clips in stores:
+    for (store, store_clips), stretches in zip(stores, joined, strict=True):
         if blocks and blocks[0].shape[1:] != (store.clips, store.width):
             raise InputError(f"{store.path}: its windows are {store.clips} × {store.width}, unlike those before it")
         numbers, store_blocks, count = _number_rows(store, base)
         blocks += store_blocks
         base += count
         of_split = f"{store.path.name}/" if len(stores) > 1 else ""  # every split has a clip_1
-        for stretch in join(store_clips):
+        for stretch in stretches:
             happened = stretch.events()
             samples = _samples(store, stretch, numbers, windows, every_ms)
             left_out += (len(stretch.clips) - 1) * STEP_MS // every_ms + 1 - len(samples)

@@ -40,6 +40,11 @@ class Display:
     ) -> None:
         self._bar.stop()
 
+    def say(self, text: str) -> None:
+        """Print a line above the bar."""
+        if not self.quiet:
+            self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
     def show(self, moment: Moment) -> None:
         if self.quiet:
             return

@@ -35,13 +35,13 @@ from ballcast.training.journal import Journal
 from ballcast.training.log import STEP_COLUMNS
 from ballcast.training.moment import Moment
 from ballcast.training.optimizer import build_optimizer
-from ballcast.training.splits import Material, open_material
+from ballcast.training.splits import Material, check_stitching, describe_samples, open_material
 from ballcast.training.step import TrainStep
 
 EPOCH_COLUMNS = ("epoch", "seconds", *STEP_COLUMNS[3:], *TOLERANCES, "avg")
 
 
-def _silent(moment: Moment) -> None:
+def _silent(shown: Moment | str) -> None:
     pass
 
 
@@ -53,16 +53,18 @@ def train(
     ranks: Ranks | None = None,
     show: Callable[[Moment], None] = _silent,
     material: Material | None = None,
+    say: Callable[[str], None] = _silent,
 ) -> Progress:
     """Train by the recipe into `folder`, going on where a killed run of the same recipe stopped.
 
-    `material` replaces the windows of the stores that the recipe names.
+    `material` replaces the windows of the stores that the recipe names. `say` is given one line about the samples
+    before the first step.
     """
     if recipe.train.backbone == "finetune":
         from ballcast.training.finetune import FinetuneRun
 
-        return FinetuneRun(recipe, folder, device, ranks or Ranks(), show, material).fit()
-    return Run(recipe, folder, device, ranks or Ranks(), show, material).fit()
+        return FinetuneRun(recipe, folder, device, ranks or Ranks(), show, material, say).fit()
+    return Run(recipe, folder, device, ranks or Ranks(), show, material, say).fit()
 
 
 class Run:
@@ -76,6 +78,7 @@ class Run:
         ranks: Ranks,
         show: Callable[[Moment], None],
         material: Material | None = None,
+        say: Callable[[str], None] = _silent,
     ) -> None:
         self.recipe, self.folder, self.device, self.ranks, self.show = recipe, folder, device, ranks, show
         if ranks.writes:
@@ -93,6 +96,9 @@ class Run:
 
         torch.manual_seed(recipe.train.seed)  # the same weights in every process
         weights = class_weights(torch.from_numpy(windows.class_counts()))
+        if ranks.writes:
+            say(describe_samples(windows, weights))
+            check_stitching(windows, weights, recipe.data)
         self.model = self._anticipator().to(device)
         self.model.metadata = {
             "backbone": to_dict(material.backbone),

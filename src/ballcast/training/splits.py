@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from torch import Tensor
+
 from ballcast.core.actions import FPS
 from ballcast.core.clips import Clip
 from ballcast.core.errors import BallcastWarning, InputError
@@ -49,8 +51,58 @@ def training_windows(splits: Splits, data: DataConfig, model: ModelConfig) -> Wi
     if is_event_store(splits[0][0]):
         return _event_windows(splits, scored=False)
     if data.stitch:
-        return stitched_windows(splits, model.windows, every_ms=data.every_ms)
+        return stitched_windows(splits, model.windows, every_ms=data.every_ms, tolerance_ms=data.stitch_tolerance_ms)
     return official_windows(splits, model.windows)
+
+
+# What the paper gives of its training samples: how many, of how many clips, and the range of w_c.
+PAPER_SAMPLES, PAPER_CLIPS, PAPER_WEIGHTS = 22_900, 4587, (0.28, 2.46)
+
+
+def describe_samples(windows: WindowSet, weights: Tensor) -> str:
+    """One line: samples, stretches and the range of the class weights (C,), beside the paper's."""
+    told = f"{len(windows)} training samples"
+    if windows.stretches:
+        lengths = [length for split in windows.stretches for length in split]
+        clips = sum(lengths)
+        told += (
+            f" of {clips} clips ({len(windows) / clips:.2f} a clip), stitched into {len(lengths)} "
+            f"stretch{'es' if len(lengths) != 1 else ''} of {clips / len(lengths):.1f} clips on average"
+        )
+    return (
+        f"{told}; class weights w_c {weights.min():.2f} to {weights.max():.2f} (the paper: about {PAPER_SAMPLES} of "
+        f"{PAPER_CLIPS} clips, {PAPER_SAMPLES / PAPER_CLIPS:.2f} a clip; w_c {PAPER_WEIGHTS[0]} to {PAPER_WEIGHTS[1]})"
+    )
+
+
+def check_stitching(windows: WindowSet, weights: Tensor, data: DataConfig) -> None:
+    """Warn if most clips could not be joined, or if SN-BAA's training split gives other numbers than the paper's.
+
+    Samples that were left out for want of features have a warning of their own, and count here as made.
+    """
+    clips = sum(map(sum, windows.stretches))
+    joined = clips - sum(map(len, windows.stretches))
+    neighbours = clips - len(windows.stretches)
+    faults = []
+    if 2 * joined < neighbours:
+        faults.append(
+            f"only {joined} of {neighbours} clips could be joined to the clip before them, since their labels do not "
+            f"agree within {data.stitch_tolerance_ms} ms, so most windows between clips are missing; are the clips in "
+            "the order of the data set? Raise data.stitch_tolerance_ms, or set data.stitch=false if the clips do not "
+            "overlap"
+        )
+    if abs(clips - PAPER_CLIPS) <= 0.02 * PAPER_CLIPS and data.every_ms == 1000:  # SN-BAA's whole training split
+        made = len(windows) + windows.left_out
+        if abs(made - PAPER_SAMPLES) > 0.05 * PAPER_SAMPLES:
+            faults.append(f"{clips} clips give {made} training samples where the paper has about {PAPER_SAMPLES}")
+        found = (float(weights.min()), float(weights.max()))
+        if any(abs(own - paper) > 0.1 * paper for own, paper in zip(found, PAPER_WEIGHTS, strict=True)):
+            faults.append(
+                f"the class weights are {found[0]:.2f} to {found[1]:.2f} where the paper has {PAPER_WEIGHTS[0]} to "
+                f"{PAPER_WEIGHTS[1]}; check the labels with `ballcast data check`"
+            )
+    for fault in faults:
+        warnings.warn(fault, BallcastWarning, stacklevel=2)
 
 
 def scored_windows(splits: Splits, model: ModelConfig) -> WindowSet:
