@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ballcast.core.actions import ACTIONS
 from ballcast.core.clips import Clip, Event
 from ballcast.core.errors import InputError
-from ballcast.data.soccernet import check, read_labels, write_labels
+from ballcast.data.soccernet import OFFICIAL_CLIPS, Split, check, count_deviations, read_labels, write_labels
 
 
 def labels(**changes: Any) -> dict[str, Any]:
@@ -84,6 +84,19 @@ def test_another_file_is_an_error_not_a_traceback(tmp_path: Path, tree: Any) -> 
         read_labels(write(tmp_path / "l.json", tree))
 
 
+def test_labels_without_an_observation_have_no_observed_events(tmp_path: Path) -> None:
+    tree = labels()
+    del tree["videos"][0]["annotations"]["observation"]
+    assert read_labels(write(tmp_path / "l.json", tree)) == [Clip("clip_1", (), (Event("PASS", 31560, "home"),))]
+    tree["videos"][0]["annotations"]["observation"] = None
+    with pytest.raises(InputError, match="'observation' is None instead of a list"):
+        read_labels(write(tmp_path / "l.json", tree))
+    tree = labels()
+    del tree["videos"][0]["annotations"]["anticipation"]
+    with pytest.raises(InputError, match="has no 'anticipation'"):
+        read_labels(write(tmp_path / "l.json", tree))
+
+
 @pytest.fixture
 def snbaa(tmp_path: Path) -> Path:
     """A small SN-BAA: two labelled splits and a blind one, with stand-ins for the videos (never opened here)."""
@@ -112,6 +125,27 @@ def test_check_counts_clips_and_actions(snbaa: Path) -> None:
     assert not challenge.labelled
     assert [c.name for c in read_labels(snbaa / "224p" / "challenge")] == ["clip_1", "clip_2", "clip_3"]
     assert check(snbaa / "224p")[0].name == check(snbaa / "224p" / "train")[0].name == "train"
+
+
+def test_numbers_of_clips_are_compared_with_the_official_ones(snbaa: Path, ballcast: Callable[..., Any]) -> None:
+    assert OFFICIAL_CLIPS == {"train": 4587, "valid": 1169, "test": 2376, "challenge": 2262}
+
+    def split(name: str, count: int) -> Split:
+        return Split(name, Path("224p") / name, tuple(Clip(f"clip_{n}") for n in range(count)), count, ())
+
+    assert count_deviations([split(name, count) for name, count in OFFICIAL_CLIPS.items()]) == []
+    assert count_deviations([split("mine", 3)]) == []
+    less, more = count_deviations([split("valid", 1168), split("test", 2377)])
+    assert less == "224p/valid: 1168 clips, where SN-BAA's valid split has 1169; a subset, or not all unpacked?"
+    assert more == "224p/test: 2377 clips, where SN-BAA's test split has 2376; not the official split?"
+
+    done, strict = ballcast("data", "check", snbaa), ballcast("data", "check", snbaa, "--strict")
+    assert done.returncode == 0, done.stderr
+    assert "train: 11 clips, where SN-BAA's train split has 4587" in done.stdout
+    assert "no defects" in done.stdout
+    assert "are SN-BAA's" not in done.stdout
+    assert strict.returncode == 1
+    assert strict.stdout == done.stdout
 
 
 def test_check_names_every_defect(snbaa: Path, ballcast: Callable[..., Any]) -> None:

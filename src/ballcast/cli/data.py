@@ -61,10 +61,14 @@ def _soccernet_password() -> str:
 @data_app.command("check")
 def data_check(
     folder: Annotated[Path, typer.Argument(help="Where SN-BAA was unpacked: its root, a resolution or one split.")],
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 1 also if a split has not SN-BAA's number of clips.")
+    ] = False,
 ) -> None:
-    """Count clips and actions per split, and name every defect with its place.
+    """Count clips and actions per split, compare with SN-BAA's numbers, and name every defect with its place.
 
-    Exits with 1 if there are defects.
+    Exits with 1 if there are defects. SN-BAA has 4587, 1169, 2376 and 2262 clips in train, valid, test and challenge;
+    other numbers, as of a subset, are only named.
 
     Example: ballcast data check ~/snbaa
     """
@@ -73,7 +77,7 @@ def data_check(
 
     from ballcast.core.actions import SHORT_NAMES
     from ballcast.core.terminal import print_table
-    from ballcast.data.soccernet import check
+    from ballcast.data.soccernet import OFFICIAL_CLIPS, check, count_deviations
 
     console, splits = new_console(), check(folder)
     for place in dict.fromkeys(split.folder.parent for split in splits):  # a table for each resolution
@@ -84,6 +88,8 @@ def data_check(
         for split in here:
             table.add_column(split.name, justify="right")
         table.add_row("clips", *(str(len(split.clips)) for split in here))
+        if any(split.name in OFFICIAL_CLIPS for split in here):
+            table.add_row("SN-BAA's", *(str(OFFICIAL_CLIPS.get(split.name, "")) for split in here))
         table.add_row("videos", *(str(split.videos) for split in here), end_section=True)
         counts = [(split.counts("anticipation"), split.counts("observation"), split.labelled) for split in here]
         for c, name in enumerate(SHORT_NAMES):
@@ -92,8 +98,13 @@ def data_check(
     defects = [defect for split in splits for defect in split.defects]
     for defect in defects:
         console.print(str(defect), style="red", markup=False, soft_wrap=True)
+    deviations = count_deviations(splits)
+    for deviation in deviations:
+        console.print(deviation, style="yellow", markup=False, soft_wrap=True)
+    if not deviations and any(split.name in OFFICIAL_CLIPS for split in splits):
+        typer.echo("the numbers of clips are SN-BAA's")
     typer.echo(f"{len(defects)} defect(s)" if defects else "no defects")
-    if defects:
+    if defects or (strict and deviations):
         raise typer.Exit(1)
 
 

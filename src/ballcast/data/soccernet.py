@@ -19,6 +19,7 @@ from ballcast.core.records import Defect, Defects, get, whole_number
 from ballcast.features.store import LABELS
 
 SPLITS = ("train", "valid", "test", "challenge")
+OFFICIAL_CLIPS = {"train": 4587, "valid": 1169, "test": 2376, "challenge": 2262}
 RESOLUTIONS = ("224p", "720p")
 _VISIBLE = {"visible": True, "not shown": False}
 PARTS = {"observation": (0, OBSERVED_MS), "anticipation": (OBSERVED_MS, END_MS)}  # from, to; both included
@@ -91,6 +92,16 @@ def check(root: Path) -> list[Split]:
     return [_check_split(folder) for folder in folders]
 
 
+def count_deviations(splits: Sequence[Split]) -> list[str]:
+    """A sentence for each split, of those with a name of SN-BAA's, that has not SN-BAA's number of clips."""
+    return [
+        f"{split.folder}: {len(split.clips)} clips, where SN-BAA's {split.name} split has {official}; "
+        f"{'a subset, or not all unpacked?' if len(split.clips) < official else 'not the official split?'}"
+        for split in splits
+        if (official := OFFICIAL_CLIPS.get(split.name)) is not None and len(split.clips) != official
+    ]
+
+
 def _parse(tree: Any, defects: Defects) -> list[Clip]:
     clips: list[Clip] = []
     names: set[str] = set()
@@ -111,7 +122,9 @@ def _parse(tree: Any, defects: Defects) -> list[Clip]:
 
 def _events(annotations: dict[str, Any], part: str, defects: Defects, place: str) -> tuple[Event, ...]:
     begin, end = PARTS[part]
-    events = []
+    events: list[Event] = []
+    if part == "observation" and part not in annotations:  # the score needs only what is to be anticipated
+        return ()
     for i, record in enumerate(get(annotations, part, list, "a list")):
         with defects.at(f"{place}.annotations.{part}[{i}]"):
             label = get(record, "label", str, "text")
