@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ballcast.core.clips import Prediction
-from ballcast.core.grid import merge_arrays, merge_bins
+from ballcast.core.grid import grid_bin, merge_arrays, merge_bins
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -24,3 +24,7 @@ def test_arrays_merge_as_objects_do(seed: int) -> None:
 def test_nothing_merges_to_nothing() -> None:
     clip, position_ms, scores = merge_arrays(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, 10), "f4"))
     assert len(clip) == len(position_ms) == len(scores) == 0
+
+
+def test_the_grid_ends_with_the_horizon() -> None:
+    assert [grid_bin(t) for t in (30_000, 30_159, 30_160, 34_959, 34_960, 35_000)] == [0, 0, 1, 30, 31, 31]

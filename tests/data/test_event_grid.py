@@ -110,6 +110,8 @@ def test_moments_run_from_30_s_to_5_s_before_the_last_event(tmp_path: Path) -> N
     half = feed([event(s, 10, KINDS[0]) for s in (1.0, 58.0)], tmp_path)
     assert moments(half, 7000).tolist() == [30_000, 37_000, 44_000, 51_000]
     assert len(moments(half.take([0]), 7000)) == 0
+    assert moments(half, 1000)[-1] == 52_000  # the last event is more than 5 s later
+    assert moments(half, 1)[-1] == 52_999
 
 
 def views(rows: list[dict[str, Any]], T: int, folder: Path) -> np.ndarray:
@@ -218,3 +220,23 @@ def test_presence_marks_the_step_and_its_neighbours(tmp_path: Path) -> None:
     presence = expect(feed(rows, tmp_path), np.array([30_000])).presence[0]
     assert presence[:, ACTION_INDEX["PASS"]].nonzero()[0].tolist() == [5, 6, 7]  # 1 s of 5 is step 6 of 33
     assert presence[:, ACTION_INDEX["SHOT"]].nonzero()[0].tolist() == [31, 32]
+
+
+def test_an_event_at_t_is_to_come_and_not_present(tmp_path: Path) -> None:
+    """[T − 5 s, T) is present, [T, T + 5 s) is to come."""
+    shot, cross = ("Shot", "Shot"), ("Pass", "Cross")
+    rows = [event(25, 10, KINDS[0]), event(30, 10, shot), event(34.999, 10, KINDS[0]), event(35, 10, cross)]
+    coming = expect(feed(rows, tmp_path), np.array([30_000]))
+    assert coming.presence[0, :, ACTION_INDEX["PASS"]].nonzero()[0].tolist() == [0, 1]
+    assert coming.presence[0].sum() == 2
+    assert coming.classes[0, :3].tolist() == [ACTION_INDEX["SHOT"], ACTION_INDEX["PASS"], -1]
+    assert coming.position_ms[0, :2].tolist() == [30_000, 34_999]
+
+
+def test_an_unknown_place_is_the_middle_of_the_pitch(tmp_path: Path) -> None:
+    rows = [event(28, 11, KINDS[0], at=()), event(29, 10, KINDS[0], at=())]
+    grid = views(rows, 30_000, tmp_path)
+    there = grid[..., ANY] == 1
+    assert sorted(grid[there][:, TEAM].tolist()) == [-1, 1]
+    assert (grid[there][:, START] == 0.5).all()
+    assert (grid[there][:, END] == 0.5).all()

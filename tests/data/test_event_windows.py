@@ -1,5 +1,6 @@
 """Windows of many matches: in memory and from a store the same, and training takes either."""
 
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -116,3 +117,18 @@ def test_baselines_of_windows_are_those_of_clips(feeds: list[Feed]) -> None:
     np.testing.assert_array_equal(fast.chance, markov.chance)
     assert fast.predict_all(held.last, held.since_ms) == [markov.predict(clip) for clip in clips]
     assert windows.index.shape == (len(clips), WINDOWS)
+
+
+def test_a_mirrored_sample_is_that_of_the_mirrored_match(tmp_path: Path) -> None:
+    """Left for right: y becomes 100 − y, and x, the direction of play, stays."""
+    rows = made_up(90, seed=4)
+    turned = deepcopy(rows)
+    for place in (place for row in turned for place in row["positions"]):
+        place["y"] = 100 - place["y"]
+    for detail in ("plain", "rich"):
+        held, other = (build([feed(r, tmp_path)], 5000, detail=detail).windows for r in (rows, turned))
+        S = len(held)
+        assert (held.rows[0] != other.rows[0]).any()
+        mirrored = Samples(held, CPU, "memory").take(torch.arange(S, 2 * S)).features
+        expected = Samples(other, CPU, "memory").take(torch.arange(S)).features
+        torch.testing.assert_close(mirrored, expected, atol=1e-3, rtol=0)

@@ -15,7 +15,7 @@ from ballcast.core.recipe import DataConfig
 from ballcast.data.batch import Samples
 from ballcast.data.sampler import plan_epoch, sample_weights
 from ballcast.data.soccernet import read_labels
-from ballcast.data.stitch import Stretch, follows, match_events, stitch
+from ballcast.data.stitch import stitch
 from ballcast.data.windows import game_windows, official_windows, stitched_windows, token_centres_ms
 from ballcast.features.manifest import BackboneIdentity, Header
 from ballcast.features.store import StoreWriter
@@ -93,85 +93,6 @@ def test_a_sparse_store_gives_the_clips_themselves(tmp_path: Path) -> None:
     official = official_windows(opened(store), WINDOWS)
     assert official.names == windows.names
     np.testing.assert_array_equal(official.classes, windows.classes)
-
-
-def test_clips_of_two_games_are_kept_apart(tmp_path: Path) -> None:
-    first = read_labels(make_game(tmp_path / "a", 60, seed=1).labels)
-    second = read_labels(make_game(tmp_path / "b", 60, seed=2).labels)
-    assert [len(s.clips) for s in stitch([*first, *second])] == [len(first), len(second)]
-
-
-def test_labels_that_disagree_or_say_nothing_do_not_stitch() -> None:
-    a = Clip("a", (Event("PASS", 6000),), ())
-    assert follows(a, Clip("b", (Event("PASS", 1000),), ()))
-    assert not follows(a, Clip("b", (Event("PASS", 1001),), ()), tolerance_ms=0)
-    assert follows(a, Clip("b", (Event("PASS", 1040),), ()))
-    assert not follows(a, Clip("b", (Event("PASS", 1041),), ()))
-    assert not follows(a, Clip("b", (Event("PASS", 1000), Event("SHOT", 2000)), ()))
-    assert not follows(Clip("a"), Clip("b"))
-
-
-def test_teams_and_visibility_must_agree() -> None:
-    a = Clip("a", (Event("PASS", 6000, "home"),), ())
-    assert follows(a, Clip("b", (Event("PASS", 1000, "home"),), ()))
-    assert not follows(a, Clip("b", (Event("PASS", 1000, "away"),), ()))
-    assert not follows(a, Clip("b", (Event("PASS", 1000, "home", visible=False),), ()))
-
-
-def jittered(clips: list[Clip], most_ms: int) -> list[Clip]:
-    """The clips with every label moved by −most_ms … most_ms, each clip its own way; none leaves its part."""
-    rng = np.random.default_rng(0)
-
-    def moved(events: tuple[Event, ...], low: int, high: int) -> tuple[Event, ...]:
-        by = rng.integers(-most_ms, most_ms + 1, len(events)).tolist()
-        return tuple(
-            replace(e, position_ms=min(max(e.position_ms + d, low), high)) for e, d in zip(events, by, strict=True)
-        )
-
-    return [
-        replace(c, observation=moved(c.observation, 0, 29_999), anticipation=moved(c.anticipation, 30_000, 34_999))
-        for c in clips
-    ]
-
-
-def test_labels_a_millisecond_apart_are_stitched(tmp_path: Path) -> None:
-    store = make_game(tmp_path / "train", 100, seed=3)
-    clips = read_labels(tmp_path / "train")
-    exact = stitched_windows([(store, clips)], WINDOWS)
-    apart = jittered(clips, 1)
-    assert len(stitch(apart, tolerance_ms=0)) > 5
-    (stretch,) = stitch(apart)
-    happened, expected = stretch.events(), Stretch(tuple(clips)).events()
-    assert [e.label for e in happened] == [e.label for e in expected]  # each once
-    assert max(abs(a.position_ms - b.position_ms) for a, b in zip(happened, expected, strict=True)) <= 1
-    windows = stitched_windows([(store, apart)], WINDOWS)
-    assert len(windows) == len(exact) == 66
-    assert windows.stretches == ((14,),)
-    failed = stitched_windows([(store, apart)], WINDOWS, tolerance_ms=0)
-    assert sum(failed.stretches[0]) == 14
-    assert len(failed) < 40
-
-
-def test_an_event_at_the_edge_of_the_shared_time_may_be_in_one_clip_only() -> None:
-    """A label at 0 ms of the second clip may be at −1 ms there, and one at 29 999 ms at 30 000."""
-    middle = Event("PASS", 20_000)
-    a = Clip("a", (Event("SHOT", 5000), middle), (Event("OUT", 34_999),))
-    assert follows(a, Clip("b", (Event("PASS", 15_000),), ()))
-    assert not follows(a, Clip("b", (Event("PASS", 15_000),), ()), tolerance_ms=0)
-    assert not follows(Clip("a", (Event("SHOT", 5040), middle), ()), Clip("b", (Event("PASS", 15_000),), ()))
-    assert not follows(Clip("a", (Event("SHOT", 5000),), ()), Clip("b"))  # no label in common
-
-
-def test_neighbouring_events_of_one_label_are_paired_one_to_one() -> None:
-    """Two passes 30 ms apart are two events, in one clip and across two."""
-    first, second = [Event("PASS", 1000), Event("PASS", 1030)], [Event("PASS", 1001), Event("PASS", 1031)]
-    assert match_events(first, second, 40) == (2, [], [])
-    assert match_events(first[:1], second, 40) == (1, [], [second[1]])
-    assert match_events(first, [Event("SHOT", 1000)], 40) == (0, first, [Event("SHOT", 1000)])
-    a = Clip("a", (Event("PASS", 20_000),), (Event("PASS", 34_990),))
-    b = Clip("b", (Event("PASS", 15_000), Event("PASS", 29_990)), (Event("PASS", 30_010),))
-    (stretch,) = stitch([a, b])
-    assert [e.position_ms for e in stretch.events()] == [20_000, 34_990, 35_010]
 
 
 def test_auxiliary_target_lies_at_the_nearest_clip_and_its_neighbours(tmp_path: Path) -> None:
@@ -316,3 +237,42 @@ def test_a_plan_mirrors_as_often_as_it_is_told() -> None:
     assert plans[0].first.max() == 999
     assert 0.25 < (plans[1].first >= 1000).mean() < 0.35
     np.testing.assert_array_equal(plans[1].first % 1000, plans[0].first)
+
+
+def test_a_later_split_reads_its_own_features(tmp_path: Path) -> None:
+    splits = [opened(make_game(tmp_path / name, 50, seed))[0] for seed, name in enumerate(("train", "test"))]
+    for made in (official_windows(splits, WINDOWS), stitched_windows(splits, WINDOWS)):
+        samples = Samples(made, CPU, "memory")
+        for store, _ in splits:
+            at = made.names.index(f"{store.path.name}/clip_2")
+            taken = samples.take(torch.tensor([at])).features[0].numpy()
+            np.testing.assert_array_equal(taken, store.rows[0][1, ::5])  # a window a second, of which every fifth
+
+
+def test_seed_and_epoch_are_not_interchangeable() -> None:
+    classes = np.full((100, 8), -1)
+    one, other = (
+        plan_epoch(classes, DataConfig(), batch=8, windows=6, seed=seed, epoch=3 - seed).first for seed in (1, 2)
+    )
+    assert (one != other).any()
+
+
+def test_mirroring_is_drawn_for_each_sample_of_a_batch() -> None:
+    classes = np.full((1000, 8), -1)
+    plan = plan_epoch(classes, DataConfig(mirror=0.5, boost={}), batch=20, windows=6, seed=0, epoch=0)
+    mirrored = (plan.first >= 1000).mean(1)  # of each batch
+    assert ((mirrored > 0) & (mirrored < 1)).all()
+
+
+def test_the_five_seconds_to_come_end_before_their_last_millisecond(tmp_path: Path) -> None:
+    """Between clips, an event 35 s after a sample's start is no longer to be anticipated; one 30 s after it is."""
+    store = make_game(tmp_path / "train", 40, seed=3)
+    shared = [Event("PASS", 20_000), Event("DRIVE", 31_000), Event("SHOT", 34_999)]
+    first = Clip("clip_1", (shared[0],), tuple(shared[1:]))
+    moved = tuple(replace(e, position_ms=e.position_ms - 5000) for e in shared)
+    second = Clip("clip_2", moved, (Event("OUT", 31_000),))
+    windows = stitched_windows([(store, [first, second])], WINDOWS)
+    assert windows.names[1] == "clip_1+1000"
+    assert windows.classes[1, :3].tolist() == [ACTIONS.index("DRIVE"), ACTIONS.index("SHOT"), -1]  # OUT: 36 000 − 1000
+    assert windows.position_ms[1, :2].tolist() == [30_000, 33_999]
+    assert windows.classes[2, 1:3].tolist() == [ACTIONS.index("OUT"), -1]

@@ -274,3 +274,17 @@ def test_a_class_is_asked_for_its_own_time() -> None:
     touched = {tuple(place) for place in offsets.grad.abs().sum(-1).nonzero()[:, [0, 2]].tolist()}
     assert touched == {(b, int(c)) for b in range(6) for c in targets.classes[b] if c >= 0} & touched
     assert touched
+
+
+@pytest.mark.parametrize(("offset_cost", "slot"), [(0.0, 0), (1.0, 0), (2.0, 1), (3.0, 1)])
+def test_the_matching_weighs_time_by_offset_cost(offset_cost: float, slot: int) -> None:
+    """Slot 0 is surer of the class by log 2 = 0.69, slot 1 nearer in time by 16 of 32 bins: even at μ = 1.39."""
+    classes = torch.full((1, 2, 10), -1e9)
+    classes[0, 0, [3, 5]] = torch.tensor([0.8, 0.2]).log()
+    classes[0, 1, [3, 5]] = torch.tensor([0.4, 0.6]).log()
+    offsets = torch.zeros(1, 2, 32)
+    offsets[0, 0, 20] = offsets[0, 1, 4] = 1.0
+    slots = Slots(torch.zeros(1, 2), classes, offsets, 32)
+    targets = Targets.from_ms(torch.tensor([[3]]), torch.tensor([[30_000 + 4 * 157]]), 32)
+    judge = Criterion(config=LossConfig(offset_cost=offset_cost), model=replace(MODEL, slots=2))
+    assert judge.match(slots, targets)[0].tolist() == [0 if k == slot else -1 for k in range(2)]

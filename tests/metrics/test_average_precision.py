@@ -25,6 +25,18 @@ def one_hot(label: str, position: int, confidence: float) -> Prediction:
     return Prediction(label, position, confidence)
 
 
+def test_what_lies_outside_the_grid_is_refused() -> None:
+    """32 bins of 160 ms from 30 000: the last ends at 35 120."""
+    inside, outside = (30_000, 35_000, 35_100), (29_900, 35_200)
+    for at in inside:
+        assert score([Clip("a", (), (Event("PASS", at),))], {"a": [one_hot("PASS", at, 0.9)]}).avg > 0
+    for at in outside:
+        with pytest.raises(InputError, match=f"event at {at} ms is outside"):
+            score([Clip("a", (), (Event("PASS", at),))], {"a": []})
+        with pytest.raises(InputError, match=f"prediction at {at} ms is outside"):
+            score([Clip("a", (), (Event("PASS", 31_000),))], {"a": [one_hot("PASS", at, 0.9)]})
+
+
 def test_the_reference_fixture_to_the_last_digit(shared: Path) -> None:
     folder = shared / "fixtures" / "metric"
     expected = json.loads((folder / "expected.json").read_text())

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from ballcast.core.actions import ACTIONS
 from ballcast.core.errors import InputError
+from ballcast.core.grid import grid_bin
 from ballcast.core.recipe import ModelConfig
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.calibration import (
@@ -105,6 +106,24 @@ def test_the_second_time_is_what_the_first_leaves() -> None:
     assert np.flatnonzero(found).tolist() == [5, 25]
     assert found[5] == pytest.approx(1 - exp(-0.9))
     assert found[25] == pytest.approx(1 - exp(-0.3))
+
+
+def test_a_time_takes_away_one_action_at_most() -> None:
+    """Of two actions expected in bin 10, 1 − exp(−2) is matched there; the rest is what the next bin finds."""
+    intensity = np.zeros((1, 1, 32), np.float32)
+    intensity[0, 0, 10] = 2.0
+    found = find_peaks(intensity, [160], 2)[0, :, 0]
+    assert np.flatnonzero(found).tolist() == [9, 10]
+    assert found[10] == pytest.approx(1 - exp(-2))
+    left = 2 - (1 - exp(-2))
+    assert found[9] == pytest.approx(1 - exp(-exp(-0.5) * left))
+
+
+def test_every_bin_has_a_position_of_its_own_within_the_horizon() -> None:
+    """The last bin, 4960 to 5120 ms, is cut off at 5000."""
+    assert grid_bin(POSITIONS_MS).tolist() == list(range(32))
+    assert POSITIONS_MS.tolist()[:2] == [30_080, 30_240]
+    assert POSITIONS_MS[-1] == 34_980
 
 
 def test_every_further_time_scores_no_higher() -> None:

@@ -72,8 +72,10 @@ def test_only_the_whole_training_split_is_compared_with_the_papers_counts() -> N
     assert warned(windows(66, (14,)), torch.tensor([0.9, 1.1])) == []
 
 
-@pytest.mark.parametrize("apart_ms", [0, 1, 41])
-def test_a_run_says_its_samples_first_and_warns_if_stitching_failed(tmp_path: Path, apart_ms: int) -> None:
+@pytest.mark.parametrize(("apart_ms", "tolerance_ms"), [(1, 40), (41, 40), (41, 41)])
+def test_a_run_says_its_samples_first_and_warns_if_stitching_failed(
+    tmp_path: Path, apart_ms: int, tolerance_ms: int
+) -> None:
     make_game(tmp_path / "train", 100, seed=3)
     clips = read_labels(tmp_path / "train")
     moved = [
@@ -82,13 +84,14 @@ def test_a_run_says_its_samples_first_and_warns_if_stitching_failed(tmp_path: Pa
     ]
     write_labels(tmp_path / "train" / LABELS, moved)
     short = ["train.epochs=1", "train.batch=8", "train.warmup_epochs=0", "data.valid=[]", f"data.features={tmp_path}"]
+    short.append(f"data.stitch_tolerance_ms={tolerance_ms}")
     recipe, said = load(Recipe, Path("paper"), [*SMALL, *short]), list[str]()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         train(recipe, tmp_path / "run", device=torch.device("cpu"), say=said.append)
     texts = [str(w.message) for w in caught if w.category is BallcastWarning]
     (line,) = said
-    if apart_ms < 41:
+    if apart_ms <= tolerance_ms:
         assert line.startswith("66 training samples of 14 clips (4.71 a clip), stitched into 1 stretch")
         assert texts == []
     else:
