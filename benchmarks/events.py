@@ -116,7 +116,7 @@ def main() -> None:
                 assert base is not None
                 recipe = replace(base, train=replace(base.train, seed=base.train.seed + seed))
                 # Variants that differ only in emission share a folder, and so a training.
-                run = Path(folder) / training_name(recipe)
+                run = Path(folder) / training_name(recipe, chosen_by)
                 folders.append(run)
                 windows = {part: split.windows for part, split in splits.items()}
                 made_by = IDENTITIES[detail]

@@ -81,7 +81,7 @@ def main() -> None:
         for name, base in recipes.items():
             for seed in range(args.seeds):
                 recipe = replace(base, train=replace(base.train, seed=base.train.seed + seed))
-                run = Path(folder) / f"{name}-{training_name(recipe)}"
+                run = Path(folder) / f"{name}-{training_name(recipe, base.emit)}"
                 result = trained(recipe, windows, store.manifest.header.backbone, run, device)
                 told.setdefault(name, []).append(result | {"run": run.name})
                 scores = {split: round(100 * result[split]["avg"], 2) for split in ("valid", "test")}

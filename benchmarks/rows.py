@@ -83,7 +83,7 @@ def trained(
     for name in ("valid", "test"):
         samples = Samples(windows[name], device, recipe.data.device)
         slots = answers(model, samples)
-        rows[name] = emitted(slots, windows[name], recipe.emit)
+        rows[name] = emitted(slots, windows[name], recipe.emission)
         if slots_to is not None:
             slots_to.mkdir(parents=True, exist_ok=True)
             told = {key: getattr(slots, key).half().cpu().numpy() for key in ("objectness", "classes", "offsets")}
