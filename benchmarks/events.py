@@ -2,10 +2,12 @@
 
     python -m benchmarks.events --size small --config configs/events.yaml [key=value …] [--seeds 3]
     python -m benchmarks.events --size small --config prior|markov
-    python -m benchmarks.events --size small --variants FILE --seeds 3      # YAML: name → list of overrides
+    python -m benchmarks.events --size small --variants FILE --seeds 3      # rows as `rows.read_recipes` reads them
 
 Builds the windows, trains once a seed, takes the epoch that is best on the validation matches, and scores it there and
-on England. Data: Wyscout (Pappalardo, Massucco et al., figshare 2019; Scientific Data 6, 236 (2019); CC BY 4.0).
+on England. With --json, rows are written after every run, and runs found there are not repeated.
+
+Data: Wyscout (Pappalardo, Massucco et al., figshare 2019; Scientific Data 6, 236 (2019); CC BY 4.0).
 """
 
 import argparse
@@ -13,24 +15,22 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import torch
 
 from ballcast.core.clips import Prediction
-from ballcast.core.config import load, to_dict
+from ballcast.core.config import to_dict
 from ballcast.core.errors import InputError
-from ballcast.core.files import write_json
-from ballcast.core.recipe import Recipe
+from ballcast.core.recipe import EmitConfig, Recipe
 from ballcast.data.event_grid import WIDTHS, Detail
 from ballcast.data.event_windows import IDENTITIES, EventWindows, build
 from ballcast.data.leagues import EVERY_MS, Size, divide
 from ballcast.data.wyscout import read_table
 from ballcast.inference.baselines import ClassPrior, Markov
-from ballcast.metrics.average_precision import TOLERANCES
-from ballcast.training.ablate import read_variants, training_name
-from benchmarks.rows import Result, scored, table_row, trained
+from ballcast.training.ablate import training_name
+from benchmarks.rows import Result, Results, read_recipes, scored, seeds_of, trained
 from benchmarks.tuned import tuned_rows
 
 TABLE = Path(__file__).parents[2] / "shared/data/events/wyscout_leagues.parquet"
@@ -75,11 +75,6 @@ def detail_of(recipe: Recipe) -> Detail:
     return found[0]
 
 
-def _keep(path: Path | None, told: list[Result]) -> None:
-    if path is not None:
-        write_json(path, told, indent=1)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*", help="key=value, for example train.epochs=6")
@@ -97,43 +92,49 @@ def main() -> None:
     args = parser.parse_intermixed_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     name = args.name or " ".join([Path(args.config).stem, *args.overrides])
-    recipes: dict[str, Recipe | None] = {name: None}
-    if args.config not in ("prior", "markov"):
-        variants = read_variants(args.variants) if args.variants else {name: []}
-        recipes = {n: load(Recipe, Path(args.config), [*args.overrides, *extra]) for n, extra in variants.items()}
-        chosen_by = load(Recipe, Path(args.config), args.overrides).emit  # for all variants alike
-    told = []
-    built: dict[Detail, Splits] = {}
-    with tempfile.TemporaryDirectory() if args.run is None else nullcontext(args.run) as folder:
-        for name, base in recipes.items():
-            detail: Detail = detail_of(base) if base else "plain"
-            if detail not in built:
-                built[detail] = build_splits(args.data, args.size, args.matches, detail)
-            splits = built[detail]
-            runs = [baseline(args.config, splits)] if base is None else []
-            folders = []
-            for seed in range(args.seeds if base else 0):
-                assert base is not None
-                recipe = replace(base, train=replace(base.train, seed=base.train.seed + seed))
-                # Variants that differ only in emission share a folder, and so a training.
-                run = Path(folder) / training_name(recipe)
-                folders.append(run)
-                windows = {part: split.windows for part, split in splits.items()}
-                made_by = IDENTITIES[detail]
-                runs.append(trained(recipe, windows, made_by, run, device, chosen_by=chosen_by, slots_to=args.slots))
-                scores = {split: round(100 * runs[-1][split]["avg"], 2) for split in ("valid", "test")}
-                print(f"{name}, seed {recipe.train.seed}: {scores}, {runs[-1]['seconds']:.0f} s", flush=True)
-            about = {"size": args.size, "recipe": to_dict(base) if base else None}
-            told.append({"name": name, **about, "runs": runs})
-            _keep(args.json, told)  # tuning takes minutes
-            if args.tune and base is not None:
-                added = tuned_rows(folders, {part: split.windows for part, split in splits.items()}, device)
-                told += [{"name": f"{name}, {how}", **about, "runs": rows} for how, rows in added.items()]
-                _keep(args.json, told)
-    print(f"\n| {args.size} | | {' | '.join(TOLERANCES)} | mean | predictions |\n|{'---|' * 10}")
-    for split in ("valid", "test"):
-        for row in told:
-            print(table_row(row["name"], row["runs"], split))
+    results, names = Results(args.json), []
+    windows_of = cache(lambda detail: build_splits(args.data, args.size, args.matches, detail))
+    if args.config in ("prior", "markov"):
+        results.put(name, {"size": args.size, "recipe": None}, [baseline(args.config, windows_of("plain"))])
+        names.append(name)
+    else:
+        recipes = read_recipes(args.config, args.overrides, args.variants, name)
+        with tempfile.TemporaryDirectory() if args.run is None else nullcontext(args.run) as folder:
+            for row, (base, chosen_by) in recipes.items():
+                names += train_row(row, base, chosen_by, windows_of, results, Path(folder), device, args)
+    print(f"\n{args.size}")
+    results.tell(names)
+
+
+def train_row(
+    name: str,
+    base: Recipe,
+    chosen_by: EmitConfig,
+    windows_of: Callable[[Detail], Splits],
+    results: Results,
+    folder: Path,
+    device: torch.device,
+    args: argparse.Namespace,
+) -> list[str]:
+    """Train and score what `results` does not have of a row and, if asked, of its models tuned; the rows' names."""
+    detail = detail_of(base)
+    about = {"size": args.size, "matches": args.matches, "recipe": to_dict(base)}
+    # Variants that differ only in emission share a folder, and so a training.
+    runs = {folder / training_name(recipe, chosen_by): recipe for recipe in seeds_of(base, args.seeds)}
+    done = [] if args.tune else results.done(name, about)[: args.seeds]  # tuning needs the models
+    names = [name]
+    print(f"{name}: {len(done)} of {args.seeds} runs are there", flush=True)
+    for run, recipe in list(runs.items())[len(done) :]:
+        windows = {part: split.windows for part, split in windows_of(detail).items()}
+        made_by = IDENTITIES[detail]
+        done.append(trained(recipe, windows, made_by, run, device, chosen_by=chosen_by, slots_to=args.slots))
+        results.put(name, about, done)
+    if args.tune:
+        added = tuned_rows(list(runs), {part: split.windows for part, split in windows_of(detail).items()}, device)
+        for how, rows in added.items():
+            names.append(f"{name}, {how}")
+            results.put(names[-1], about, rows)
+    return names
 
 
 if __name__ == "__main__":

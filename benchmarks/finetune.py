@@ -69,7 +69,7 @@ def main() -> None:
     for split in ("valid", "test"):
         for name, (model, own) in rows.items():
             slots = answers(model.to(device), Samples(own[split], device, recipe.data.device))
-            print(table_row(name, [{split: emitted(slots, own[split], recipe.emit)}], split))
+            print(table_row(name, [{split: emitted(slots, own[split], recipe.emission)}], split))
 
 
 if __name__ == "__main__":

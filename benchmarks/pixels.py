@@ -1,33 +1,32 @@
 """Anticipation from pixels: simulated matches through a backbone, and every anticipator on the same features.
 
     python -m benchmarks.pixels runs/backbone/best --data ../shared/data/simbaa --seeds 3 [key=value …]
+    python -m benchmarks.pixels runs/backbone/best --variants FILE --work DIR --json FILE      # see `rows.read_recipes`
 
 Extracts the features of whole matches once, trains each model on a window a second of the training matches, takes the
 epoch that is best on the validation match's clips, and scores it on the test matches' clips, one every 5 s as SN-BAA
-cuts its games. Markov is told the true past; the models have to see it. Data: Google Research Football (Apache 2.0).
+cuts its games. Markov is told the true past; the models have to see it. With --json, rows are written after every run,
+and runs found there are not repeated. Data: Google Research Football (Apache 2.0).
 """
 
 import argparse
 import tempfile
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from ballcast.core.actions import ACTIONS
-from ballcast.core.config import load
-from ballcast.core.files import write_json
-from ballcast.core.recipe import Recipe
+from ballcast.core.config import to_dict
+from ballcast.core.recipe import EmitConfig, Recipe
 from ballcast.data.games import Game, find_games
 from ballcast.data.windows import WindowSet, game_windows
 from ballcast.features.backbone import Backbone
 from ballcast.features.extract import extract
 from ballcast.features.store import FeatureStore
 from ballcast.inference.baselines import ClassPrior, Markov
-from ballcast.metrics.average_precision import TOLERANCES
 from ballcast.training.ablate import training_name
-from benchmarks.rows import Result, scored, table_row, trained
+from benchmarks.rows import Result, Results, read_recipes, scored, seeds_of, trained
 
 MATCHES = Path(__file__).parents[2] / "shared/data/simbaa"
 EVERY_MS = {"train": 1000, "valid": 5000, "test": 5000}
@@ -65,35 +64,37 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=MATCHES, help="folder of the simulated matches")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--work", type=Path, help="keep features and runs in this folder")
+    parser.add_argument("--variants", type=Path, help="YAML of several rows, as `rows.read_recipes` reads them")
+    parser.add_argument("--slots", type=Path, help="write the slots of valid and test below this folder")
     parser.add_argument("--json", type=Path, help="write the numbers here")
     args = parser.parse_intermixed_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    told: dict[str, list[Result]] = {}
+    results, names = Results(args.json), []
     with tempfile.TemporaryDirectory() if args.work is None else nullcontext(args.work) as folder:
         store = features_of(Backbone.from_pretrained(args.backbone), args.data, Path(folder), device.type)
-        shape = [f"model.clips={store.clips}", f"model.width={store.width}"]
-        chosen = args.config or ("paper", "faantra")
-        recipes = {Path(c).stem: load(Recipe, Path(c), [*shape, *args.overrides]) for c in chosen}
-        windows = windows_of(store, find_games(args.data), next(iter(recipes.values())).model.windows)
+        overrides = [f"model.clips={store.clips}", f"model.width={store.width}", *args.overrides]
+        recipes: dict[str, tuple[Recipe, EmitConfig]] = {}
+        for config in args.config or (["paper"] if args.variants else ["paper", "faantra"]):
+            recipes |= read_recipes(config, overrides, args.variants, Path(config).stem)
+        windows = windows_of(store, find_games(args.data), next(iter(recipes.values()))[0].model.windows)
+        about = {"data": args.data.name, "backbone": store.manifest.header.backbone.hash}
         for every_ms in (EVERY_MS["train"], EVERY_MS["test"]):  # it moves them by points, so both are told
-            told[f"class prior, every {every_ms // 1000} s"] = [baseline(ClassPrior, windows, every_ms)]
-            told[f"Markov on the true past, every {every_ms // 1000} s"] = [baseline(Markov, windows, every_ms)]
-        for name, base in recipes.items():
-            for seed in range(args.seeds):
-                recipe = replace(base, train=replace(base.train, seed=base.train.seed + seed))
-                run = Path(folder) / f"{name}-{training_name(recipe)}"
-                result = trained(recipe, windows, store.manifest.header.backbone, run, device)
-                told.setdefault(name, []).append(result | {"run": run.name})
-                scores = {split: round(100 * result[split]["avg"], 2) for split in ("valid", "test")}
-                print(f"{name}, seed {recipe.train.seed}: {scores}, {result['seconds']:.0f} s, {run}", flush=True)
-    if args.json:
-        write_json(args.json, told, indent=1)
+            for kind, words in ((ClassPrior, "class prior"), (Markov, "Markov on the true past")):
+                names.append(f"{words}, every {every_ms // 1000} s")
+                results.put(names[-1], about, [baseline(kind, windows, every_ms)])
+        for name, (base, chosen_by) in recipes.items():
+            names.append(name)
+            of_recipe = {**about, "recipe": to_dict(base)}
+            done = results.done(name, of_recipe)[: args.seeds]
+            print(f"{name}: {len(done)} of {args.seeds} runs are there", flush=True)
+            for recipe in seeds_of(base, args.seeds)[len(done) :]:
+                run = Path(folder) / training_name(recipe, chosen_by)
+                made_by = store.manifest.header.backbone
+                done.append(trained(recipe, windows, made_by, run, device, chosen_by=chosen_by, slots_to=args.slots))
+                results.put(name, of_recipe, done)
     counts = windows["test"].class_counts()
     print("\ntest, actions to come: " + ", ".join(f"{a} {n}" for a, n in zip(ACTIONS, counts, strict=True)))
-    print(f"| | | {' | '.join(TOLERANCES)} | mean | predictions |\n|{'---|' * 10}")
-    for split in ("valid", "test"):
-        for name, results in told.items():
-            print(table_row(name, results, split))
+    results.tell(names)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the quality benchmarks share: a training and its scores on validation and test, and rows of a table."""
+"""What the quality benchmarks share: rows and their recipes, a training and its scores, results kept on disk."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -10,6 +10,9 @@ import numpy as np
 import torch
 
 from ballcast.core.clips import Prediction
+from ballcast.core.config import load
+from ballcast.core.errors import InputError
+from ballcast.core.files import read_json, write_json
 from ballcast.core.grid import merge_arrays, merge_bins
 from ballcast.core.recipe import EmitConfig, Recipe
 from ballcast.data.batch import Samples
@@ -19,12 +22,71 @@ from ballcast.metrics.average_precision import TOLERANCES, Score, score, score_a
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.emit import emit_flat
 from ballcast.model.slots import Slots
+from ballcast.training.ablate import read_variants
 from ballcast.training.engine import answers
 from ballcast.training.moment import Moment
 from ballcast.training.run import train
 from ballcast.training.splits import Material
 
 Result = dict[str, Any]  # {"valid": row, "test": row, …}, a row: at1 … atInfty, avg, predictions
+
+
+def read_recipes(
+    config: str, overrides: Sequence[str], variants: Path | None, name: str
+) -> dict[str, tuple[Recipe, EmitConfig]]:
+    """By row: its recipe, and the emission that its epochs are chosen by.
+
+    `variants` is a YAML file, name → list of key=value; an entry without a "=" names another recipe than `config` to
+    start from. Without a file there is one row, `name`. Rows that start from the same recipe choose epochs alike.
+    """
+    rows = {}
+    for row, extra in (read_variants(variants) if variants else {name: []}).items():
+        start = Path(next((entry for entry in extra if "=" not in entry), config))
+        own = [entry for entry in extra if "=" in entry]
+        rows[row] = load(Recipe, start, [*overrides, *own]), load(Recipe, start, overrides).emit
+    return rows
+
+
+class Results:
+    """Rows in order, each {"name", "runs", …}, written to a file after every run, and found there by a later call."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.rows: list[Result] = []
+        if path is not None and path.exists():
+            self.rows = read_json(path, "earlier results")
+            if not isinstance(self.rows, list):
+                raise InputError(f"{path}: is not a list of rows; give another --json")
+
+    def done(self, name: str, about: Mapping[str, Any]) -> list[Result]:
+        """The runs of a row that are there already, if all in `about` (its recipe, for example) is the same."""
+        for row in self.rows:
+            if row["name"] == name and all(row.get(key) == value for key, value in about.items()):
+                return list(row["runs"])
+        return []
+
+    def put(self, name: str, about: Mapping[str, Any], runs: Sequence[Result]) -> None:
+        row = {"name": name, **about, "runs": list(runs)}
+        names = [other["name"] for other in self.rows]
+        if name in names:
+            self.rows[names.index(name)] = row
+        else:
+            self.rows.append(row)
+        if self.path is not None:
+            write_json(self.path, self.rows, indent=1)
+
+    def tell(self, names: Sequence[str]) -> None:
+        """Print these rows as a table."""
+        print(f"| | | {' | '.join(TOLERANCES)} | mean | predictions |\n|{'---|' * 10}")
+        for split in ("valid", "test"):
+            for row in self.rows:
+                if row["name"] in names:
+                    print(table_row(row["name"], row["runs"], split))
+
+
+def seeds_of(base: Recipe, count: int) -> list[Recipe]:
+    """The recipe with `count` seeds, from its own on."""
+    return [replace(base, train=replace(base.train, seed=base.train.seed + seed)) for seed in range(count)]
 
 
 def row_of(result: Score, predictions: float) -> Result:
@@ -83,12 +145,14 @@ def trained(
     for name in ("valid", "test"):
         samples = Samples(windows[name], device, recipe.data.device)
         slots = answers(model, samples)
-        rows[name] = emitted(slots, windows[name], recipe.emit)
+        rows[name] = emitted(slots, windows[name], recipe.emission)
         if slots_to is not None:
             slots_to.mkdir(parents=True, exist_ok=True)
             told = {key: getattr(slots, key).half().cpu().numpy() for key in ("objectness", "classes", "offsets")}
             np.savez_compressed(slots_to / f"{folder.name}-{name}.npz", **told)
-    return {**rows, "seconds": seconds, "epoch": progress.best_epoch, "seed": recipe.train.seed}
+    told = {split: round(100 * row["avg"], 2) for split, row in rows.items()}
+    print(f"seed {recipe.train.seed}: {told}, epoch {progress.best_epoch}, {seconds:.0f} s, {folder}", flush=True)
+    return {**rows, "seconds": seconds, "epoch": progress.best_epoch, "seed": recipe.train.seed, "run": folder.name}
 
 
 def table_row(name: str, results: list[Result], split: str) -> str:

@@ -39,9 +39,9 @@ def report_run(recipe: Recipe, folder: Path, *, device: torch.device, material: 
     model = Anticipator.from_pretrained(folder / "best").to(device)
     samples = Samples(windows, device, recipe.data.device)
     slots = answers(model, samples)
-    said = dict(zip(windows.names, emit(slots, recipe.emit), strict=True))
+    said = dict(zip(windows.names, emit(slots, recipe.emission), strict=True))
     # What people read: the labels that are emitted, with honest chances.
-    plain = emit(slots, replace(recipe.emit.shown, vector="emitted"), pos_weight=recipe.loss.pos_weight)
+    plain = emit(slots, replace(recipe.emission.shown, vector="emitted"), pos_weight=recipe.loss.pos_weight)
     rows = Table(folder / "epochs.csv", EPOCH_COLUMNS, keep_through=recipe.train.epochs).rows
     loss, average = (EPOCH_COLUMNS.index(name) for name in ("total", "avg"))
     best = int(model.metadata["epoch"])

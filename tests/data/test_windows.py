@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from ballcast.data.sampler import plan_epoch, sample_weights
 from ballcast.data.soccernet import read_labels
 from ballcast.data.stitch import stitch
 from ballcast.data.windows import game_windows, official_windows, stitched_windows, token_centres_ms
-from ballcast.features.manifest import BackboneIdentity, Header
+from ballcast.features.manifest import BackboneIdentity, Header, Preprocessing
 from ballcast.features.store import StoreWriter
 
 CPU = torch.device("cpu")
@@ -113,6 +114,17 @@ def test_auxiliary_target_lies_at_the_nearest_clip_and_its_neighbours(tmp_path: 
         np.testing.assert_array_equal(windows.presence[s], expected)
 
 
+def test_auxiliary_targets_know_the_stride_of_the_store(tmp_path: Path) -> None:
+    """17 clips of span 29 every 6 frames: clip i is centred on frame 6i + 14; 3 s into the window is nearest to 10."""
+    made = Preprocessing(frames=15, step=2, stack=3, span=29, stride=6, padding=32, precision="fp32")
+    assert token_centres_ms(17, made)[[0, 1, 16]].tolist() == [560, 800, 4400]
+    header = Header(BackboneIdentity("h", "b"), 17, 4, preprocessing=made)
+    writer = StoreWriter(tmp_path, header)
+    writer.add("clip_1", np.zeros((WINDOWS, 17, 4), np.float16), source="", size=0, mtime_ns=0)
+    windows = official_windows([(writer.finish(), [Clip("clip_1", (Event("SHOT", 28_000),))])], WINDOWS)
+    assert windows.presence[0, :, ACTIONS.index("SHOT")].nonzero()[0].tolist() == [9, 10, 11]
+
+
 def test_a_clip_without_features_is_named(tmp_path: Path) -> None:
     store = make_split(tmp_path / "train", 3, seed=0)
     clips = [*read_labels(store.labels), Clip("clip_9")]
@@ -122,15 +134,18 @@ def test_a_clip_without_features_is_named(tmp_path: Path) -> None:
         official_windows([(store, clips[:3])], 7)
 
 
-def test_weights_are_the_largest_boost() -> None:
+@pytest.mark.parametrize(
+    ("rule", "expected"), [("max", [1, 1, 15, 40]), ("sum", [1, 1, 19, 45]), ("product", [1, 1, 60, 160])]
+)
+def test_weights_follow_the_boosts(rule: Any, expected: list[float]) -> None:
     index = {label: i for i, label in enumerate(ACTIONS)}
     classes = np.full((4, 8), -1)
     classes[1, 0] = index["PASS"]
     classes[2, :2] = index["CROSS"], index["SHOT"]
     classes[3, :3] = index["PASS"], index["PLAYER SUCCESSFUL TACKLE"], index["THROW IN"]
-    weights = sample_weights(classes, DataConfig())
+    weights = sample_weights(classes, DataConfig(boost_rule=rule))
     assert weights is not None
-    assert weights.tolist() == [1, 1, 15, 40]
+    assert weights.tolist() == expected
     assert sample_weights(classes, DataConfig(boost={})) is None
 
 
@@ -156,11 +171,12 @@ def test_a_plan_follows_from_seed_and_epoch() -> None:
 
 def test_without_boosts_every_sample_comes_once_and_windows_drop_at_the_rate_asked() -> None:
     classes = np.full((4000, 8), -1)
-    plan = plan_epoch(classes, DataConfig(boost={}), batch=8, windows=6, seed=0, epoch=0)
+    config = DataConfig(boost={}, drop_windows=0.1)
+    plan = plan_epoch(classes, config, batch=8, windows=6, seed=0, epoch=0)
     assert sorted(plan.first.ravel().tolist()) == list(range(4000))
     assert abs((plan.absent > 0).mean() - 0.1) < 0.02
     assert set(np.unique(plan.absent)) == {0, 1, 2, 3, 4, 5}
-    plain = plan_epoch(classes, replace(DataConfig(), mixup=0.0, drop_windows=0.0), batch=8, windows=6, seed=0, epoch=0)
+    plain = plan_epoch(classes, replace(config, mixup=0.0, drop_windows=0.0), batch=8, windows=6, seed=0, epoch=0)
     assert not plain.mixed
     assert (plain.absent == 0).all()
 

@@ -52,7 +52,7 @@ def test_by_hand() -> None:
 
 def reference(slots: Slots, targets: Targets, config: LossConfig, pair: Tensor, weight: Tensor) -> list[float]:
     """The loss once more, as a plain loop over samples and slots."""
-    objectness = classes = offset = auxiliary = pairs = 0.0
+    objectness = classes = offset = auxiliary = pairs = positives = 0.0
     assert slots.presence is not None
     assert targets.presence is not None
     for b, w in enumerate(weight.tolist()):
@@ -71,9 +71,10 @@ def reference(slots: Slots, targets: Targets, config: LossConfig, pair: Tensor, 
         p = torch.sigmoid(slots.presence[b])
         there = targets.presence[b] > 0
         focal = torch.where(there, -0.25 * (1 - p) ** 2 * p.log(), -0.75 * p**2 * (1 - p).log())
-        auxiliary += w * focal.mean().item()
+        auxiliary += w * focal.sum().item()
+        positives += w * int(there.sum())
     samples = weight.sum().item()
-    return [objectness / samples, classes / pairs, offset / pairs, auxiliary / samples]
+    return [objectness / samples, classes / pairs, offset / pairs, auxiliary / positives]
 
 
 @pytest.mark.parametrize("matching", ["hungarian", "ordered"])

@@ -32,3 +32,5 @@ def test_class_weights() -> None:
     weights = class_weights(torch.tensor([4, 16, 1]))  # 1/2, 1/4, 1, mean 7/12
     assert weights.tolist() == pytest.approx([6 / 7, 3 / 7, 12 / 7])
     assert class_weights(torch.tensor([0, 1])).tolist() == [1, 1]  # a class never seen counts as seen once
+    inverse = class_weights(torch.tensor([4, 16, 1]), "inverse")  # 1/4, 1/16, 1, mean 7/16
+    assert inverse.tolist() == pytest.approx([4 / 7, 1 / 7, 16 / 7])

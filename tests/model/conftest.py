@@ -24,4 +24,4 @@ def tiny() -> ModelConfig:
 
 @pytest.fixture
 def tiny_faantra(tiny: ModelConfig) -> ModelConfig:
-    return replace(tiny, kind="faantra", offset="scalar")
+    return replace(tiny, kind="faantra", offset="linear")

@@ -94,6 +94,17 @@ def test_a_scalar_at_the_very_end_stays_in_the_horizon() -> None:
     assert [p.position_ms for p in emit(slots, EmitConfig())[0]] == [30_000, 35_000]
 
 
+@pytest.mark.parametrize("mode", ["slot", "class", "expected"])
+def test_a_slot_outside_the_horizon_says_nothing(mode: Any) -> None:
+    classes = torch.full((1, 3, 10), -1e9)
+    classes[0, :, SHOT] = 0.0
+    slots = Slots(torch.full((1, 3), 9.0), classes, torch.tensor([[-0.01, 0.52, 1.01]]), 32)
+    told = emit(slots, EmitConfig(mode=mode, threshold=0.0, inflation=1.0))[0]
+    alone = Slots(slots.objectness[:, 1:2], classes[:, 1:2], slots.offsets[:, 1:2], 32)
+    assert told == emit(alone, EmitConfig(mode=mode, threshold=0.0, inflation=1.0))[0]
+    assert told
+
+
 @pytest.fixture
 def apart(slots: Slots) -> Slots:
     """The same slots, but each class has a time of its own: bin 3 + class."""

@@ -1,10 +1,15 @@
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
+from ballcast.core.errors import InputError
 from ballcast.core.recipe import ModelConfig
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.build import build_faantra
+from ballcast.model.faantra import Faantra
 
 
 def test_the_reach_is_counted_in_clips(tiny_faantra: ModelConfig) -> None:
@@ -44,5 +49,50 @@ def test_shapes(tiny_faantra: ModelConfig) -> None:
     assert slots.scalar
     assert slots.offsets.shape == (2, 5)
     assert slots.presence is not None
-    assert slots.presence.shape == (2, 7, 10)
+    assert slots.presence.shape == (2, 7, 11)  # ten actions and background
     assert Anticipator(replace(tiny_faantra, auxiliary=False))(torch.randn(2, 4, 7, 11)).presence is None
+
+
+def test_it_starts_as_the_public_code_does() -> None:
+    network = build_faantra(ModelConfig(kind="faantra", slots=8, width=64))
+    assert network.positions.weight.abs().max().item() == pytest.approx((6 / (2001 * 512)) ** 0.5, rel=1e-3)
+    assert network.queries.weight.std().item() == pytest.approx(1, abs=0.05)
+    packed = (6 / (4 * 512)) ** 0.5  # queries, keys and values in one matrix of 3 · 512 rows
+    for layer in network.decoder:
+        for part in (layer.self_attention.qkv, layer.cross_attention.query, layer.cross_attention.memory):
+            assert part.weight.abs().max().item() == pytest.approx(packed, rel=1e-3)
+            assert not part.bias.any()
+        assert layer.ffn[0].weight.abs().max().item() == pytest.approx((6 / (5 * 512)) ** 0.5, rel=1e-3)
+    assert isinstance(network.encoder[0].ffn[1], torch.nn.ReLU)
+
+
+def test_the_forward_pass_is_the_public_codes(tiny_faantra: ModelConfig) -> None:
+    """Once more in plain steps: ReLU of the projection, positions where it attends, zeros that the queries join."""
+    model = Anticipator(tiny_faantra).eval()
+    network = model.network
+    assert isinstance(network, Faantra)
+    features = torch.randn(2, 4, 7, 11)
+    x, p, q = torch.relu(network.project(features[:, -1])), network.positions.weight, network.queries.weight
+    for e in network.encoder:
+        x = e.attention_norm(x + e.attention(x + p, network.reach))
+        x = e.ffn_norm(x + e.ffn(x))
+    z = torch.zeros(2, 5, 24)
+    for d in network.decoder:
+        z = d.self_norm(z + d.self_attention(z + q))
+        z = d.cross_norm(z + d.cross_attention(z + q, x + p))
+        z = d.ffn_norm(z + d.ffn(z))
+    z = network.decoder_norm(z)
+    slots = model(features)
+    torch.testing.assert_close(slots.classes, network.heads.classes(z))
+    torch.testing.assert_close(slots.objectness, network.heads.objectness(z).squeeze(-1))
+    torch.testing.assert_close(slots.offsets, network.heads.offset(z).squeeze(-1) / 9)
+    torch.testing.assert_close(slots.presence, network.presence(x))
+
+
+def test_a_model_of_an_older_ballcast_is_refused_in_words(tiny_faantra: ModelConfig, tmp_path: Path) -> None:
+    Anticipator(tiny_faantra).save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    weights |= {f"network.encoder_norm.{k}": torch.zeros(24) for k in ("weight", "bias")}
+    save_file(weights, tmp_path / "model.safetensors")
+    with pytest.raises(InputError, match=r"older ballcast.*train it again with the recipe faantra"):
+        Anticipator.from_pretrained(tmp_path)

@@ -28,6 +28,14 @@ def test_a_scalar_offset_is_a_fraction() -> None:
     assert slots.offsets.max() <= 1
 
 
+def test_a_linear_offset_is_in_bins_and_may_leave_the_horizon() -> None:
+    heads = Heads(dim=4, classes=3, bins=8, offset="linear")
+    z = 100 * torch.randn(2, 5, 4)
+    slots = heads(z)
+    assert slots.scalar
+    torch.testing.assert_close(8 * slots.offsets, heads.offset(z).squeeze(-1))
+
+
 def test_joint_heads_are_one_softmax_with_background() -> None:
     heads = Heads(dim=6, classes=4, bins=8, joint=True).double()
     z = torch.randn(3, 5, 6, dtype=torch.double)

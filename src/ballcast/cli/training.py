@@ -113,14 +113,18 @@ def ablate(
     run: Annotated[
         Path, typer.Option("--out", "-o", help="Folder for all runs; finished ones are not repeated.")
     ] = Path("runs/ablation"),
+    split: Annotated[
+        list[str] | None,
+        typer.Option("--split", help="Score the rows on this split, once for each (default: the validation splits)."),
+    ] = None,
     json_: Annotated[Path | None, typer.Option("--json", help="Write the numbers here.")] = None,
     device: Device = "auto",
 ) -> None:
     """Train and score variants of a recipe, several seeds each, and print one table: mean ± deviation.
 
-    Variants that differ only in emission share one training.
+    Variants that differ only in emission share one training. Epochs are chosen on the validation splits.
 
-    Example: ballcast ablate paper data.features=features --seeds 3
+    Example: ballcast ablate paper data.features=features --seeds 3 --split test
     """
     from ballcast.core.files import write_json
     from ballcast.core.terminal import print_table
@@ -139,7 +143,8 @@ def ablate(
             run,
             start(device)[1],
             typer.echo,
+            split or (),
         )
-    print_table(new_console(), table(rows, seeds))
+    print_table(new_console(), table(rows, seeds, split or ()))
     if json_:
         write_json(json_, {row.name: row.as_dict() for row in rows}, indent=1)

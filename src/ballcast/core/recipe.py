@@ -21,7 +21,7 @@ class DataConfig:
     stitch: bool = True  # join the overlapping clips of a game, then cut windows anew
     every_ms: int = 1000  # one training window every so often in a stitched game
     stitch_tolerance_ms: int = FRAME_MS  # how far apart two overlapping clips may put one event and still be joined
-    drop_windows: float = 0.1  # chance that a sample's early windows are absent
+    drop_windows: float = 0.0  # chance that a sample's early windows are absent; 0.1 for videos shorter than 30 s
     mixup: float = 0.4  # Beta(a, a) of feature MixUp; 0: off
     mirror: float = 0.0  # event feeds: chance that a sample is seen mirrored, left for right
     boost: dict[str, float] = field(  # how much likelier the sampler draws a clip with this action; {}: every clip once
@@ -33,6 +33,7 @@ class DataConfig:
             "THROW IN": 4.0,
         }
     )
+    boost_rule: Literal["max", "sum", "product"] = "max"  # of a clip with several events: what their boosts become
     device: Literal["auto", "gpu", "memory", "disk"] = "auto"  # where the features live while training
 
     def __post_init__(self) -> None:
@@ -71,6 +72,7 @@ class HierarchyConfig:
     decoder_heads: int = 8
     decoder_ffn: int = 1024
     dropout: float = 0.1  # in the decoder
+    decoder_norm: Literal["pre", "post"] = "pre"  # LayerNorm before each branch of the decoder, or after the sum
     heads: Literal["decoupled", "joint"] = "decoupled"  # objectness beside the classes, or a C + 1 softmax
     every_layer: bool = False  # while training, every layer of the decoder answers, and each answer has its loss
 
@@ -118,7 +120,8 @@ class ModelConfig:
     width: int = 1280  # D, features a clip
     slots: int = 4  # K
     bins: int = 32  # B, over the 5 s to come
-    offset: Literal["bins", "class bins", "scalar"] = "bins"  # the time as a distribution, one a class, or one number
+    # The time as a distribution, as one a class, as the sigmoid of a number, or as the number itself.
+    offset: Literal["bins", "class bins", "scalar", "linear"] = "bins"
     auxiliary: bool = True  # predict the actions of the last window too
     hierarchy: HierarchyConfig = field(default_factory=HierarchyConfig)
     faantra: FaantraConfig = field(default_factory=FaantraConfig)
@@ -140,19 +143,32 @@ class LossConfig:
     matching: Literal["hungarian", "ordered"] = "hungarian"  # or: events to slots in order of time
     offset_cost: float = 2.0  # mu
     reweight: bool = True  # divide the cost by the class weight w_c
+    class_weight: Literal["inverse_sqrt", "inverse"] = "inverse_sqrt"  # w_c of a class's count, scaled to mean 1
     objectness: float = 1.0  # weights of the terms
     classes: float = 1.0
     offset: float = 1.0
     auxiliary: float = 0.5
     pos_weight: float = 4.0  # of a matched slot's objectness
     label_smoothing: float = 0.1
+    # Class and time are summed over the matched slots and divided by their number, by the samples, or by all slots.
+    pair_norm: Literal["pairs", "samples", "slots"] = "pairs"
     sigma: float = 1.5  # of the Gaussian over bins; 0: one-hot
+    scalar_loss: Literal["absolute", "exponential"] = "absolute"  # offset as one number: |t - t*|, or (e^t - e^t*)^2
+    ce_weights: dict[str, float] = field(default_factory=dict)  # an action's weight in cross-entropies; not there: 1
+    background_weight: float = 1.0  # the background's, in segmentation (FAANTRA's auxiliary head)
+    auxiliary_norm: Literal["positives", "cells"] = "positives"  # the focal loss is divided by these
+    auxiliary_beside: int = 1  # an action is present at the token nearest to it and so many to either side
     focal_gamma: float = 2.0  # of the auxiliary loss
     focal_alpha: float = 0.25
 
     def __post_init__(self) -> None:
         within(self, 0, 10**6, "offset_cost", "objectness", "classes", "offset", "auxiliary", "focal_gamma")
+        within(self, 0, 10**6, "background_weight")
         within(self, 0, 1, "focal_alpha")
+        within(self, 1, 1024, "auxiliary_beside")
+        for label, weight in self.ce_weights.items():
+            action_index(label)
+            require(0 < weight <= 1e6, f"ce_weights of {label} must be above 0 and at most a million")
         require(0 < self.pos_weight <= 1e6, "pos_weight must be above 0 and at most a million")
         require(0 <= self.label_smoothing < 1, "label_smoothing must be in [0, 1)")
         require(self.sigma == 0 or 0.01 <= self.sigma <= 1000, "sigma must be 0 or between 0.01 and 1000")
@@ -220,7 +236,7 @@ class EmitConfig:
     vector: Literal["full", "emitted"] = "full"  # slot, class: the class vector, or the emitted label's entry alone
     threshold: float = 0.3  # slot, class: tau
     run: int = 1  # slot, class: the time is the middle of the likeliest run of so many bins; 1: of the likeliest bin
-    inflation: float = 0.0  # expected: how many times too high the odds of p_obj are; 0: loss.pos_weight times
+    inflation: float = 0.0  # expected: how many times too high the odds of p_obj are; 0: as the loss's pos_weight
     reach_ms: int = 1280  # expected: an action so far (one sigma) from a time still counts 0.6 for it
 
     def __post_init__(self) -> None:
@@ -256,8 +272,14 @@ class Recipe:
     emit: EmitConfig = field(default_factory=EmitConfig)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "emit", self.emit.of_loss(self.loss.pos_weight))
+        if self.emit.inflation == self.loss.pos_weight:  # the same as unset; configs of older runs spell it out
+            object.__setattr__(self, "emit", replace(self.emit, inflation=0.0))
         if self.train.backbone == "finetune":
             for key in ("videos", "backbone"):
                 require(bool(getattr(self.finetune, key)), f"train.backbone=finetune needs finetune.{key}=FOLDER")
             require(self.finetune.windows <= self.model.windows, "finetune.windows cannot be more than model.windows")
+
+    @property
+    def emission(self) -> EmitConfig:
+        """`emit` for a model of this recipe: an inflation that is not set is the loss's pos_weight."""
+        return self.emit.of_loss(self.loss.pos_weight)

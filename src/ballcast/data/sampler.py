@@ -39,13 +39,19 @@ class Plan:
 
 
 def sample_weights(classes: NDArray[np.int64], config: DataConfig) -> NDArray[np.float64] | None:
-    """(S,) how likely each sample is drawn: the largest boost among its events, 1 without; None: no boosts at all."""
+    """(S,) how likely each sample is drawn by the boosts of its events, (S, 8) classes; None: no boosts at all.
+
+    The largest, the sum (at least 1), or the product of them, as `boost_rule` says; an event without one counts 1.
+    """
     if not config.boost:
         return None
     boost = np.ones(len(ACTIONS) + 1)
     for label, factor in config.boost.items():
         boost[action_index(label)] = factor
-    return boost[classes].max(1)  # class −1, no event, reads the last entry, 1
+    of_events = boost[classes]  # class −1, no event, reads the last entry, 1
+    if config.boost_rule == "sum":
+        return np.maximum((of_events * (classes >= 0)).sum(1), 1)
+    return of_events.max(1) if config.boost_rule == "max" else of_events.prod(1)
 
 
 def plan_epoch(

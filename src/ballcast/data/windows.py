@@ -14,6 +14,7 @@ from ballcast.core.actions import ACTIONS, END_MS, FPS, FRAME_MS, HORIZON_MS, MA
 from ballcast.core.clips import Clip, Event
 from ballcast.core.errors import InputError
 from ballcast.data.stitch import STEP_MS, Stretch, cut_clip, shift, stitch
+from ballcast.features.manifest import Preprocessing
 from ballcast.features.store import FeatureStore
 
 WINDOW_MS = 1000 * WINDOW_FRAMES // FPS
@@ -119,7 +120,8 @@ def game_windows(
     if not clips:
         raise InputError(f"{store.path}: no game in it is long enough for {windows} windows of 5 s")
     coming_all, seen_all = [clip.anticipation for clip in clips], [clip.observation for clip in clips]
-    return _arrays(blocks, index, coming_all, seen_all, [clip.name for clip in clips], clips)
+    centres = token_centres_ms(store.clips, store.manifest.header.preprocessing)
+    return _arrays(blocks, centres, index, coming_all, seen_all, [clip.name for clip in clips], clips)
 
 
 def _collect(stores: Stores, joined: Sequence[Sequence[Stretch]], windows: int, *, every_ms: int) -> WindowSet:
@@ -152,7 +154,9 @@ def _collect(stores: Stores, joined: Sequence[Sequence[Stretch]], windows: int, 
         clips += [replace(clip, name=f"{of_split}{clip.name}") for clip in store_clips]
     if not index:
         raise InputError("no sample could be made: the feature stores hold none of the labelled clips")
-    return replace(_arrays(blocks, index, events, observed, names, clips), left_out=left_out)
+    header = stores[0][0].manifest.header
+    centres = token_centres_ms(header.clips, header.preprocessing)
+    return replace(_arrays(blocks, centres, index, events, observed, names, clips), left_out=left_out)
 
 
 def _number_rows(store: FeatureStore, base: int) -> tuple[dict[str, int], list[NDArray[np.float16]], int]:
@@ -200,17 +204,16 @@ def _between(events: Sequence[Event], start_ms: int, begin: int, end: int) -> tu
 
 def _arrays(
     blocks: list[NDArray[np.float16]],
+    centres: NDArray[np.float64],
     index: list[list[int]],
     events: list[tuple[Event, ...]],
     observed: list[tuple[Event, ...]],
     names: list[str],
     clips: list[Clip],
 ) -> WindowSet:
-    tokens = blocks[0].shape[1]
     classes = np.full((len(index), MAX_EVENTS), -1, np.int64)
     position_ms = np.full((len(index), MAX_EVENTS), OBSERVED_MS, np.int64)
-    presence = np.zeros((len(index), tokens, len(ACTIONS)), np.uint8)
-    centres = token_centres_ms(tokens)
+    presence = np.zeros((len(index), len(centres), len(ACTIONS)), np.uint8)
     for s, (coming, past) in enumerate(zip(events, observed, strict=True)):
         for m, event in enumerate(sorted(coming, key=lambda e: e.position_ms)[:MAX_EVENTS]):
             classes[s, m], position_ms[s, m] = event.action, event.position_ms
@@ -220,12 +223,13 @@ def _arrays(
     return WindowSet(blocks, np.array(index, np.int64), classes, position_ms, presence, names, clips)
 
 
-def token_centres_ms(tokens: int) -> NDArray[np.float64]:
+def token_centres_ms(tokens: int, made: Preprocessing | None = None) -> NDArray[np.float64]:
     """(N,) middle of each clip of a window, in ms from the window's start.
 
-    Clips start every 3 frames and the last ends with the window; a grid too fine for that divides the window evenly.
+    `made` has the stride and span of the clips. Without it (features made elsewhere) clips start every 3 frames and the
+    last ends with the window; a grid too fine for that divides the window evenly.
     """
-    span = WINDOW_FRAMES - 3 * (tokens - 1)
+    stride, span = (made.stride, made.span) if made else (3, WINDOW_FRAMES - 3 * (tokens - 1))
     if span < 1:
         return (np.arange(tokens) + 0.5) * HORIZON_MS / tokens
-    return (3 * np.arange(tokens) + (span - 1) / 2) * 1000 / FPS
+    return (stride * np.arange(tokens) + (span - 1) / 2) * 1000 / FPS

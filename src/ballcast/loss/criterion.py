@@ -7,9 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ballcast.core.actions import ACTIONS
 from ballcast.core.recipe import LossConfig, ModelConfig
 from ballcast.loss.matcher import assign, assign_in_order, matching_cost
-from ballcast.loss.targets import Targets, gaussian_targets
+from ballcast.loss.targets import Targets, gaussian_targets, segments, widen
 from ballcast.model.slots import Slots
 
 Reduce = Callable[[Tensor], Tensor]
@@ -33,6 +34,7 @@ class Criterion(nn.Module):
 
     class_weights: Tensor
     pos_weight: Tensor
+    ce_weights: Tensor  # (C + 1,), the background's last
 
     def __init__(self, *, config: LossConfig, model: ModelConfig, class_weights: Tensor | None = None) -> None:
         super().__init__()
@@ -42,6 +44,8 @@ class Criterion(nn.Module):
             class_weights = torch.ones(model.classes)
         self.register_buffer("class_weights", class_weights.float())
         self.register_buffer("pos_weight", torch.tensor(config.pos_weight))
+        weights = [config.ce_weights.get(label, 1.0) for label in ACTIONS]
+        self.register_buffer("ce_weights", torch.tensor([*weights, config.background_weight]), persistent=False)
 
     @torch.no_grad()
     def match(self, slots: Slots, targets: Targets) -> Tensor:
@@ -62,10 +66,11 @@ class Criterion(nn.Module):
     ) -> Losses:
         """All terms are means weighted by `weight` (B,), how much each sample counts (MixUp; None: all 1).
 
-        Objectness is averaged over a sample's slots, auxiliary over its clips and classes, class and time over all
-        pairs. `reduce` maps the two normalisers, stacked as (2,): the sum of the weights and the weighted number of
-        pairs. Averaged over ranks there, the gradients DDP averages are those of the whole batch. `matching` (B, K)
-        replaces the one computed here.
+        Objectness is averaged over all slots, class and time over what `config.pair_norm` names; a class's mean is
+        also weighted by `config.ce_weights`. `reduce` maps the four normalisers, stacked as (4,): the weighted numbers
+        of samples, of pairs, of pairs by class weight, and of what the auxiliary loss is divided by. Averaged over
+        ranks there, the gradients DDP averages are those of the whole batch. `matching` (B, K) replaces the one
+        computed here.
         """
         config = self.config
         pair = self.match(slots, targets) if matching is None else matching
@@ -73,29 +78,27 @@ class Criterion(nn.Module):
         event = pair.clamp(min=0)
         if weight is None:
             weight = torch.ones_like(matched[:, 0])
-        pairs = targets.events.sum(dim=1).clamp(max=self.slots)  # known from the targets, whatever the matching
-        normalisers = torch.stack([weight.sum(), (weight * pairs).sum()])
-        if reduce is not None:
-            normalisers = reduce(normalisers)
-        samples, pair_count = normalisers.clamp(min=1e-6).unbind()
-        pair_weight = matched * weight.unsqueeze(1) / pair_count  # (B, K)
+        actions = targets.classes.gather(1, event).clamp(min=0)  # (B, K)
+        of_class = matched * self.ce_weights[actions]  # (B, K)
+        of_sample = weight.unsqueeze(1)
 
         logits = slots.objectness.float()
         bce = functional.binary_cross_entropy_with_logits(logits, matched, pos_weight=self.pos_weight, reduction="none")
-        objectness = (bce.mean(dim=1) * weight).sum() / samples
-
-        actions = targets.classes.gather(1, event).clamp(min=0)  # (B, K)
         ce = functional.cross_entropy(
             slots.classes.float().transpose(1, 2), actions, reduction="none", label_smoothing=config.label_smoothing
         )
-        classes = (ce * pair_weight).sum()
-        offset = (self._offset_loss(slots, targets, event) * pair_weight).sum()
+        classes = (ce * of_class * of_sample).sum()
+        offset = (self._offset_loss(slots, targets, event) * matched * of_sample).sum()
+        auxiliary, cells = self._auxiliary(slots, targets, weight)
 
-        auxiliary = objectness.new_zeros(())
-        if slots.presence is not None and targets.presence is not None:
-            focal = focal_bce(slots.presence, targets.presence, gamma=config.focal_gamma, alpha=config.focal_alpha)
-            auxiliary = (focal.mean(dim=(1, 2)) * weight).sum() / samples
-
+        normalisers = torch.stack([weight.sum(), (matched * of_sample).sum(), (of_class * of_sample).sum(), cells])
+        if reduce is not None:
+            normalisers = reduce(normalisers)
+        samples, pairs, weighted_pairs, cells = normalisers.clamp(min=1e-6).unbind()
+        if config.pair_norm != "pairs":
+            pairs = weighted_pairs = samples * (self.slots if config.pair_norm == "slots" else 1)
+        objectness = (bce.mean(dim=1) * weight).sum() / samples
+        classes, offset, auxiliary = classes / weighted_pairs, offset / pairs, auxiliary / cells
         total = (
             config.objectness * objectness
             + config.classes * classes
@@ -106,6 +109,26 @@ class Criterion(nn.Module):
             total = total + self._earlier(slots.earlier, targets, weight, reduce)
         return Losses(total, objectness, classes, offset, auxiliary)
 
+    def _auxiliary(self, slots: Slots, targets: Targets, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """The auxiliary loss summed over the batch, and what it is divided by; `weight` (B,).
+
+        C columns are presences, each a yes or no of its own; C + 1 are a segmentation, one of them at each clip.
+        """
+        config, presence = self.config, targets.presence
+        if slots.presence is None or presence is None:
+            return weight.new_zeros(()), weight.sum()
+        if slots.presence.shape[-1] > presence.shape[-1]:
+            truth = segments(presence, config.auxiliary_beside)  # (B, N)
+            ce = functional.cross_entropy(slots.presence.float().transpose(1, 2), truth, reduction="none")
+            counts = self.ce_weights[truth] * weight.unsqueeze(1)
+            return (ce * counts).sum(), counts.sum()
+        there = widen(presence, config.auxiliary_beside)
+        focal = focal_bce(slots.presence, there, gamma=config.focal_gamma, alpha=config.focal_alpha)
+        if config.auxiliary_norm == "cells":
+            return (focal.mean(dim=(1, 2)) * weight).sum(), weight.sum()
+        positives = (there > 0).sum(dim=(1, 2)) * weight
+        return (focal.sum(dim=(1, 2)) * weight).sum(), positives.sum().clamp(min=1)
+
     def _earlier(self, slots: Slots, targets: Targets, weight: Tensor, reduce: Reduce | None) -> Tensor:
         """The earlier layers' losses, each matched on its own, summed over the layers."""
         layers = len(slots.objectness) // len(weight)
@@ -114,9 +137,12 @@ class Criterion(nn.Module):
         return layers * self(slots, again, weight.repeat_interleave(layers), reduce=reduce).total
 
     def _offset_loss(self, slots: Slots, targets: Targets, event: Tensor) -> Tensor:
-        """(B, K): CE of the bins against the Gaussian around b*, or |t - t*| for a scalar; `event` (B, K) indices."""
+        """(B, K): CE of the bins against the Gaussian around b*, or `scalar_loss` of a number; `event` (B, K)."""
         if slots.scalar:
-            return (slots.offsets.float() - targets.times.gather(1, event)).abs()
+            given, truth = slots.offsets.float(), targets.times.gather(1, event)
+            if self.config.scalar_loss == "exponential":
+                return (given.exp() - truth.exp()).square()
+            return (given - truth).abs()
         soft = gaussian_targets(targets.bins.gather(1, event), slots.bins, self.config.sigma)  # (B, K, bins)
         offsets = slots.offsets.float()
         if offsets.ndim == 4:  # the distribution of the event's own class

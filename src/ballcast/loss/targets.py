@@ -1,9 +1,11 @@
 """What the slots should have said: the events of a batch as tensors, Gaussian targets over bins, class weights."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from ballcast.core.actions import HORIZON_MS, OBSERVED_MS
 
@@ -15,7 +17,8 @@ class Targets:
     - `classes` (B, M) int64: the action, or -1.
     - `bins` (B, M) int64: b*, the bin of the horizon the event falls into.
     - `times` (B, M) float32: when, as a fraction of the horizon in [0, 1).
-    - `presence` (B, N, C): 1 where a class acts at a clip of the last window; None without the auxiliary loss.
+    - `presence` (B, N, C): 1 at the clip of the last window that is nearest to an action of the class, and at the two
+      beside it; None without the auxiliary loss.
     """
 
     classes: Tensor
@@ -43,10 +46,32 @@ def gaussian_targets(bins: Tensor, count: int, sigma: float) -> Tensor:
     return torch.softmax(-0.5 * (distance / sigma).square(), dim=-1)
 
 
-def class_weights(counts: Tensor) -> Tensor:
-    """(C,) events of each class in training → (C,) w_c: inverse square root of the count, scaled to mean 1.
+def widen(presence: Tensor, beside: int) -> Tensor:
+    """(B, N, C) actions at the clip nearest to each and one to either side → the same with `beside` to either side."""
+    if beside == 1:
+        return presence
+    columns = presence.float().transpose(1, 2)  # (B, C, N)
+    return functional.max_pool1d(columns, 2 * beside - 1, stride=1, padding=beside - 1).transpose(1, 2)
+
+
+def segments(presence: Tensor, beside: int) -> Tensor:
+    """(B, N, C) as in `widen` → (B, N) int64: the one action at each clip, C where there is none (background).
+
+    Of several actions that reach a clip the last in time counts; where the clips cannot tell, that of highest index.
+    """
+    C = presence.shape[-1]
+    reach = torch.arange(2 * beside - 1, device=presence.device)  # the clips that are looked at, in order of time
+    around = functional.pad(presence.float().transpose(1, 2), (beside - 1, beside - 1)).unfold(2, 2 * beside - 1, 1)
+    order = (around * (C * reach + C)).amax(dim=-1)  # (B, C, N): 0 if not there, higher the later
+    latest, action = (order + (order > 0) * torch.arange(C, device=order.device).unsqueeze(1)).max(dim=1)  # (B, N)
+    return torch.where(latest > 0, action, C)
+
+
+def class_weights(counts: Tensor, formula: Literal["inverse_sqrt", "inverse"] = "inverse_sqrt") -> Tensor:
+    """(C,) events of each class in training → (C,) w_c: 1 / sqrt(count) or 1 / count, scaled to mean 1.
 
     A class that never occurs counts as occurring once.
     """
-    weights = counts.double().clamp(min=1).rsqrt()
+    seen = counts.double().clamp(min=1)
+    weights = seen.rsqrt() if formula == "inverse_sqrt" else seen.reciprocal()
     return (weights / weights.mean()).float()

@@ -1,12 +1,19 @@
-"""Attention and the pre-LN layers made of it, shared by both models.
+"""Attention and the Transformer layers made of it, shared by both models.
 
 Pre-LN: every branch reads a normalised copy of the stream and adds to it, x + f(LN(x)); what leaves the last layer is
-not normalised yet, so each stack of layers ends with a LayerNorm of its own.
+not normalised yet, so each stack of layers ends with a LayerNorm of its own. Post-LN, as in the first Transformer: the
+sum is normalised, LN(x + f(x)).
 """
+
+from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+Norm = Literal["pre", "post"]
+Activation = Literal["gelu", "relu"]
 
 
 class DropPath(nn.Module):
@@ -68,48 +75,90 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float
     return out.transpose(1, 2).flatten(-2)
 
 
-def feed_forward(*, dim: int, hidden: int, dropout: float = 0.0) -> nn.Sequential:
-    """The two-layer perceptron of a Transformer layer, with GELU."""
-    return nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Dropout(dropout), nn.Linear(hidden, dim))
+def feed_forward(*, dim: int, hidden: int, dropout: float = 0.0, activation: Activation = "gelu") -> nn.Sequential:
+    """The two-layer perceptron of a Transformer layer."""
+    between = nn.GELU() if activation == "gelu" else nn.ReLU()
+    return nn.Sequential(nn.Linear(dim, hidden), between, nn.Dropout(dropout), nn.Linear(hidden, dim))
+
+
+def add_branch(x: Tensor, branch: Callable[[Tensor], Tensor], norm: nn.LayerNorm, order: Norm) -> Tensor:
+    """x + branch(norm(x)) for pre-LN, norm(x + branch(x)) for post-LN."""
+    return x + branch(norm(x)) if order == "pre" else norm(x + branch(x))
 
 
 class EncoderLayer(nn.Module):
-    """Pre-LN self-attention and feed-forward; each branch passes `dropout` and DropPath before it is added."""
+    """Self-attention and feed-forward; each branch passes `dropout` and DropPath before it is added."""
 
-    def __init__(self, *, dim: int, heads: int, ffn: int, dropout: float = 0.0, drop_path: float = 0.0) -> None:
+    def __init__(
+        self,
+        *,
+        dim: int,
+        heads: int,
+        ffn: int,
+        dropout: float = 0.0,
+        drop_path: float = 0.0,
+        norm: Norm = "pre",
+        activation: Activation = "gelu",
+    ) -> None:
         super().__init__()
+        self.norm = norm
         self.attention_norm = nn.LayerNorm(dim)
         self.attention = SelfAttention(dim=dim, heads=heads, dropout=dropout)
         self.ffn_norm = nn.LayerNorm(dim)
-        self.ffn = feed_forward(dim=dim, hidden=ffn, dropout=dropout)
+        self.ffn = feed_forward(dim=dim, hidden=ffn, dropout=dropout, activation=activation)
         self.drop = nn.Sequential(nn.Dropout(dropout), DropPath(drop_path))
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(B, N, d) → (B, N, d); `mask` (N, N) bool as in `SelfAttention`."""
-        x = x + self.drop(self.attention(self.attention_norm(x), mask))
-        return x + self.drop(self.ffn(self.ffn_norm(x)))
+    def forward(self, x: Tensor, mask: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
+        """(B, N, d) → (B, N, d); `mask` (N, N) bool as in `SelfAttention`; `positions` (N, d) join what attends."""
+
+        def attend(x: Tensor) -> Tensor:
+            return self.drop(self.attention(x if positions is None else x + positions, mask))
+
+        x = add_branch(x, attend, self.attention_norm, self.norm)
+        return add_branch(x, lambda x: self.drop(self.ffn(x)), self.ffn_norm, self.norm)
 
 
 class DecoderLayer(nn.Module):
-    """Pre-LN self-attention among the queries, cross-attention to the memory, feed-forward."""
+    """Self-attention among the queries, cross-attention to the memory, feed-forward."""
 
-    def __init__(self, *, dim: int, heads: int, ffn: int, dropout: float) -> None:
+    def __init__(
+        self, *, dim: int, heads: int, ffn: int, dropout: float, norm: Norm = "pre", activation: Activation = "gelu"
+    ) -> None:
         super().__init__()
+        self.norm = norm
         self.self_norm = nn.LayerNorm(dim)
         self.self_attention = SelfAttention(dim=dim, heads=heads, dropout=dropout)
         self.cross_norm = nn.LayerNorm(dim)
         self.cross_attention = CrossAttention(dim=dim, heads=heads, dropout=dropout)
         self.ffn_norm = nn.LayerNorm(dim)
-        self.ffn = feed_forward(dim=dim, hidden=ffn, dropout=dropout)
+        self.ffn = feed_forward(dim=dim, hidden=ffn, dropout=dropout, activation=activation)
         self.drop = nn.Dropout(dropout)
 
     def forward(
-        self, x: Tensor, memory: Tensor, mask: Tensor | None = None, memory_mask: Tensor | None = None
+        self,
+        x: Tensor,
+        memory: Tensor,
+        mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        positions: Tensor | None = None,
     ) -> Tensor:
-        """(B, K, d), (B, T, d) → (B, K, d); `mask` (K, K) among the queries, `memory_mask` (B, 1, 1, T), both bool."""
-        x = x + self.drop(self.self_attention(self.self_norm(x), mask))
-        x = x + self.drop(self.cross_attention(self.cross_norm(x), memory, memory_mask))
-        return x + self.drop(self.ffn(self.ffn_norm(x)))
+        """(B, K, d), (B, T, d) → (B, K, d); `mask` (K, K) among the queries, `memory_mask` (B, 1, 1, T), both bool.
+
+        `positions` (K, d) join the queries wherever they attend.
+        """
+
+        def placed(x: Tensor) -> Tensor:
+            return x if positions is None else x + positions
+
+        def attend(x: Tensor) -> Tensor:
+            return self.drop(self.self_attention(placed(x), mask))
+
+        def look(x: Tensor) -> Tensor:
+            return self.drop(self.cross_attention(placed(x), memory, memory_mask))
+
+        x = add_branch(x, attend, self.self_norm, self.norm)
+        x = add_branch(x, look, self.cross_norm, self.norm)
+        return add_branch(x, lambda x: self.drop(self.ffn(x)), self.ffn_norm, self.norm)
 
 
 def embedding(rows: int, dim: int, *, std: float) -> nn.Embedding:

@@ -2,8 +2,11 @@
 
 At the start linear, convolution and GRU weights are PyTorch's defaults, since the paper says nothing else. Clip
 positions are normal with std 0.02, small beside the features they are added to. Slots are normal with std 1: queries
-that start alike get like gradients, and these must soon want different events. gamma_w is the config's.
+that start alike get like gradients, and these must soon want different events. gamma_w is the config's. FAANTRA starts
+as its public code does (`faantra`).
 """
+
+from typing import TypeVar
 
 from torch import nn
 
@@ -19,6 +22,7 @@ from ballcast.model.slot_decoder import SlotDecoder
 
 POSITION_STD = 0.02
 SLOT_STD = 1.0
+Layer = TypeVar("Layer", EncoderLayer, DecoderLayer)
 
 
 def build(config: ModelConfig) -> Hierarchy | Faantra:
@@ -50,7 +54,7 @@ def build_hierarchy(config: ModelConfig) -> Hierarchy:
         slots=embedding(config.slots, d, std=SLOT_STD),
         context=nn.Linear(d, d, bias=False) if h.queries == "conditioned" else None,
         layers=[
-            DecoderLayer(dim=d, heads=h.decoder_heads, ffn=h.decoder_ffn, dropout=h.dropout)
+            DecoderLayer(dim=d, heads=h.decoder_heads, ffn=h.decoder_ffn, dropout=h.dropout, norm=h.decoder_norm)
             for _ in range(h.decoder_layers)
         ],
         norm=nn.LayerNorm(d),
@@ -69,16 +73,22 @@ def build_hierarchy(config: ModelConfig) -> Hierarchy:
 def build_faantra(config: ModelConfig) -> Faantra:
     f = config.faantra
     d = f.dim
+
+    def layers(kind: type[Layer], count: int) -> list[Layer]:
+        return [
+            kind(dim=d, heads=f.heads, ffn=f.ffn, dropout=f.dropout, norm="post", activation="relu")
+            for _ in range(count)
+        ]
+
     return Faantra(
         project=nn.Linear(config.width, d),
-        positions=embedding(config.clips, d, std=POSITION_STD),
-        encoder=[EncoderLayer(dim=d, heads=f.heads, ffn=f.ffn, dropout=f.dropout) for _ in range(f.encoder_layers)],
-        encoder_norm=nn.LayerNorm(d),
+        positions=nn.Embedding(config.clips, d),
+        encoder=layers(EncoderLayer, f.encoder_layers),
         queries=embedding(config.slots, d, std=SLOT_STD),
-        decoder=[DecoderLayer(dim=d, heads=f.heads, ffn=f.ffn, dropout=f.dropout) for _ in range(f.decoder_layers)],
+        decoder=layers(DecoderLayer, f.decoder_layers),
         decoder_norm=nn.LayerNorm(d),
         heads=_heads(config, d, joint=False),
-        presence=nn.Linear(d, config.classes) if config.auxiliary else None,
+        presence=nn.Linear(d, config.classes + 1) if config.auxiliary else None,
         reach=band(config.clips, f.encoder_reach_ms // f.clip_ms),
         query_reach=band(config.slots, f.decoder_reach),
     )

@@ -44,7 +44,7 @@ class Chances:
         given = slots.arrays()
         if given.scalar:
             at = (given.offsets * HORIZON_MS / BIN_MS).astype(np.int64).clip(0, GRID_BINS - 1)  # (n, K)
-            times = np.eye(GRID_BINS, dtype=np.float32)[at]
+            times = np.eye(GRID_BINS, dtype=np.float32)[at] * given.within()[..., None]
         else:
             times = softmax(given.offsets) @ _overlap(given.bins)
         return cls(given.objectness, softmax(given.classes), times if times.ndim == 4 else times[:, :, None])

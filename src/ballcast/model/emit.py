@@ -17,8 +17,8 @@ def emit_arrays(
     """Position (B, K, C) in ms from the clip's start, scores (B, K, C), and which labels are emitted, keep (B, K, C).
 
     `mode` slot: a slot with p_obj > tau emits its likeliest class. `mode` class: it emits every class with
-    p_obj · p_cls > tau. `vector` full: the scores are p_obj · p_cls of every class; emitted: those of the emitted
-    labels, and 0 elsewhere.
+    p_obj · p_cls > tau. A slot whose time lies outside the horizon emits nothing. `vector` full: the scores are
+    p_obj · p_cls of every class; emitted: those of the emitted labels, and 0 elsewhere.
 
     `pos_weight`, the loss's, makes the scores honest chances (see `SlotArrays.honest`). tau stays a bound on what the
     network says, so the same labels are emitted with and without it.
@@ -30,6 +30,7 @@ def emit_arrays(
         keep = likeliest & (given.chance() > config.threshold)[..., None]
     else:
         keep = scores > config.threshold
+    keep = keep & given.within()[..., None]
     scores = given.honest(pos_weight).scores()
     if config.vector == "emitted":
         scores = np.where(keep, scores, np.float32(0))

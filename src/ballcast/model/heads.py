@@ -11,8 +11,8 @@ from ballcast.model.slots import Slots
 class Heads(nn.Module):
     """Slots z (B, K, d) → `Slots`, through three independent linear heads.
 
-    `offset`: the time as logits over `bins`; as logits over them for each class, (B, K, C, bins); or as one number, the
-    sigmoid of its head.
+    `offset`: the time as logits over `bins`; as logits over them for each class, (B, K, C, bins); or as one number: the
+    sigmoid of its head ("scalar"), or the head itself in units of a bin ("linear"), which may leave the horizon.
 
     `joint`: the ablation with one softmax over C classes and background. Its background logit g and class logits l
     give the objectness logit logsumexp(l) - g. Then sigmoid(objectness) = 1 - p_background, and p_obj · p_cls is the
@@ -26,7 +26,7 @@ class Heads(nn.Module):
         dim: int,
         classes: int,
         bins: int,
-        offset: Literal["bins", "class bins", "scalar"] = "bins",
+        offset: Literal["bins", "class bins", "scalar", "linear"] = "bins",
         joint: bool = False,
     ) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Heads(nn.Module):
         self.joint = joint
         self.objectness = nn.Linear(dim, 1)  # when joint: the background logit
         self.classes = nn.Linear(dim, classes)
-        self.offset = nn.Linear(dim, {"bins": bins, "class bins": classes * bins, "scalar": 1}[offset])
+        self.offset = nn.Linear(dim, {"bins": bins, "class bins": classes * bins}.get(offset, 1))
 
     def forward(self, z: Tensor, presence: Tensor | None = None) -> Slots:
         """`presence` (B, N, C) passes through into the slots."""
@@ -49,6 +49,8 @@ class Heads(nn.Module):
             offsets = self.offset(z)
             if self.kind == "scalar":
                 offsets = torch.sigmoid(offsets.squeeze(-1))
+            elif self.kind == "linear":
+                offsets = offsets.squeeze(-1) / self.bins
             elif self.kind == "class bins":
                 offsets = offsets.unflatten(-1, (-1, self.bins))
         return Slots(objectness, classes, offsets, self.bins, presence)

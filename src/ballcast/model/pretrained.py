@@ -111,6 +111,10 @@ def read_weights(saved: Saved) -> dict[str, Tensor]:
         weights = load(raw)
     except (SafetensorError, KeyError, ValueError, RuntimeError):
         raise InputError(f"{path}: not a complete safetensors file; fetch or save it again") from None
+    if saved.model.kind == "faantra" and "network.encoder_norm.weight" in weights:
+        raise InputError(
+            f"{path}: a FAANTRA of an older ballcast, with pre-norm layers; train it again with the recipe faantra"
+        )
     with torch.device("meta"):  # no memory yet: the config may ask for anything
         expected = {f"network.{key}": value.shape for key, value in build(saved.model).state_dict().items()}
     for key, shape in expected.items():

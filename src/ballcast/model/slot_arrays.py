@@ -59,6 +59,12 @@ class SlotArrays:
         mass = np.lib.stride_tricks.sliding_window_view(softmax(self.offsets), run, axis=-1).mean(-1)
         return (mass.argmax(-1).astype(np.float32) + np.float32(run / 2)) / np.float32(self.bins)
 
+    def within(self) -> NDArray[np.bool_]:
+        """(B, K): whether the slot's time lies in the horizon; only one that is a number may not."""
+        if not self.scalar:
+            return np.ones(self.objectness.shape, np.bool_)
+        return (self.offsets >= 0) & (self.offsets <= 1)
+
     def chance(self) -> Floats:
         """(B, K): p_obj, that the slot holds an action at all."""
         return sigmoid(self.objectness)

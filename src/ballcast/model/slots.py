@@ -17,9 +17,10 @@ class Slots:
     - `objectness` (B, K): logit of p_obj, that the slot holds an action at all.
     - `classes` (B, K, C): logits of p_cls, a softmax over the actions.
     - `offsets`: when. (B, K, bins) logits over equal bins of the horizon; (B, K, C, bins), were it an action of that
-      class; or (B, K) numbers in [0, 1], fractions of the horizon.
+      class; or (B, K) numbers, fractions of the horizon: outside [0, 1] the slot says nothing.
     - `bins`: B of the paper, how many bins the horizon is cut into, whichever form `offsets` has.
-    - `presence` (B, N, C): logits of the actions in the last window, or None without the auxiliary head.
+    - `presence` (B, N, C): logits of the actions in the last window; (B, N, C + 1) of a segmentation, background last;
+      or None without the auxiliary head.
     - `earlier`: what L − 1 earlier layers of the decoder would have answered, (B (L − 1), …) sample by sample, while
       training with a loss on every layer; else None.
     """

@@ -1,6 +1,6 @@
 """Variants of a recipe, trained with several seeds and put into one table."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -30,11 +30,16 @@ VARIANTS: dict[str, list[str]] = {
     "τ 0.3, class": ["emit.mode=class"],
     "τ 0.05, class": ["emit.mode=class", "emit.threshold=0.05"],
     "emitted label only": ["emit.vector=emitted"],
+    # What the paper's ablation of τ must have been: several classes a slot, each with its own label's score alone.
+    "τ 0.3, class, emitted label only": ["emit.mode=class", "emit.vector=emitted"],
+    "τ 0.05, class, emitted label only": ["emit.mode=class", "emit.vector=emitted", "emit.threshold=0.05"],
     "joint C + 1 softmax": ["model.hierarchy.heads=joint", "loss.pos_weight=1", "loss.label_smoothing=0"],
     "no reweighted matching": ["loss.reweight=false"],
     "no boosted sampler": ["data.boost={}"],
     "no MixUp": ["data.mixup=0"],
     "no auxiliary head": ["model.auxiliary=false"],
+    "auxiliary by cells": ["loss.auxiliary_norm=cells"],
+    "auxiliary by positives": ["loss.auxiliary_norm=positives"],
     "one-hot offsets": ["loss.sigma=0"],
 }
 
@@ -77,27 +82,30 @@ def ablate(
     folder: Path,
     device: torch.device,
     say: Callable[[str], None],
+    splits: Sequence[str] = (),
 ) -> list[Row]:
-    """Train what is not trained yet and score every variant on the validation splits.
+    """Train what is not trained yet and score every variant on `splits`, without them on the validation splits.
 
-    Trainings are named by what they depend on: variants that differ only in emission share one.
+    Epochs are chosen on the validation splits, by the emission of the recipe that the variants start from. Trainings
+    are named by what they depend on: variants that differ only in emission share one.
     """
     if not variants:
         raise InputError("there are no variants to run")
     recipes = {name: load(Recipe, config, [*overrides, *extra]) for name, extra in variants.items()}
+    chosen_by = load(Recipe, config, overrides).emit
     rows = []
     for name, base in recipes.items():
         if not base.data.valid:
-            raise InputError("variants are compared on validation splits; name one with data.valid=[valid]")
+            raise InputError("epochs are chosen on validation splits; name one with data.valid=[valid]")
         scores, emitted = [], 0.0
-        valid = scored_windows(open_splits(base.data, base.data.valid, base.model), base.model)
-        samples = Samples(valid, device, base.data.device)
+        scored_on = scored_windows(open_splits(base.data, splits or base.data.valid, base.model), base.model)
+        samples = Samples(scored_on, device, base.data.device)
         for seed in range(seeds):
             recipe = replace(base, train=replace(base.train, seed=base.train.seed + seed))
-            run = folder / training_name(recipe)
-            train(replace(recipe, emit=EmitConfig()), run, device=device)
+            run = folder / training_name(recipe, chosen_by)
+            train(replace(recipe, emit=chosen_by), run, device=device)
             model = Anticipator.from_pretrained(run / "best").to(device)
-            predictions = predict(model, samples, recipe.emit)
+            predictions = predict(model, samples, recipe.emission)
             result = score_of(samples, predictions)
             scores.append([*result.at.values(), result.avg])
             emitted += sum(map(len, predictions.values())) / len(samples)
@@ -106,8 +114,9 @@ def ablate(
     return rows
 
 
-def table(rows: list[Row], seeds: int) -> Table:
-    result = Table(title=f"mAP (%) on validation, {seeds} seed(s)", title_justify="left", title_style="bold")
+def table(rows: list[Row], seeds: int, splits: Sequence[str] = ()) -> Table:
+    where = ", ".join(splits) or "validation"
+    result = Table(title=f"mAP (%) on {where}, {seeds} seed(s)", title_justify="left", title_style="bold")
     result.add_column("")
     for heading in (*HEADINGS, "Avg", "per clip"):
         result.add_column(heading, justify="right")
@@ -119,7 +128,7 @@ def table(rows: list[Row], seeds: int) -> Table:
     return result
 
 
-def training_name(recipe: Recipe) -> str:
-    """A name for everything the weights depend on."""
-    text = to_yaml(replace(recipe, emit=EmitConfig()))
+def training_name(recipe: Recipe, chosen_by: EmitConfig) -> str:
+    """A name for everything the weights depend on; `chosen_by` is the emission that the best epoch is chosen by."""
+    text = to_yaml(replace(recipe, emit=chosen_by))
     return f"{sha256(text.encode()).hexdigest()[:12]}-seed{recipe.train.seed}"

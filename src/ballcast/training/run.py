@@ -95,7 +95,7 @@ class Run:
         self._open(material)
 
         torch.manual_seed(recipe.train.seed)  # the same weights in every process
-        weights = class_weights(torch.from_numpy(windows.class_counts()))
+        weights = class_weights(torch.from_numpy(windows.class_counts()), recipe.loss.class_weight)
         if ranks.writes:
             say(describe_samples(windows, weights))
             check_stitching(windows, weights, recipe.data)
@@ -135,7 +135,7 @@ class Run:
         self.valid = Samples(material.valid, self.device, where) if material.valid is not None else None
 
     def _anticipator(self) -> Anticipator:
-        return Anticipator(self.recipe.model, emit=self.recipe.emit)
+        return Anticipator(self.recipe.model, emit=self.recipe.emission)
 
     def _learner(self) -> nn.Module:
         """All that the optimizer changes and the state holds."""
@@ -232,7 +232,7 @@ class Run:
         seconds = time.perf_counter() - began
         with self.ema.swapped() if self.ema else nullcontext():  # what is scored is what is kept
             self._before_scoring()
-            result = evaluate(self.model, self.valid, self.recipe.emit, ranks=self.ranks) if self.valid else None
+            result = evaluate(self.model, self.valid, self.recipe.emission, ranks=self.ranks) if self.valid else None
             better = self._keep(epoch, result)
         self._finish_epoch(epoch, plan, seconds, result, better)
 

@@ -1,0 +1,62 @@
+"""The rows of the quality benchmarks: their recipes, and results that a later call goes on from."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ballcast.core.errors import InputError
+from benchmarks.rows import Results, read_recipes, seeds_of
+
+VARIANTS = Path(__file__).parents[2] / "benchmarks" / "variants"
+ROW = {"at1": 0.1, "at2": 0.1, "at3": 0.1, "at4": 0.1, "at5": 0.1, "atInfty": 0.1, "avg": 0.1, "predictions": 2.0}
+RUN: dict[str, Any] = {"valid": ROW, "test": ROW}
+
+
+def test_a_row_may_start_from_another_recipe(tmp_path: Path) -> None:
+    path = tmp_path / "rows.yaml"
+    path.write_text("one: [emit.threshold=0.1]\ntwo: [faantra, model.width=18]\n")
+    rows = read_recipes("events", ["train.batch=8"], path, "unused")
+    one, chosen_by = rows["one"]
+    assert (one.model.kind, one.train.batch, one.emit.threshold, chosen_by.threshold) == ("hierarchy", 8, 0.1, 0.3)
+    two, chosen_by = rows["two"]
+    assert (two.model.kind, two.model.width, two.train.batch, chosen_by.threshold) == ("faantra", 18, 8, 0.0)
+    assert [r.train.seed for r in seeds_of(two, 3)] == [0, 1, 2]
+    assert list(read_recipes("events", [], None, "alone")) == ["alone"]
+
+
+@pytest.mark.parametrize(("name", "config"), [("events_auxiliary", "events"), ("pixels_auxiliary", "paper")])
+def test_the_rows_of_the_auxiliary_head(name: str, config: str) -> None:
+    rows = read_recipes(config, [], VARIANTS / f"{name}.yaml", "")
+    recipes = {row: recipe for row, (recipe, _) in rows.items()}
+    assert not recipes["paper, no auxiliary head"].model.auxiliary
+    for norm in ("positives", "cells"):
+        recipe = recipes[f"paper, auxiliary by {norm}"]
+        assert recipe.model.auxiliary
+        assert recipe.loss.auxiliary_norm == norm
+    assert recipes["FAANTRA"].model.kind == "faantra"
+    assert recipes["FAANTRA"].loss.background_weight == 0.03
+    for recipe in recipes.values():
+        assert recipe.train.warmup_epochs + recipe.train.restart_epochs == recipe.train.epochs
+
+
+def test_runs_are_found_again_unless_the_recipe_has_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "rows.json"
+    about = {"recipe": {"lr": 0.1}}
+    results = Results(path)
+    assert results.done("a", about) == []
+    results.put("a", about, [RUN])
+    results.put("b", about, [RUN])
+    results.put("a", about, [RUN, RUN])  # after every run
+    again = Results(path)
+    assert len(again.done("a", about)) == 2
+    assert again.done("a", {"recipe": {"lr": 0.2}}) == []
+    again.put("c", about, [RUN])
+    assert [row["name"] for row in Results(path).rows] == ["a", "b", "c"]  # rows nobody asked for now stay
+    again.tell(["a", "c"])
+    told = capsys.readouterr().out
+    assert "| a | valid | 10.0" in told
+    assert "| b |" not in told
+    path.write_text("{}")
+    with pytest.raises(InputError, match="not a list of rows; give another --json"):
+        Results(path)
