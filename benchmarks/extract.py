@@ -201,7 +201,7 @@ def end_to_end(
         source = Source("clip", path, path.name, CLIP_FRAMES, 0, 0)
         pieces = [Piece(source, i, 0, CLIP_FRAMES // WINDOW_FRAMES, WINDOW_FRAMES) for i in range(clips)]
         began = time.perf_counter()
-        frames = decode(pieces[0])
+        frames, _ = decode(pieces[0])
         alone = CLIP_FRAMES / (time.perf_counter() - began)
         for _ in range(3 if device.startswith("cuda") else 0):
             engine.windows(frames[:WINDOW_FRAMES], [0])  # compile and record, outside the clock

@@ -35,7 +35,7 @@ NOT_RUN = {
 # What is added to commands that are run, by how they begin; of options and keys given twice the later counts.
 WIDTH = "model.width=40"
 ADDED = {
-    "ballcast extract": ["--workers", "1", "--device", "cpu"],
+    "ballcast extract": ["--workers", "1", "--device", "cpu", "--size", "own"],
     "ballcast train paper": [*SMALL_MODEL, WIDTH],
     "ballcast train faantra": [*SMALL_MODEL, WIDTH],
     "ballcast train events": [*SMALL_MODEL, "train.batch=128"],

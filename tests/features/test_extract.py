@@ -1,6 +1,5 @@
 """Extraction: the right frames, the same bytes however it is run or killed, bad videos named."""
 
-import copy
 import json
 import os
 import random
@@ -30,13 +29,13 @@ from ballcast.video.decode import VideoFile
 from tests.features.conftest import small_backbone
 
 
-def write_video(path: Path, frames: int, seed: int) -> None:
-    """A 64×48 video of moving noise."""
+def write_video(path: Path, frames: int, seed: int, size: tuple[int, int] = (48, 64)) -> None:
+    """A video of moving noise; size: H, W."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    noise = np.random.default_rng(seed).integers(0, 256, (48, 64), dtype=np.uint8)
+    noise = np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8)
     with av.open(str(path), "w") as out:
         stream = out.add_stream("libx264", rate=25, options={"preset": "ultrafast", "g": "50"})
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        stream.height, stream.width, stream.pix_fmt = *size, "yuv420p"
         for i in range(frames):
             out.mux(
                 stream.encode(
@@ -91,14 +90,6 @@ def test_the_last_frame_used_is_749(split: Path, expected: Path, backbone: Backb
     changed = backbone.windows(video, store.window_starts).to(torch.float16).numpy()
     different = (changed != store.windows("clip_1")).any(-1)
     assert np.argwhere(different).tolist() == [[5, 32]]
-
-
-def test_videos_of_another_size_than_the_backbone_knows_are_told(backbone: Backbone, tmp_path: Path) -> None:
-    write_video(tmp_path / "a.mp4", 130, 7)
-    knowing = copy.copy(backbone)
-    knowing.metadata = {"picture_size": [96, 128]}
-    with pytest.warns(BallcastWarning, match=r"out: its pictures are 64×48, those of training were 128×96; bring"):
-        extract(tmp_path / "a.mp4", tmp_path / "out", knowing, device="cpu", workers=1)
 
 
 def test_two_workers_give_the_same_bytes(split: Path, expected: Path, backbone: Backbone, tmp_path: Path) -> None:

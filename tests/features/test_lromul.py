@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from ballcast.core.backbone import trained_size
 from ballcast.core.errors import InputError
 from ballcast.features.backbone import Backbone, pad_frames
+from ballcast.video.fit import Fit, fitted
 
 Published = Callable[[str], dict[str, np.ndarray]]
 
@@ -53,6 +55,69 @@ def test_parity(
         near(backbone.encode(stacks).unflatten(0, (2, -1)), expected["stacks"])
         near(backbone.features(pictures), expected["features"])
         near(backbone(pictures), expected["logits"])
+
+
+PADDED = {"pad_mode": "constant", "fill_value": 0}
+
+
+@pytest.mark.parametrize(
+    ("params", "size"),
+    [
+        # as in ball_tuning_001 and ball_finetune_long_004: 1280×720 frames, padded by 8 rows above and below
+        (
+            {"image_size": (1280, 736), "frames_processor": ("pad_normalize", {"size": (1280, 736), **PADDED})},
+            (720, 1280),
+        ),
+        ({"image_size": [1280, 736]}, (720, 1280)),
+        ({"frames_processor": ["pad_normalize", {"size": [160, 96]}], "image_size": (1, 1)}, (90, 160)),
+        ({"image_size": (128, 128)}, (128, 128)),  # no 16:9 picture is padded to it
+        ({"image_size": (1280, 720)}, (720, 1280)),  # not a multiple of 32: as it is
+        ({}, None),
+        ({"frames_processor": "unknown"}, None),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*SN-BAA")
+def test_the_size_of_its_frames(
+    published: Published, tmp_path: Path, params: dict[str, object], size: tuple[int, int] | None
+) -> None:
+    backbone = Backbone.from_lromul(save(tmp_path / "model.pth", published("tuning"), **params))
+    assert trained_size(backbone.metadata) == size
+    backbone.save_pretrained(tmp_path / "saved")
+    assert trained_size(Backbone.from_pretrained(tmp_path / "saved").metadata) == size
+
+
+@pytest.mark.filterwarnings("ignore:.*SN-BAA")
+def test_frames_of_1280_by_720_are_padded_and_not_stretched(published: Published, tmp_path: Path) -> None:
+    backbone = Backbone.from_lromul(save(tmp_path / "model.pth", published("tuning"), image_size=(1280, 736)))
+    size = trained_size(backbone.metadata)
+    for own in ((720, 1280), (1080, 1920), (224, 398), (360, 640)):
+        assert fitted(own, size) == (720, 1280)
+    frame = np.full((720, 1280), 200, np.uint8)
+    seen = Fit(size)(frame)
+    assert seen is frame
+    padded = pad_frames(torch.from_numpy(seen), backbone.config.padding)
+    assert padded.shape == (736, 1280)
+    assert (padded[8:728] == 200).all()
+    assert not padded[:8].any()
+    assert not padded[728:].any()
+
+
+@pytest.mark.parametrize(
+    ("params", "fault"),
+    [
+        ({"image_size": "large"}, "its image size is 'large' instead of a width and a height"),
+        ({"image_size": (1280,)}, "instead of a width and a height"),
+        ({"image_size": (0, 736)}, "instead of a width and a height"),
+        ({"frames_processor": ("resize", {"size": (1280, 736)})}, "'frames_processor' is 'resize'"),
+        ({"frames_processor": ("pad_normalize", {"size": (64, 64), "pad_mode": "reflect"})}, "padded with 0"),
+        ({"frames_processor": ("pad_normalize", {"size": (64, 64), "fill_value": 128})}, "padded with 0"),
+    ],
+)
+def test_frames_that_cannot_be_made(
+    published: Published, tmp_path: Path, params: dict[str, object], fault: str
+) -> None:
+    with pytest.raises(InputError, match=f"model.pth: .*{fault}"):
+        Backbone.from_lromul(save(tmp_path / "model.pth", published("tuning"), **params))
 
 
 def test_the_leak_is_told_and_the_fold_recorded(published: Published, tmp_path: Path) -> None:

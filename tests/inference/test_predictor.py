@@ -15,7 +15,9 @@ from ballcast.model.anticipator import Anticipator
 def test_features_of_pictures_of_another_size_are_told(tmp_path: Path) -> None:
     store = make_split(tmp_path / "test", 2, seed=0)
     model = Anticipator(ModelConfig(clips=store.clips, width=store.width), metadata={"picture_size": [720, 1280]})
-    with pytest.warns(BallcastWarning, match=r"test: its pictures are 398×224, those of training were 1280×720; bring"):
+    with pytest.warns(
+        BallcastWarning, match=r"test: its pictures are 398×224, those of training were 1280×720; extract again"
+    ):
         check_fits(model, store, "model")
     for metadata in ({"picture_size": [224, 398]}, {}):  # the same, or unknown
         model.metadata = metadata

@@ -333,15 +333,20 @@ def test_the_command_line_tells_of_the_size(
     knowing = copy.copy(model)
     knowing.metadata = {**model.metadata, "picture_size": [32, 48]}
     knowing.save_pretrained(made / "knowing")
-    told, timelines = "pictures of 96×64 are seen at 48×32, as in training", {}
-    for name, more in (("model", ()), ("knowing", ()), ("own", ("--pictures", "own"))):
-        which = "model" if name == "model" else "knowing"
+    told, timelines = "pictures of 96×64 are scaled to 48×32", {}
+    for name, more in (
+        ("model", ()),
+        ("knowing", ()),
+        ("own", ("--pictures", "own")),
+        ("given", ("--size", "48x32")),
+    ):
+        which = "knowing" if name in ("knowing", "own") else "model"
         given = ["predict", str(short), "threshold=0", "--every", "7", "-o", f"{name}.json", "--device", "cpu", *more]
         result = CliRunner().invoke(cli.app, [*given, "--model", which, "--backbone", "backbone"])
         assert result.exit_code == 0, result.output
-        assert (told in result.output) == (name == "knowing")
+        assert (told in result.output) == (name in ("knowing", "given"))
         timelines[name] = json.loads((made / f"{name}.json").read_text())["anticipations"]
-    assert timelines["own"] == timelines["model"] != timelines["knowing"]
+    assert timelines["own"] == timelines["model"] != timelines["knowing"] == timelines["given"]
 
 
 def test_another_backbone_is_refused(

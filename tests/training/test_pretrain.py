@@ -15,13 +15,13 @@ import torch
 from games import HEIGHT, WIDTH, make_matches
 
 from ballcast.core.actions import ACTIONS
-from ballcast.core.backbone import trained_size
+from ballcast.core.backbone import BackboneConfig, trained_size
 from ballcast.core.config import keys, load, read_yaml
 from ballcast.core.embedded import find_recipe
 from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.core.pretrain import PretrainConfig
 from ballcast.features.backbone import Backbone
-from ballcast.features.start import start_backbone, take_raw_pictures
+from ballcast.features.start import first_layers, start_backbone, start_from_imagenet, take_raw_pictures
 from ballcast.loss.criterion import focal_bce
 from ballcast.training.moment import Moment
 from ballcast.training.pretrain import Pretraining
@@ -144,14 +144,36 @@ def test_without_imagenet_it_says_so_and_starts_from_scratch(
     assert begun.metadata["start"] == "scratch"
 
 
-def test_raw_pictures_give_what_scaled_ones_gave() -> None:
-    encoder: Any = Backbone(load(PretrainConfig, None, SMALL).network).encoder.eval()
-    torch.nn.init.uniform_(encoder.bn1.running_mean)
+@pytest.mark.parametrize(
+    ("name", "mean", "deviation"),
+    [
+        ("tf_efficientnetv2_b0.in1k", 0.449, 0.226),
+        ("tf_efficientnetv2_s", 0.5, 0.5),
+        ("resnet18", 0.449, 0.226),
+        ("test_efficientnet", 0.449, 0.226),
+    ],
+)
+def test_raw_pictures_give_what_scaled_ones_gave(name: str, mean: float, deviation: float) -> None:
+    encoder: Any = Backbone(BackboneConfig(encoder=name)).encoder.eval()
+    conv, norm = first_layers(encoder, name)
+    torch.nn.init.uniform_(norm.running_mean)
     x = torch.rand(2, 3, 64, 64)
-    expected = encoder.bn1(encoder.conv_stem((x - 0.449) / 0.226))
-    take_raw_pictures(encoder)
-    found = encoder.bn1(encoder.conv_stem(x))
-    assert torch.allclose(found[..., 1:-1, 1:-1], expected[..., 1:-1, 1:-1], atol=1e-4)  # padding is black, not gray
+    expected = norm(conv((x - mean) / deviation))
+    take_raw_pictures(encoder, name)
+    inside = (..., slice(3, -3), slice(3, -3))  # padding is black, not gray
+    assert torch.allclose(norm(conv(x))[inside], expected[inside], rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("name", ["resnet18d", "mobilevitv2_050"])
+def test_a_network_that_imagenet_weights_do_not_fit_is_one_sentence(name: str) -> None:
+    backbone = Backbone(BackboneConfig(encoder=name))
+    with pytest.raises(InputError, match=f"{name}: does not begin with a convolution and a batch norm"):
+        start_from_imagenet(backbone)
+
+
+def test_a_network_without_five_scales_is_one_sentence() -> None:
+    with pytest.raises(InputError, match="convnext_atto has no maps of five scales"):
+        Backbone(BackboneConfig(encoder="convnext_atto"))
 
 
 def test_runs_give_the_features_of_their_clips() -> None:

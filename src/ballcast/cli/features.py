@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from ballcast.cli.runtime import PictureSize
 from ballcast.cli.shell import Device, app, frames_progress, match_progress, new_console, resumable, seconds_option
 from ballcast.core.errors import InputError
 
@@ -35,6 +36,11 @@ def extract_features(
         Literal["cpu", "cuda"],
         typer.Option(help="What decodes: the CPU, or the GPU's NVDEC (which does not tell damaged frames)."),
     ] = "cpu",
+    size: PictureSize = None,
+    pad: Annotated[
+        int,
+        typer.Option(min=0, max=125, help="Frames that may be missing at a clip's end; black ones take their place."),
+    ] = 25,
 ) -> None:
     """Turn videos into features, once, so that training reads numbers instead of pixels.
 
@@ -42,9 +48,19 @@ def extract_features(
     the same byte for byte. A video that has changed since is done again. Videos that cannot be read are listed at the
     end and in the store; the others are done, and the exit code is 1.
 
+    Pictures are brought to the size the backbone was trained at (--size), as in `predict`, `live` and `serve`; a
+    backbone that does not know its size is warned of before the work starts. The store records the size.
+
+    A clip of SN-BAA that lacks up to --pad frames at its end is padded with black ones. It is listed, and the store
+    records how many; a clip that lacks more fails.
+
     Labels-ball.json in the source is copied into the store.
 
-    Example: ballcast extract ~/snbaa/224p/train features/train --backbone my-backbone --every 25
+    Examples:
+
+    ballcast extract ~/snbaa/224p/train features/train --backbone my-backbone --every 25
+
+    ballcast extract ~/snbaa/720p/test features/test --backbone ball_tuning_001.pth
     """
     if backbone is None:
         raise InputError(
@@ -53,6 +69,7 @@ def extract_features(
         )
     from ballcast.features.backbone import Backbone
     from ballcast.features.extract import extract
+    from ballcast.video.fit import show_size
 
     network, console = Backbone.load(backbone), new_console(stderr=True)
     with resumable(), frames_progress(console) as progress:
@@ -65,11 +82,18 @@ def extract_features(
             device=device,
             workers=workers,
             decoder=decoder,
+            size=size,
+            pad=pad,
             progress=progress,
         )
     store = report.store
     windows = sum(shard.entries * shard.windows for shard in store.manifest.shards)
-    typer.echo(f"{out}: {len(store)} videos, {windows} windows of {store.clips} × {store.width}")
+    seen = store.manifest.resolution
+    pictures = f"pictures seen at {show_size(seen)}" if seen else "pictures of several sizes"
+    typer.echo(f"{out}: {len(store)} videos, {windows} windows of {store.clips} × {store.width}, {pictures}")
+    for entry in store.manifest.entries:
+        if entry.padded:
+            console.print(f"padded: {entry.name}: {entry.padded} black frame(s) at its end", markup=False)
     if report.frames:
         speed = report.frames / report.seconds
         share = f"the network waited for frames {100 * report.waiting:.0f} % of the time"

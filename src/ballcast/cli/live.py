@@ -11,7 +11,7 @@ import typer
 
 from ballcast.cli.emission import changed_emission
 from ballcast.cli.live_lines import Lines, forget_stdout, write_to_stdout
-from ballcast.cli.runtime import Kind, Pictures, open_runtime
+from ballcast.cli.runtime import Kind, PictureSize, open_runtime
 from ballcast.cli.shell import Device, app, new_console, number, seconds_option
 from ballcast.core.errors import BallcastError
 from ballcast.core.files import check_not_source
@@ -55,7 +55,7 @@ def live(
     ] = 60.0,
     device: Device = "auto",
     runtime: Kind = "torch",
-    pictures: Pictures = None,
+    size: PictureSize = None,
 ) -> None:
     """Anticipate along a stream as it comes: every second, the actions of the next 5 s.
 
@@ -79,7 +79,7 @@ def live(
 
     with ExitStack() as stack:
         show = stack.enter_context(_writer(json_, source))
-        engine = open_runtime(runtime, model, backbone, device, "live", pictures)()
+        engine = open_runtime(runtime, model, backbone, device, "live", size)()
         emit = changed_emission(engine.emit, overrides or (), shown=True)
         rolling = RollingAnticipator(engine, every_ms=round(1000 * every), emit=emit)
         session = LiveSession(open_source(source, speed=speed, give_up_s=give_up), rolling)

@@ -7,7 +7,7 @@ import typer
 
 from ballcast.cli.emission import changed_emission
 from ballcast.cli.prediction_work import along_feed, along_video, of_models, of_store
-from ballcast.cli.runtime import Kind, Pictures, open_runtime
+from ballcast.cli.runtime import Kind, PictureSize, open_runtime
 from ballcast.cli.shell import Device, app, seconds_option
 from ballcast.core.errors import InputError
 
@@ -77,7 +77,7 @@ def predict(
     ] = None,
     device: Device = "auto",
     runtime: Kind = "torch",
-    pictures: Pictures = None,
+    size: PictureSize = None,
 ) -> None:
     """Anticipate along a video of your own, along a match's event feed, or every clip of a feature store.
 
@@ -120,7 +120,7 @@ def predict(
             "--runtime onnx": (runtime == "onnx", "a VIDEO"),
             "--backbone": (backbone is not None, "a VIDEO"),
             "--overlay": (overlay is not None, "a VIDEO"),
-            "--pictures": (pictures is not None, "a VIDEO"),
+            "--size": (size is not None, "a VIDEO"),
             "--provider": (provider is not None, "--events"),
             "--every": (every is not None, "a VIDEO or --events"),
             "--osl": (osl is not None, "a VIDEO or --events"),
@@ -132,7 +132,7 @@ def predict(
     )
     every_ms = round(1000 * (1.0 if every is None else every))
     if video is not None:
-        path, new = Path(video), open_runtime(runtime, model, backbone, device, "predict", pictures)
+        path, new = Path(video), open_runtime(runtime, model, backbone, device, "predict", size)
         targets = Targets(out or Path(f"{path.stem}.anticipation.json"), osl, csv, overlay)
         along_video(path, given, targets, every_ms, new)
         return

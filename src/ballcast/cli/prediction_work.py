@@ -133,7 +133,7 @@ def along_video(
 
     from ballcast.inference.rolling import RollingAnticipator, anticipate_video
     from ballcast.video.decode import VideoFile
-    from ballcast.video.fit import fitted
+    from ballcast.video.fit import fitted, show_size
 
     runtime = new_runtime()
     emit = changed_emission(runtime.emit, overrides, shown=True)
@@ -143,8 +143,7 @@ def along_video(
     try:
         with VideoFile(path) as video, frames_progress(new_console(stderr=True), real_time=True) as progress:
             if (seen := fitted(video.size, runtime.picture_size)) != video.size:
-                (height, width), (high, wide) = video.size, seen
-                typer.echo(f"pictures of {width}×{height} are seen at {wide}×{high}, as in training")
+                typer.echo(f"pictures of {show_size(video.size)} are scaled to {show_size(seen)}")
             timeline = anticipate_video(video, rolling, progress)
     except KeyboardInterrupt:
         said = f"ballcast: stopped at {rolling.frames / FPS:.0f} s of {path}; nothing was written"

@@ -14,21 +14,27 @@ Kind = Annotated[
     Literal["torch", "onnx"],
     typer.Option("--runtime", help="onnx: --model is a folder of `ballcast export`; quick to start, needs no torch."),
 ]
-Pictures = Annotated[
-    Literal["trained", "own"] | None,
+PictureSize = Annotated[
+    str | None,
     typer.Option(
+        "--size",
         "--pictures",
-        help="How pictures are seen: trained: at the size of the training videos, if it is known; own: as they are.",
+        metavar="trained|own|WxH",
+        help="The size pictures are brought to, proportions kept: that of training, their own, or such as 1280x720.",
         show_default="trained",
     ),
 ]
 
 
 def open_runtime(
-    kind: str, model: str | None, backbone: str | None, device: str, command: str, pictures: str | None = None
+    kind: str, model: str | None, backbone: str | None, device: str, command: str, size: str | None = None
 ) -> "Callable[[], Runtime]":
-    """What gives a runtime for one stream after another, their networks shared. `command` names who asks."""
+    """What gives a runtime for one stream after another, their networks shared. `command` names who asks.
+
+    `size`: see `choose_size`.
+    """
     from ballcast.inference.export_folder import is_export
+    from ballcast.video.fit import choose_size
 
     if kind == "torch":
         if model is not None and is_export(model):
@@ -38,7 +44,7 @@ def open_runtime(
         from ballcast.training.distributed import start
 
         first = TorchRuntime.load(*choose_models(model, backbone, command), device=start(device)[1])
-        first.picture_size = None if pictures == "own" else first.picture_size
+        first.picture_size = choose_size(size, first.picture_size, str(first.about["model"]))
         return first.another
     if model is None:
         raise InputError(f"{command} --runtime onnx needs --model with a folder that `ballcast export` wrote")
@@ -49,5 +55,5 @@ def open_runtime(
     from ballcast.inference.onnx_runtime import OnnxRuntime
 
     opened = OnnxRuntime.open(model)
-    opened.picture_size = None if pictures == "own" else opened.picture_size
+    opened.picture_size = choose_size(size, opened.picture_size, model)
     return lambda: opened

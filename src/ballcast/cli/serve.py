@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ballcast.cli.runtime import Kind, Pictures, open_runtime
+from ballcast.cli.runtime import Kind, PictureSize, open_runtime
 from ballcast.cli.shell import Device, app, new_console, seconds_option
 from ballcast.core.errors import InputError
 
@@ -46,7 +46,7 @@ def serve(
     ] = None,
     device: Device = "auto",
     runtime: Kind = "torch",
-    pictures: Pictures = None,
+    size: PictureSize = None,
 ) -> None:
     """Serve the page: upload or pick a video, or watch a stream, and see the anticipated actions arrive.
 
@@ -89,7 +89,7 @@ def serve(
         limits=Limits(upload_bytes=round(max_upload * (1 << 30)), video_s=60 * max_minutes, pixels=max_pixels),
     )
     listener = bind(host, port)
-    engine = make_engine(open_runtime(runtime, model, backbone, device, "serve", pictures), every_ms=settings.every_ms)
+    engine = make_engine(open_runtime(runtime, model, backbone, device, "serve", size), every_ms=settings.every_ms)
     house, console = House(settings, engine), new_console()
 
     def ready(_: object) -> None:

@@ -83,6 +83,11 @@ def padding_sides(height: int, width: int, multiple: int) -> tuple[int, int, int
     return columns // 2, columns - columns // 2, rows // 2, rows - rows // 2
 
 
+def is_size(size: Any) -> bool:
+    """Whether it is a height and a width in pixels, neither above MAX_SIDE."""
+    return len(size) == 2 and all(type(side) is int and 0 < side <= MAX_SIDE for side in size)
+
+
 def trained_size(metadata: Mapping[str, Any], where: str = "") -> tuple[int, int] | None:
     """H, W of the pictures that a backbone or a model was trained on; None: its metadata does not say.
 
@@ -91,6 +96,6 @@ def trained_size(metadata: Mapping[str, Any], where: str = "") -> tuple[int, int
     size = metadata.get("picture_size")
     if size is None:
         return None
-    if not isinstance(size, list) or len(size) != 2 or not all(type(n) is int and 0 < n <= MAX_SIDE for n in size):
+    if not isinstance(size, list) or not is_size(size):
         raise InputError(f"{where}: 'metadata.picture_size' is {show(size)} instead of a height and a width in pixels")
     return size[0], size[1]

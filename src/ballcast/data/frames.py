@@ -21,6 +21,7 @@ from ballcast.core.machine import cores
 from ballcast.data.games import Game, Piece
 from ballcast.data.room import place
 from ballcast.video.decode import VideoFile
+from ballcast.video.fit import show_size
 
 CHUNK = 500  # frames a thread decodes at a time
 AHEAD = 3  # batches read early from disk
@@ -160,9 +161,9 @@ class FrameBank:
         if key not in kept:
             kept[key] = VideoFile(piece.path, threads=1)
             if kept[key].size != getattr(self, "size", kept[key].size):
+                mine, before = show_size(kept[key].size), show_size(self.size)
                 raise InputError(
-                    f"{piece.path}: its pictures are {_show(kept[key].size)}, those before it {_show(self.size)}; "
-                    "train on videos of one size"
+                    f"{piece.path}: its pictures are {mine}, those before it {before}; train on videos of one size"
                 )
         kept.move_to_end(key)
         while len(kept) > OPEN:
@@ -182,7 +183,3 @@ class FrameBank:
             if frames - UNSURE <= piece.start:
                 raise InputError(f"{piece.path}: is too short to learn from")
             yield Piece(piece.path, piece.start, frames - UNSURE)
-
-
-def _show(size: tuple[int, int]) -> str:
-    return f"{size[1]}×{size[0]}"

@@ -68,7 +68,7 @@ class Backbone(nn.Module):
                 in_chans=c.stack,
                 drop_path_rate=c.drop_path,
             )
-        except (RuntimeError, TypeError, AssertionError, ValueError, KeyError) as error:
+        except (RuntimeError, TypeError, AssertionError, ValueError, LookupError) as error:
             why = str(error).partition("\n")[0][:200]
             raise InputError(f"encoder: timm's {c.encoder} has no maps of five scales to give ({why})") from None
         self.encoder = encoder
@@ -159,10 +159,10 @@ class Backbone(nn.Module):
         games = [*self.metadata.get("trained_on", ()), *self.metadata.get("started_on", ())]
         return BackboneIdentity(self.hash, self.name, self.fold, self.note, tuple(map(str, games)))
 
-    def preprocessing(self, precision: str) -> Preprocessing:
-        """What a store records of the frames' way into the network."""
+    def preprocessing(self, precision: str, picture_size: tuple[int, int] | None = None) -> Preprocessing:
+        """What a store records of the frames' way into the network; picture_size: H, W they were fitted into."""
         c = self.config
-        return Preprocessing(c.frames, c.step, c.stack, c.span, c.stride, c.padding, precision)
+        return Preprocessing(c.frames, c.step, c.stack, c.span, c.stride, c.padding, precision, picture_size)
 
     def save_pretrained(self, folder: Path | str) -> None:
         """Write `config.json` and `model.safetensors`; an existing backbone there is replaced."""
@@ -206,11 +206,15 @@ class Backbone(nn.Module):
 
     @classmethod
     def from_lromul(cls, path: Path | str, *, fold: str | None = None) -> "Backbone":
-        """A published MultiDimStacker checkpoint; warns of its leak and records its fold."""
+        """A published MultiDimStacker checkpoint; warns of its leak, records its fold and the size of its frames."""
         from ballcast.features.lromul import read_checkpoint
 
         checkpoint = read_checkpoint(Path(path), fold=fold)
-        backbone = cls(checkpoint.config, name=checkpoint.name, fold=checkpoint.fold, note=checkpoint.note)
+        size = checkpoint.picture_size
+        about = {"picture_size": list(size)} if size else {}
+        backbone = cls(
+            checkpoint.config, name=checkpoint.name, fold=checkpoint.fold, note=checkpoint.note, metadata=about
+        )
         return backbone.fill(checkpoint.state, str(path))
 
     @classmethod

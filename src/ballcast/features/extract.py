@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from ballcast.core.actions import WINDOW_FRAMES
+from ballcast.core.actions import FPS, WINDOW_FRAMES
 from ballcast.core.backbone import trained_size
 from ballcast.core.errors import BallcastError, BallcastWarning, InputError
 from ballcast.core.files import alone_at, make_room, replacing
@@ -28,8 +28,9 @@ from ballcast.features.manifest import FILE_NAME, Failure, Header
 from ballcast.features.parts import Parts, Piece, cut
 from ballcast.features.sources import Source, find_sources
 from ballcast.features.store import LABELS, FeatureStore, StoreWriter
-from ballcast.video.fit import other_size
+from ballcast.video.fit import Size, choose_size, fitted, show_size
 
+ENLARGED = 1.5  # pictures made this many times larger are warned of
 Engine = Literal["local", "ray"]
 Progress = Callable[[int, int], None]  # frames done, frames in all
 
@@ -45,6 +46,19 @@ class Report:
     waiting: float  # share of the networks' time spent waiting for decoded frames
 
 
+@dataclass(frozen=True)
+class _Options:
+    """How to extract; see `extract`."""
+
+    every: int
+    engine: Engine
+    device: str
+    workers: int
+    decoder: str
+    picture_size: Size | None  # H, W that pictures are fitted into
+    pad: int
+
+
 def extract(
     source: Path,
     out: Path,
@@ -55,6 +69,8 @@ def extract(
     device: str = "auto",
     workers: int | None = None,
     decoder: Literal["cpu", "cuda"] = "cpu",
+    size: str | None = None,
+    pad: int = FPS,
     progress: Progress = lambda done, total: None,
 ) -> Report:
     """Make the store at `out`, or finish it.
@@ -69,37 +85,31 @@ def extract(
         workers: processes on CPUs, decoding threads beside GPUs, actors of Ray; by default as many as there are cores
             (with Ray on GPUs: one for each GPU of this machine).
         decoder: "cpu", or "cuda" for NVDEC, which falls back to the CPU where it cannot; it does not tell damage.
+        size: "trained" (the default): pictures are brought to the size the backbone was trained at, with a warning if
+            it does not know; "own": they stay as they are; or a width and height, "1280x720". See `choose_size`.
+        pad: a clip of SN-BAA that lacks up to so many frames at its end gets black ones there; the store records it.
         progress: told the frames done and in all.
     """
     if every <= 0:
         raise InputError(f"every must be a positive number of frames, not {every}")
+    picture_size = choose_size(size, trained_size(backbone.metadata), backbone.name)
     make_room(out)
+    device = _device(device)
+    options = _Options(every, engine, device, workers or _workers(device, engine), decoder, picture_size, pad)
     lock = out.with_name(f".{out.name}.lock")  # two extractions would take each other's pieces away
     with alone_at(out, lock, f"{out}: another extraction is at work there; wait for it, or give another folder"):
-        return _extract(source, out, backbone, every, engine, _device(device), workers, decoder, progress)
+        return _extract(source, out, backbone, options, progress)
 
 
-def _extract(
-    source: Path,
-    out: Path,
-    backbone: Backbone,
-    every: int,
-    engine: Engine,
-    device: str,
-    workers: int | None,
-    decoder: str,
-    progress: Progress,
-) -> Report:
-    precision = "fp16" if device == "cuda" else "fp32"
+def _extract(source: Path, out: Path, backbone: Backbone, options: _Options, progress: Progress) -> Report:
+    preprocessing = backbone.preprocessing("fp16" if options.device == "cuda" else "fp32", options.picture_size)
     config = backbone.config
-    header = Header(
-        backbone.identity, config.clips(), config.width, every, preprocessing=backbone.preprocessing(precision)
-    )
+    header = Header(backbone.identity, config.clips(), config.width, options.every, preprocessing=preprocessing)
     sources, parts = find_sources(source), Parts(out)
     if out.is_dir() and any(out.iterdir()) and not parts.folder.is_dir() and not (out / FILE_NAME).is_file():
         raise InputError(f"{out}: is not empty and not a feature store; give a new folder")
     finished = _finished(out, header)
-    planned, failures = _plan(sources, every)
+    planned, failures = _plan(sources, options.every)
     _require_some(source, planned, failures)
     pieces = [piece for video in planned.values() for piece in video]
     if finished:
@@ -111,34 +121,46 @@ def _extract(
     parts.begin(header)
     if finished:
         parts.unpack(finished, pieces)
-    todo = [replace(piece, decoder=decoder) for piece in pieces if not parts.has(piece)]
-    frames, seconds, waited, computed = 0, 0.0, 0.0, 0.0
-    if todo:
-        if decoder == "cuda":
-            _tell_decoder(todo[0].source.path)
-        began = time.perf_counter()
-        total = done = sum(piece.stop - piece.start for piece in pieces)
-        done -= sum(piece.stop - piece.start for piece in todo)
-        progress(done, total)
-        saved = parts.folder / "backbone"
-        backbone.save_pretrained(saved)
-        run = run_ray if engine == "ray" else run_local
-        for outcome in run(backbone, saved, todo, device=device, workers=workers or _workers(device, engine)):
-            if outcome.features is None:
-                failures.setdefault(outcome.piece.source.name, outcome.reason)
-            else:
-                parts.write(outcome.piece, outcome.features, outcome.resolution)
-            frames += outcome.frames
-            waited += outcome.waited
-            computed += outcome.computed
-            done += outcome.piece.stop - outcome.piece.start
-            progress(done, total)
-        seconds = time.perf_counter() - began
+    done = _compute(backbone, parts, pieces, failures, options, progress)
     store = _merge(source, out, header, planned, failures, parts)
-    if told := other_size(store.manifest.resolution, trained_size(backbone.metadata)):
-        mend = "bring the videos to that size first, or pre-train a backbone on such videos"
-        warnings.warn(f"{out}: {told}; {mend}", BallcastWarning, stacklevel=3)
-    return Report(store, store.manifest.failed, frames, seconds, waited / (waited + computed or 1))
+    return Report(store, store.manifest.failed, *done)
+
+
+def _compute(
+    backbone: Backbone,
+    parts: Parts,
+    pieces: list[Piece],
+    failures: dict[str, str],
+    options: _Options,
+    progress: Progress,
+) -> tuple[int, float, float]:
+    """Compute the pieces that are not kept yet; add to `failures`. Returns frames, seconds, share of waiting."""
+    todo = [
+        replace(piece, decoder=options.decoder, picture_size=options.picture_size, pad=options.pad)
+        for piece in pieces
+        if not parts.has(piece)
+    ]
+    if not todo:
+        return 0, 0.0, 0.0
+    _warn_of_first(todo[0])
+    frames, waited, computed, began = 0, 0.0, 0.0, time.perf_counter()
+    total = done = sum(piece.stop - piece.start for piece in pieces)
+    done -= sum(piece.stop - piece.start for piece in todo)
+    progress(done, total)
+    saved = parts.folder / "backbone"
+    backbone.save_pretrained(saved)
+    run = run_ray if options.engine == "ray" else run_local
+    for outcome in run(backbone, saved, todo, device=options.device, workers=options.workers):
+        if outcome.features is None:
+            failures.setdefault(outcome.piece.source.name, outcome.reason)
+        else:
+            parts.write(outcome.piece, outcome.features, outcome.resolution, outcome.padded)
+        frames += outcome.frames
+        waited += outcome.waited
+        computed += outcome.computed
+        done += outcome.piece.stop - outcome.piece.start
+        progress(done, total)
+    return frames, time.perf_counter() - began, waited / (waited + computed or 1)
 
 
 def _finished(out: Path, header: Header) -> FeatureStore | None:
@@ -196,7 +218,7 @@ def _merge(
             writer.fail(source.name, failures[source.name])
             continue
         kept = [parts.read(piece) for piece in pieces]
-        features = np.concatenate([features for features, _ in kept])
+        features = np.concatenate([features for features, _, _ in kept])
         if not len(features):
             writer.fail(source.name, f"{source.path}: ends before one window of {WINDOW_FRAMES} frames at 25 fps")
             continue
@@ -207,6 +229,7 @@ def _merge(
             size=source.size,
             mtime_ns=source.mtime_ns,
             resolution=kept[0][1],
+            padded=kept[-1][2],
         )
     _copy_labels(given, out)
     store = writer.finish()
@@ -241,13 +264,21 @@ def _copy_labels(given: Path, out: Path) -> None:
             shutil.copyfile(labels, temporary)
 
 
-def _tell_decoder(path: Path) -> None:
-    """A note if the GPU does not decode after all; a video that cannot be opened is told with the others."""
+def _warn_of_first(piece: Piece) -> None:
+    """What to know of the first video before the work starts; one that cannot be opened is listed with the others."""
     from ballcast.video.gpu import open_video
 
-    with suppress(BallcastError), open_video(path, device="cuda") as video:
-        if "CPU" in video.decoder:
+    with suppress(BallcastError), open_video(piece.source.path, device=piece.decoder) as video:
+        if piece.decoder == "cuda" and "CPU" in video.decoder:
             warnings.warn(f"--decoder cuda: {video.decoder}", BallcastWarning, stacklevel=2)
+        seen = fitted(video.size, piece.picture_size)
+        if seen[0] > ENLARGED * video.size[0]:
+            warnings.warn(
+                f"{piece.source.path}: its pictures of {show_size(video.size)} are enlarged to {show_size(seen)}; "
+                "videos of that size give better features (SN-BAA's: `ballcast download --resolution 720p`)",
+                BallcastWarning,
+                stacklevel=2,
+            )
 
 
 def _device(wanted: str) -> str:

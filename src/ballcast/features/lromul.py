@@ -13,9 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ballcast.core.backbone import BackboneConfig, is_size, padding_sides
 from ballcast.core.errors import BallcastWarning, InputError
-from ballcast.features.backbone import BackboneConfig
+from ballcast.core.records import show
+from ballcast.video.fit import Size
 
+WIDE = (16, 9)  # the shape of broadcast pictures
 LEAK = (
     "this spotting model was trained on games of SN-BAA's valid and test splits (at least two of the three), "
     "so scores on them with its features are too good; pre-train on the training games for a clean result"
@@ -39,6 +42,7 @@ class Checkpoint:
     name: str
     fold: str | None
     note: str
+    picture_size: Size | None  # H, W of the frames before padding; None: `params` does not say
 
 
 def read_checkpoint(path: Path, *, fold: str | None = None) -> Checkpoint:
@@ -51,11 +55,12 @@ def read_checkpoint(path: Path, *, fold: str | None = None) -> Checkpoint:
     state = {rename(key): value for key, value in tree["nn_state_dict"].items()}
     state = {key: value[..., 0] if _pointwise(key, value) else value for key, value in state.items()}
     params = tree.get("params")
-    config = _config(state, params if isinstance(params, dict) else {}, path)
+    params = params if isinstance(params, dict) else {}
+    config, size = _config(state, params, path), _picture_size(params, path)
     if fold is None and (found := re.search(r"fold[_-]?(\w+?)(?=[_./-]|$)", str(path))):
         fold = found.group(1)
     warnings.warn(f"{path}: {LEAK}", BallcastWarning, stacklevel=3)
-    return Checkpoint(config, state, f"lromul-{path.stem}", fold or "unknown", LEAK)
+    return Checkpoint(config, state, f"lromul-{path.stem}", fold or "unknown", LEAK, size)
 
 
 def rename(key: str) -> str:
@@ -81,6 +86,32 @@ def _load(path: Path) -> Any:
     except Exception as error:  # whatever damaged bytes lead torch's reader to
         why = str(error).partition("\n")[0][:120] or type(error).__name__
         raise InputError(f"{path}: is not a torch checkpoint ({why})") from None
+
+
+def _picture_size(params: dict[str, Any], path: Path) -> Size | None:
+    """H, W of the frames that it was trained on, before padding.
+
+    `params` gives the size after padding, as (width, height): the published frames of 1280×720 are zero-padded,
+    centred, to 1280×736. A size that a 16:9 picture gets by padding to a multiple of 32 stands for that picture.
+    """
+    named = params.get("frames_processor")
+    processor, given = named if isinstance(named, list | tuple) and len(named) == 2 else (None, {})
+    given = given if isinstance(given, dict) else {}
+    padding = (given.get("pad_mode", "constant"), given.get("fill_value", 0))
+    if processor not in (None, "pad_normalize") or padding != ("constant", 0):
+        how = ", ".join(map(show, (processor, *padding)))
+        raise InputError(f"{path}: 'frames_processor' is {how}; only frames padded with 0 (pad_normalize) can be read")
+    padded = given.get("size", params.get("image_size"))
+    if padded is None:
+        return None
+    if not isinstance(padded, list | tuple) or not is_size(padded):
+        raise InputError(f"{path}: its image size is {show(padded)} instead of a width and a height in pixels")
+    width, height = padded
+    scale = min(width / WIDE[0], height / WIDE[1])
+    inside = round(WIDE[1] * scale), round(WIDE[0] * scale)
+    left, right, above, below = padding_sides(*inside, BackboneConfig.padding)
+    unpadded = (inside[0] + above + below, inside[1] + left + right) == (height, width)
+    return inside if unpadded else (height, width)
 
 
 def _config(state: dict[str, Tensor], params: dict[str, Any], path: Path) -> BackboneConfig:

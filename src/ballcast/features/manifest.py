@@ -8,13 +8,15 @@ from typing import Any
 
 from ballcast.core import config
 from ballcast.core.actions import FPS, WINDOW_FRAMES
+from ballcast.core.backbone import MAX_SIDE, is_size
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_json, write_json
+from ballcast.video.fit import show_size
 
 FORMAT, VERSION = "ballcast-features", 1
 FILE_NAME = "manifest.json"
 EVENT_GRID = "event grid"  # in the name of what turns event feeds into features
-_ENTRY_TYPES = [str, str, *[int] * 6]
+_ENTRY_TYPES = [str, str, *[int] * 7]
 _SHARD = re.compile(r"shard-\d{5}\.safetensors")
 
 
@@ -45,6 +47,11 @@ class Preprocessing:
     stride: int  # frames from one clip to the next
     padding: int  # the picture is zero-padded, centred, to a multiple of this
     precision: str  # fp32 or fp16
+    picture_size: tuple[int, int] | None = None  # H, W that pictures were fitted into first; None: left as they were
+
+    def __post_init__(self) -> None:
+        if self.picture_size is not None and not is_size(self.picture_size):
+            raise InputError(f"picture_size must be a height and a width between 1 and {MAX_SIDE} pixels")
 
 
 @dataclass(frozen=True)
@@ -72,8 +79,9 @@ class Entry:
     mtime_ns: int
     shard: int  # index of its shard
     index: int  # its row there
-    height: int = 0  # of its pictures; 0: features made elsewhere
+    height: int = 0  # of its pictures as the network saw them; 0: features made elsewhere
     width: int = 0
+    padded: int = 0  # black frames put at its end, where a clip had fewer than it must have
 
 
 @dataclass(frozen=True)
@@ -107,6 +115,9 @@ class Header:
         if self.backbone.hash != other.backbone.hash:
             mine, theirs = (f"{h.backbone.name} ({h.backbone.hash[:12]})" for h in (self, other))
             raise InputError(f"{folder}: holds features of the backbone {mine}, not of {theirs}; {way}")
+        sizes = [show_size(h.preprocessing.picture_size) for h in (self, other) if h.preprocessing]
+        if len(set(sizes)) > 1:
+            raise InputError(f"{folder}: holds features of pictures seen at {sizes[0]}, not at {sizes[1]}; {way}")
         mine_, theirs_ = config.to_dict(self), config.to_dict(other)
         for key in mine_:
             if key != "backbone" and mine_[key] != theirs_[key]:
@@ -125,9 +136,15 @@ class Manifest:
 
     @property
     def resolution(self) -> tuple[int, int] | None:
-        """H, W of the videos; None: unknown, or not all the same."""
+        """H, W of the pictures as the network saw them; None: unknown, or not all the same."""
         found = {(entry.height, entry.width) for entry in self.entries}
         return found.pop() if len(found) == 1 and (0, 0) not in found else None
+
+    @property
+    def picture_size(self) -> tuple[int, int] | None:
+        """H, W to fit other videos into, so that their features are like these; None: unknown."""
+        fitted = self.header.preprocessing.picture_size if self.header.preprocessing else None
+        return fitted or self.resolution
 
     def check(self, where: str) -> "Manifest":
         """Itself, if its parts fit each other."""
@@ -169,7 +186,7 @@ class Manifest:
 
 def _entry(row: Any, where: str) -> Entry:
     """One entry; the straight path is for stores of thousands, which must open in milliseconds."""
-    if isinstance(row, dict) and [type(value) for value in row.values()] == _ENTRY_TYPES:
+    if isinstance(row, dict) and [type(v) for v in row.values()] in (_ENTRY_TYPES, _ENTRY_TYPES[:-1]):
         with suppress(TypeError):
             return Entry(**row)
     return config.from_dict(Entry, row if isinstance(row, dict) else {}, where)

@@ -20,6 +20,7 @@ from ballcast.core.files import read_json, sweep, write_bytes, write_json
 from ballcast.features.manifest import FILE_NAME, Header
 from ballcast.features.sources import Source
 from ballcast.features.store import PARTS, FeatureStore
+from ballcast.video.fit import Size
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class Piece:
     windows: int
     every: int
     decoder: str = "cpu"  # what decodes it: "cpu", or "cuda" for NVDEC
+    picture_size: Size | None = None  # H, W that its pictures are fitted into; None: they stay as they are
+    pad: int = 0  # frames that may be missing at the end of a clip
 
     @property
     def start(self) -> int:
@@ -69,16 +72,17 @@ class Parts:
             write_json(told, config.to_dict(header), indent=1)
         sweep(self.out)
 
-    def write(self, piece: Piece, features: np.ndarray, resolution: tuple[int, int]) -> None:
-        """Keep a piece: features (M, N, D) float16, H and W of its video."""
-        told = {**self._stamp(piece), "resolution": "{} {}".format(*resolution)}
-        write_bytes(self._path(piece), save({"features": features}, told))
+    def write(self, piece: Piece, features: np.ndarray, resolution: Size, padded: int = 0) -> None:
+        """Keep a piece: features (M, N, D) float16, H and W of its pictures as seen, black frames at its end."""
+        about = {**self._stamp(piece), "resolution": "{} {}".format(*resolution), "padded": str(padded)}
+        write_bytes(self._path(piece), save({"features": features}, about))
 
-    def read(self, piece: Piece) -> tuple[np.ndarray, tuple[int, int]]:
-        """A kept piece: features (M, N, D) float16, and H and W."""
+    def read(self, piece: Piece) -> tuple[np.ndarray, Size, int]:
+        """A kept piece: features (M, N, D) float16, H and W, and the black frames at its end."""
         with safe_open(self._path(piece), "numpy") as file:
-            height, width = map(int, file.metadata()["resolution"].split())
-            return file.get_tensor("features"), (height, width)
+            about = file.metadata()
+            height, width = map(int, about["resolution"].split())
+            return file.get_tensor("features"), (height, width), int(about.get("padded", 0))
 
     def has(self, piece: Piece) -> bool:
         """Whether the piece is kept, whole, and of the video as it is now."""
@@ -97,7 +101,7 @@ class Parts:
             if entry and (entry.size, entry.mtime_ns, entry.source) == (source.size, source.mtime_ns, source.label):
                 features = store.windows(source.name)[piece.first : piece.first + piece.windows]
                 if len(features):
-                    self.write(piece, np.array(features), (entry.height, entry.width))
+                    self.write(piece, np.array(features), (entry.height, entry.width), entry.padded)
         (self.out / FILE_NAME).unlink()
 
     def remove(self) -> None:

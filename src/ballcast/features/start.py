@@ -4,17 +4,16 @@ import urllib.error
 import urllib.request
 import warnings
 from collections.abc import Sequence
-from typing import Any, cast
+from statistics import fmean
+from typing import Any
 
 import timm
 import torch
+from torch import nn
 
 from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.core.pretrain import PretrainConfig
 from ballcast.features.backbone import Backbone
-
-# What timm's networks subtract and divide by, over all colours: here they see gray pictures in [0, 1] as they are.
-MEAN, DEVIATION = 0.449, 0.226
 
 
 def start_backbone(config: PretrainConfig) -> Backbone:
@@ -49,9 +48,11 @@ def start_from_imagenet(backbone: Backbone) -> bool:
     """Fill the 2D network with timm's ImageNet weights; False, and a sentence, where these cannot be fetched.
 
     Its three colours become the three pictures of a stack. The scaling of its inputs is taken into the first
-    convolution and the norm after it, so that it starts out seeing what it is used to.
+    convolution and the norm after it, so that it starts out seeing what it is used to. A network in which the two do
+    not lie one after the other is an InputError.
     """
     name = backbone.config.encoder
+    first_layers(backbone.encoder, name)
     try:
         _require_weights(name)
         trained = timm.create_model(
@@ -66,7 +67,7 @@ def start_from_imagenet(backbone: Backbone) -> bool:
         )
         return False
     backbone.encoder.load_state_dict(trained.state_dict())
-    take_raw_pictures(cast(Any, backbone.encoder))
+    take_raw_pictures(backbone.encoder, name)
     return True
 
 
@@ -85,9 +86,27 @@ def _require_weights(name: str) -> None:
         raise InputError(f"{constants.ENDPOINT} is out of reach: {getattr(error, 'reason', error)}") from None
 
 
+def first_layers(encoder: nn.Module, name: str) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
+    """The first convolution of timm's network `name` and the norm that follows it."""
+    conv, norm = getattr(encoder, "conv_stem", getattr(encoder, "conv1", None)), getattr(encoder, "bn1", None)
+    if isinstance(conv, nn.Conv2d) and conv.bias is None and isinstance(norm, nn.BatchNorm2d):
+        return conv, norm
+    raise InputError(
+        f"{name}: does not begin with a convolution and a batch norm as EfficientNets and ResNets do, so ImageNet "
+        "weights cannot be fitted to gray pictures; set backbone.encoder to one that does, or train.start=scratch"
+    )
+
+
 @torch.no_grad()
-def take_raw_pictures(encoder: Any) -> None:
-    """Make a network that expects (x − mean) / deviation give the same for x itself."""
-    weight = encoder.conv_stem.weight  # (out, in, 3, 3), no bias
-    weight /= DEVIATION
-    encoder.bn1.running_mean += weight.sum((1, 2, 3)) * MEAN
+def take_raw_pictures(encoder: nn.Module, name: str) -> None:
+    """Make timm's network `name`, which expects (x − mean) / deviation, give the same for x itself.
+
+    Mean and deviation are timm's for these weights, averaged over the colours: pictures here are gray, in [0, 1].
+    """
+    scaling = timm.get_pretrained_cfg(name)
+    if scaling is None:
+        raise InputError(f"{name}: timm has no weights of this name, so their mean and deviation are not known")
+    conv, norm = first_layers(encoder, name)
+    conv.weight /= fmean(scaling.std)  # (out, in, k, k)
+    assert norm.running_mean is not None
+    norm.running_mean += conv.weight.sum((1, 2, 3)) * fmean(scaling.mean)

@@ -22,6 +22,7 @@ from ballcast.core.files import write_bytes
 from ballcast.core.records import show
 from ballcast.features.card import store_card
 from ballcast.features.manifest import FILE_NAME, Entry, Failure, Header, Manifest, Shard
+from ballcast.video.fit import other_size, show_size
 
 PARTS = "parts"  # an extraction under way keeps its finished clips here
 LABELS = "Labels-ball.json"  # a split's labels travel with its features
@@ -127,12 +128,16 @@ class FeatureStore:
         return [entry.name for entry in self.manifest.entries if {entry.name, Path(entry.source).stem} & games]
 
     def check_same_backbone(self, other: "FeatureStore") -> None:
-        """Features of two backbones mean nothing to one model."""
+        """Features of two backbones, or of pictures of two sizes, do not go into one model."""
         if self.identity != other.identity:
             mine, theirs = (
                 f"{s.path} is of {s.manifest.header.backbone.name} ({s.identity[:12]})" for s in (self, other)
             )
             raise InputError(f"two backbones do not mix: {mine}, {theirs}; extract both with one backbone")
+        sizes = self.manifest.picture_size, other.manifest.picture_size
+        if other_size(*sizes) and other_size(*sizes[::-1]):
+            mine, theirs = (f"{s.path} saw them at {show_size(s.manifest.picture_size)}" for s in (self, other))
+            raise InputError(f"two sizes of pictures do not mix: {mine}, {theirs}; extract both with one --size")
 
 
 def push_stores(stores: Sequence[FeatureStore], repo_id: str, *, private: bool = True, licence: str = "other") -> str:
@@ -180,13 +185,16 @@ class StoreWriter:
         size: int,
         mtime_ns: int,
         resolution: tuple[int, int] = (0, 0),
+        padded: int = 0,
     ) -> None:
-        """One video: `features` (M, N, D) float16, all finite; `source`, `size`, `mtime_ns` of its file; H and W."""
+        """One video: `features` (M, N, D) float16, all finite; `source`, `size`, `mtime_ns` of its file; H and W of
+        its pictures as they were seen; how many black frames were put at its end.
+        """
         check_features(features, self.header, name)
         if self._pending and (self._pending[0].shape != features.shape or len(self._pending) == ENTRIES_PER_SHARD):
             self._flush()
         place = (len(self._shards), len(self._pending))
-        self._entries.append(Entry(name, source, size, mtime_ns, *place, *resolution))
+        self._entries.append(Entry(name, source, size, mtime_ns, *place, *resolution, padded))
         self._pending.append(features)
 
     def fail(self, name: str, reason: str) -> None:

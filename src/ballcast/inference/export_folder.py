@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from ballcast.core import hub
 from ballcast.core.actions import ACTIONS
-from ballcast.core.backbone import MAX_SIDE, BackboneConfig
+from ballcast.core.backbone import MAX_SIDE, BackboneConfig, is_size
 from ballcast.core.config import from_dict, to_dict
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_bytes, read_json, write_json
@@ -88,7 +88,7 @@ class ExportConfig:
             raise InputError(f"lookback must be between 1 and the model's {self.model.windows} windows")
         if not 0 < self.pos_weight <= 1e6:
             raise InputError("pos_weight must be above 0 and at most a million")
-        if self.picture_size and not all(0 < side <= MAX_SIDE for side in self.picture_size):
+        if self.picture_size and not is_size(self.picture_size):
             raise InputError(f"picture_size must be a height and a width between 1 and {MAX_SIDE} pixels")
 
 

@@ -27,10 +27,8 @@ def check_fits(model: Anticipator, store: FeatureStore, source: Path | str) -> N
     """
     grid, backbone = (store.clips, store.width), store.manifest.header.backbone
     _check(model, str(source), grid, backbone, f"{store.path}: was made by", "extract with")
-    if told := other_size(store.manifest.resolution, trained_size(model.metadata)):
-        warnings.warn(
-            f"{store.path}: {told}; bring the videos to that size and extract again", BallcastWarning, stacklevel=2
-        )
+    if told := other_size(store.manifest.picture_size, trained_size(model.metadata)):
+        warnings.warn(f"{store.path}: {told}; extract again with that --size", BallcastWarning, stacklevel=2)
 
 
 def check_backbone(model: Anticipator, backbone: Backbone, source: Path | str, place: Path | str) -> None:

@@ -27,6 +27,7 @@ from ballcast.training.optimizer import build_optimizer
 from ballcast.training.run import Run
 from ballcast.training.splits import Material
 from ballcast.training.step import TrainStep
+from ballcast.video.fit import other_size, show_size
 
 
 class FinetuneStep(TrainStep):
@@ -68,7 +69,14 @@ class FinetuneRun(Run):
             self.backbone.encoder.to(memory_format=torch.channels_last)
         where = recipe.data.device
         self.train_pixels = WindowPixels(material.train, material.train_sources, self.device, where)
-        self.backbone.metadata["picture_size"] = list(self.train_pixels.bank.size)
+        size = self.train_pixels.bank.size
+        if other_size(size, material.picture_size):
+            seen = f"but the features are of pictures seen at {show_size(material.picture_size)}"
+            raise InputError(
+                f"{config.videos}: its pictures are {show_size(size)}, {seen}; fine-tuning reads videos as they are: "
+                "give videos of that size, or extract with --size own"
+            )
+        self.backbone.metadata["picture_size"] = list(size)
         self._use(material.train)
         self.valid, self.valid_pixels = None, None
         if material.valid is not None:

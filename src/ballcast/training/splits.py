@@ -153,7 +153,7 @@ def open_material(recipe: Recipe) -> Material:
             stacklevel=2,
         )
     scored = scored_windows(valid, recipe.model) if valid else None
-    sizes = {store.manifest.resolution for store, _ in train}
+    sizes = {store.manifest.picture_size for store, _ in train}
     size = sizes.pop() if len(sizes) == 1 else None
     material = Material(windows, scored, train[0][0].manifest.header.backbone, leaks=leaks, picture_size=size)
     if recipe.train.backbone == "frozen" or windows.mirrored:
