@@ -16,7 +16,8 @@ from ballcast.features.store import FeatureStore
 from ballcast.inference.ensemble import calibration_of, grid_scores
 from ballcast.inference.predictor import check_fits, open_windows
 from ballcast.inference.tune import fit
-from ballcast.metrics.average_precision import score
+from ballcast.metrics.average_precision import match_all, score_of_matches
+from ballcast.metrics.bootstrap import bootstrap_matches
 from ballcast.metrics.diagnosis import per_clip
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.calibration import FILE_NAME, Calibration, weights_hash, write_calibration
@@ -128,7 +129,18 @@ def _tune(
 def _row(
     clips: Sequence[Clip], predicted: Mapping[str, Sequence[Prediction]], reading: Reading, resamples: int
 ) -> dict[str, Any]:
-    """mAP at each tolerance and their mean, as fractions; predictions a clip; the mean of each resample of clips."""
+    """mAP at each tolerance and their mean, as fractions; predictions a clip; `resampled`: the mean in each resample.
+
+    Every model and reading has the same resamples of a split's clips, so that their means and differences have too.
+    """
     merged = {name: merge_bins(entries) for name, entries in predicted.items()}
-    result = score(clips, merged, read=reading.read)
-    return {**result.at, "avg": result.avg, "predictions": per_clip(predicted), "events": int(result.events.sum())}
+    matches = match_all(clips, merged, read=reading.read, exact=False)
+    result = score_of_matches(matches)
+    intervals = bootstrap_matches(matches, len(clips), resamples=resamples)
+    return {
+        **result.at,
+        "avg": result.avg,
+        "predictions": per_clip(predicted),
+        "events": int(result.events.sum()),
+        "resampled": [round(value, 6) for value in intervals.resampled.mean((1, 2)).tolist()],
+    }

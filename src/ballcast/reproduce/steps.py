@@ -178,7 +178,7 @@ def _score(work: Work) -> None:
     for run in work.runs():
         if not is_scored(work, run):
             scores = score_run(work, run)
-            write_json(run.scores, scores, indent=1)
+            write_json(run.scores, scores)
             told = {row["split"]: row["avg"] for row in scores["rows"] if row["reading"] == "untuned"}
             work.say(f"{run.name}: " + ", ".join(f"{split} {100 * avg:.2f}" for split, avg in told.items()))
 

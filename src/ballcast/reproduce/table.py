@@ -21,7 +21,7 @@ from ballcast.reproduce.recipes import (
     PUBLISHED_MEANS,
     READINGS,
     RECIPES,
-    STATIC_LOSS,
+    STATIC_GAIN,
 )
 from ballcast.reproduce.scores import SCORED, read_scores
 from ballcast.reproduce.work import Work
@@ -66,7 +66,7 @@ def write_table(work: Work) -> None:
 
 def _row(recipe: str, reading: str, split: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
     """One row over the seeds: means, deviations (fractions), and the interval of the mean over resampled clips."""
-    found = [row for run in runs for row in run["rows"] if (row["split"], row["reading"]) == (split, reading)]
+    found = [_find(run, split, reading) for run in runs]
     values = np.array([[row[key] for key in KEYS] for row in found])  # (seeds, 7)
     deviation = values.std(0, ddof=1) if len(found) > 1 else np.zeros(len(KEYS))
     return {
@@ -78,9 +78,19 @@ def _row(recipe: str, reading: str, split: str, runs: list[dict[str, Any]]) -> d
         "events": found[0]["events"],
         "mean": dict(zip(KEYS, values.mean(0).tolist(), strict=True)),
         "deviation": dict(zip(KEYS, deviation.tolist(), strict=True)),
+        "interval": _interval(_resampled(found)),
         "predictions": float(np.mean([row["predictions"] for row in found])),
         "published": PUBLISHED_MEANS.get((recipe, reading)) if split == "test" else None,
     }
+
+
+def _resampled(rows: list[dict[str, Any]]) -> np.ndarray:
+    """(R,): the mean over the seeds in each resample of the clips."""
+    return np.mean([row["resampled"] for row in rows], axis=0)
+
+
+def _interval(values: np.ndarray) -> list[float]:
+    return np.quantile(values, [0.025, 0.975]).tolist()
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
@@ -90,7 +100,8 @@ def _cells(row: dict[str, Any]) -> list[str]:
         mean += f" ± {100 * row['deviation']['avg']:.2f}"
     published = f"{row['published']:.2f}" if row["published"] is not None else ""
     titles = (RECIPES[row["recipe"]].title, READINGS[row["reading"]].title)
-    return [*titles, *at, mean, "", f"{row['predictions']:.1f}", published]
+    low, high = (100 * bound for bound in row["interval"])
+    return [*titles, *at, mean, f"{low:.1f}–{high:.1f}", f"{row['predictions']:.1f}", published]
 
 
 def _published(name: str, at: tuple[float, ...] | None, avg: float) -> list[str]:
@@ -122,11 +133,11 @@ def _facts(work: Work, scores: dict[str, list[dict[str, Any]]]) -> list[list[str
 
 def _notes(work: Work, scores: dict[str, list[dict[str, Any]]]) -> list[str]:
     """What a reader of the table must know."""
-    notes = ["± is the deviation over seeds."]
-    if "static" in scores and "paper" in scores:
-        means = {n: np.mean([_valid(run) for run in scores[n]]) for n in ("paper", "static")}
-        lost = 100 * (means["paper"] - means["static"])
-        notes.append(f"static queries lose {lost:.2f} points of validation mAP here; in the paper {STATIC_LOSS}.")
+    notes = [
+        f"±: deviation over seeds. 95 %: interval of the mean over seeds, by {work.resamples} resamples of the clips. "
+        "[low, high]: likewise, of a difference."
+    ]
+    notes += [_difference(scores, other) for other in scores if other != "paper" and "paper" in scores]
     for recipe, runs in scores.items():
         useless = sum(not run["tuning"]["helps"] for run in runs)
         if useless:
@@ -145,8 +156,20 @@ def _notes(work: Work, scores: dict[str, list[dict[str, Any]]]) -> list[str]:
     return notes
 
 
-def _valid(run: dict[str, Any]) -> float:
-    return next(r["avg"] for r in run["rows"] if (r["split"], r["reading"]) == ("valid", "untuned"))
+def _difference(scores: dict[str, list[dict[str, Any]]], other: str) -> str:
+    """How far the paper's model is above another one, on the same resamples of the clips."""
+    told = []
+    for split in SCORED:
+        pair = [[_find(run, split, "untuned") for run in scores[name]] for name in ("paper", other)]
+        gain = 100 * (np.mean([r["avg"] for r in pair[0]]) - np.mean([r["avg"] for r in pair[1]]))
+        low, high = (100 * bound for bound in _interval(_resampled(pair[0]) - _resampled(pair[1])))
+        told.append(f"{gain:+.2f} [{low:+.2f}, {high:+.2f}] on {split}")
+    paper = f"; in the paper {STATIC_GAIN}" if other == "static" else ""
+    return f"the paper's model minus {RECIPES[other].title}, untuned: {', '.join(told)}{paper}."
+
+
+def _find(run: dict[str, Any], split: str, reading: str) -> dict[str, Any]:
+    return next(row for row in run["rows"] if (row["split"], row["reading"]) == (split, reading))
 
 
 def _print(work: Work, title: str, columns: tuple[str, ...], cells: list[list[str]]) -> None:
