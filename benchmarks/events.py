@@ -28,9 +28,8 @@ from ballcast.data.event_windows import IDENTITIES, EventWindows, build
 from ballcast.data.leagues import EVERY_MS, Size, divide
 from ballcast.data.wyscout import read_table
 from ballcast.inference.baselines import ClassPrior, Markov
-from ballcast.metrics.average_precision import TOLERANCES
 from ballcast.training.ablate import read_variants, training_name
-from benchmarks.rows import Result, scored, table_row, trained
+from benchmarks.rows import HEADER, Result, scored, table_row, trained
 from benchmarks.tuned import tuned_rows
 
 TABLE = Path(__file__).parents[2] / "shared/data/events/wyscout_leagues.parquet"
@@ -130,7 +129,7 @@ def main() -> None:
                 added = tuned_rows(folders, {part: split.windows for part, split in splits.items()}, device)
                 told += [{"name": f"{name}, {how}", **about, "runs": rows} for how, rows in added.items()]
                 _keep(args.json, told)
-    print(f"\n| {args.size} | | {' | '.join(TOLERANCES)} | mean | predictions |\n|{'---|' * 10}")
+    print(f"\n| {args.size} | | {HEADER}")
     for split in ("valid", "test"):
         for row in told:
             print(table_row(row["name"], row["runs"], split))

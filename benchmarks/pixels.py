@@ -25,9 +25,8 @@ from ballcast.features.backbone import Backbone
 from ballcast.features.extract import extract
 from ballcast.features.store import FeatureStore
 from ballcast.inference.baselines import ClassPrior, Markov
-from ballcast.metrics.average_precision import TOLERANCES
 from ballcast.training.ablate import training_name
-from benchmarks.rows import Result, scored, table_row, trained
+from benchmarks.rows import HEADER, Result, scored, table_row, trained
 
 MATCHES = Path(__file__).parents[2] / "shared/data/simbaa"
 EVERY_MS = {"train": 1000, "valid": 5000, "test": 5000}
@@ -90,7 +89,7 @@ def main() -> None:
         write_json(args.json, told, indent=1)
     counts = windows["test"].class_counts()
     print("\ntest, actions to come: " + ", ".join(f"{a} {n}" for a, n in zip(ACTIONS, counts, strict=True)))
-    print(f"| | | {' | '.join(TOLERANCES)} | mean | predictions |\n|{'---|' * 10}")
+    print(f"| | | {HEADER}")
     for split in ("valid", "test"):
         for name, results in told.items():
             print(table_row(name, results, split))
