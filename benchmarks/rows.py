@@ -1,5 +1,9 @@
-"""What the quality benchmarks share: rows and their recipes, a training and its scores, results kept on disk."""
+"""What the quality benchmarks share: rows and their recipes, a training and its scores, results kept on disk.
 
+Scores have 95 % intervals: matches are resampled where there are enough of them, else clips.
+"""
+
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,9 +20,11 @@ from ballcast.core.files import read_json, write_json
 from ballcast.core.grid import merge_arrays, merge_bins
 from ballcast.core.recipe import EmitConfig, Recipe
 from ballcast.data.batch import Samples
+from ballcast.data.feed import PERIODS
 from ballcast.data.windows import WindowSet
 from ballcast.features.manifest import BackboneIdentity
-from ballcast.metrics.average_precision import TOLERANCES, Score, score, score_arrays
+from ballcast.metrics.average_precision import TOLERANCES, Matches, match_all, match_arrays, score_of_matches
+from ballcast.metrics.bootstrap import bootstrap_matches
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.emit import emit_flat
 from ballcast.model.slots import Slots
@@ -28,7 +34,9 @@ from ballcast.training.moment import Moment
 from ballcast.training.run import train
 from ballcast.training.splits import Material
 
-Result = dict[str, Any]  # {"valid": row, "test": row, …}, a row: at1 … atInfty, avg, predictions
+Result = dict[str, Any]  # {"valid": row, "test": row, …}, a row: at1 … atInfty, avg, interval, predictions
+HEADER = f"{' | '.join(TOLERANCES)} | mean | 95 % interval | predictions |\n|{'---|' * 11}"
+LEAST_MATCHES = 10  # fewer matches give no interval worth printing: their clips are resampled
 
 
 def read_recipes(
@@ -77,7 +85,7 @@ class Results:
 
     def tell(self, names: Sequence[str]) -> None:
         """Print these rows as a table."""
-        print(f"| | | {' | '.join(TOLERANCES)} | mean | predictions |\n|{'---|' * 10}")
+        print(f"| | | {HEADER}")
         for split in ("valid", "test"):
             for row in self.rows:
                 if row["name"] in names:
@@ -89,23 +97,41 @@ def seeds_of(base: Recipe, count: int) -> list[Recipe]:
     return [replace(base, train=replace(base.train, seed=base.train.seed + seed)) for seed in range(count)]
 
 
-def row_of(result: Score, predictions: float) -> Result:
-    """A row: mAP at each tolerance, their mean, each class's mean, and the predictions a window."""
-    return {**result.at, "avg": result.avg, "predictions": predictions, "per_class": result.ap.mean(0).tolist()}
+def match_of(name: str) -> str:
+    """The match of a window by its name, "match_003+35000" or "2499719-1H+37000"; "" without one."""
+    return re.sub(rf"-({'|'.join(PERIODS)})$", "", name.rpartition("+")[0])
+
+
+def row_of(matches: Matches, names: Sequence[str], predictions: float) -> Result:
+    """A row: mAP at each tolerance, their mean and its interval, each class's mean, and the predictions a window.
+
+    names: of the windows, which say their matches.
+    """
+    result = score_of_matches(matches)
+    games = [match_of(name) for name in names]
+    by_match = all(games) and len(set(games)) >= LEAST_MATCHES
+    found = bootstrap_matches(matches, len(names), groups=games if by_match else None)
+    return {
+        **result.at,
+        "avg": result.avg,
+        "interval": found.avg.tolist(),
+        "resampled": f"{found.groups} {'matches' if by_match else 'clips'}",
+        "predictions": predictions,
+        "per_class": result.ap.mean(0).tolist(),
+    }
 
 
 def scored(windows: WindowSet, predictions: Sequence[Sequence[Prediction]]) -> Result:
     """The row of one list of predictions a window, in their order."""
     merged = dict(zip(windows.names, map(merge_bins, predictions), strict=True))
-    return row_of(score(windows.clips, merged), sum(map(len, predictions)) / len(predictions))
+    return row_of(match_all(windows.clips, merged), windows.names, sum(map(len, predictions)) / len(predictions))
 
 
 def emitted(slots: Slots, windows: WindowSet, emit: EmitConfig) -> Result:
     """The row of what is emitted of a model's answers to all windows."""
     clip, position_ms, vectors = emit_flat(slots, emit)
-    return row_of(
-        score_arrays(windows.clips, *merge_arrays(clip, position_ms, vectors)), len(clip) / len(slots.objectness)
-    )
+    matches = match_arrays(windows.clips, *merge_arrays(clip, position_ms, vectors))
+    return row_of(matches, windows.names, len(clip) / len(slots.objectness))
 
 
 def trained(
@@ -156,9 +182,14 @@ def trained(
 
 
 def table_row(name: str, results: list[Result], split: str) -> str:
-    """mAP in per cent at each tolerance, their mean over the seeds and its deviation, predictions a window."""
+    """mAP in per cent at each tolerance; their mean, its deviation over the seeds, its interval; predictions a window.
+
+    The interval is of a single run, from resampling; its ends are averaged over the seeds.
+    """
     values = np.array([[100 * r[split][key] for key in (*TOLERANCES, "avg")] for r in results])
     mean, spread = values.mean(0), values.std(0, ddof=1)[-1] if len(results) > 1 else 0.0
     emitted = np.mean([r[split]["predictions"] for r in results])
+    low, high = 100 * np.mean([r[split]["interval"] for r in results], 0)
     cells = " | ".join(f"{v:.1f}" for v in mean[:-1])
-    return f"| {name} | {split} | {cells} | {mean[-1]:.2f} ± {spread:.2f} | {emitted:.1f} |"
+    interval = f"{low:.2f} – {high:.2f} ({results[0][split]['resampled']})"
+    return f"| {name} | {split} | {cells} | {mean[-1]:.2f} ± {spread:.2f} | {interval} | {emitted:.1f} |"

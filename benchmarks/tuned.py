@@ -8,7 +8,7 @@ import torch
 
 from ballcast.data.windows import WindowSet
 from ballcast.inference.ensemble import answer, scores_untuned, untuned
-from ballcast.inference.tune import fit, score_scores
+from ballcast.inference.tune import fit, match_scores
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.chances import Chances, Floats
 from benchmarks.rows import Result, row_of
@@ -55,6 +55,7 @@ def _tuned(
 def _rows(scores: Mapping[str, Floats], windows: Mapping[str, WindowSet]) -> Result:
     """Of scores (n, 32, C) of each split's windows."""
     return {
-        split: row_of(score_scores(windows[split].clips, told), float(told.any(-1).sum(1).mean()))
+        split: row_of(match_scores(own.clips, told), own.names, float(told.any(-1).sum(1).mean()))
         for split, told in scores.items()
+        for own in (windows[split],)
     }

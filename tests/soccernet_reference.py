@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -13,11 +14,17 @@ from ballcast.core.grid import GRID_BINS
 TOLERANCES = (1, 2, 3, 4, 5, 11)
 
 
-def reference_bin(position_ms: int) -> int:
-    """The spec's formula, worked in fractions so that no rounding enters."""
-    from fractions import Fraction
+def reference_bin(position: int | str) -> int:
+    """The bin of a label: FAANTRA's own expression, in doubles."""
+    return int(int(position) / 1000 * 25 / 4 - 750 / 4)
 
-    return int(Fraction(position_ms, 1000) * 25 / 4 - Fraction(750, 4))
+
+def submitted_bin(position_ms: int) -> int:
+    """The bin that a submitted time was written for, found by search: it is written as the bin's first millisecond.
+
+    The reference has no such function: its predictions start as bins.
+    """
+    return bisect_right(range(30000, 30000 + 160 * GRID_BINS, 160), position_ms) - 1
 
 
 def lay_out(
@@ -31,7 +38,7 @@ def lay_out(
             target[reference_bin(event.position_ms), event.action] = 1 if event.visible else -1
         detection = np.zeros((GRID_BINS, len(ACTIONS)), np.float32)
         for prediction in predictions.get(clip.name, ()):
-            detection[reference_bin(prediction.position_ms)] = prediction.vector
+            detection[submitted_bin(prediction.position_ms)] = prediction.vector
         targets.append(target)
         detections.append(detection - np.float32(1e-6))
     return targets, detections

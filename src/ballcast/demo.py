@@ -31,6 +31,7 @@ from ballcast.inference.page.report import Report, write_report
 from ballcast.inference.predictor import check_backbone, predict_store
 from ballcast.inference.submission import check_submission, write_submission
 from ballcast.metrics.average_precision import score
+from ballcast.metrics.bootstrap import bootstrap
 from ballcast.metrics.report import score_table
 from ballcast.model.anticipator import Anticipator
 from ballcast.reports import report_run
@@ -122,6 +123,7 @@ def _anticipate(
         result,
         name=name,
         shown=honest,
+        intervals=bootstrap(clips, said),
         others=others,
         footage={clip.name: Footage(video, STEP_MS * i) for i, clip in enumerate(clips)},
         facts={

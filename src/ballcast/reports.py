@@ -9,6 +9,7 @@ from ballcast.core.grid import merge_bins
 from ballcast.core.recipe import Recipe
 from ballcast.data.batch import Samples
 from ballcast.inference.page.report import History, Report, write_report
+from ballcast.metrics.bootstrap import bootstrap
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.emit import emit
 from ballcast.training.engine import answers, score_of
@@ -46,13 +47,15 @@ def report_run(recipe: Recipe, folder: Path, *, device: torch.device, material: 
     loss, average = (EPOCH_COLUMNS.index(name) for name in ("total", "avg"))
     best = int(model.metadata["epoch"])
     parameters = sum(p.numel() for p in model.parameters())
+    merged = {name: merge_bins(entries) for name, entries in said.items()}
     report = Report(
         f"Training run {folder.name}",
         windows.clips,
-        {name: merge_bins(entries) for name, entries in said.items()},
+        merged,
         score_of(samples, said),
         name=f"epoch {best}, on {', '.join(recipe.data.valid) or 'validation'}",
         shown=dict(zip(windows.names, plain, strict=True)),
+        intervals=bootstrap(windows.clips, merged) if len(windows.clips) > 1 else None,
         facts={
             "model": f"{recipe.model.kind}, {parameters / 1e6:.2f} M parameters",
             "trained on": f"{', '.join(recipe.data.train)}: {model.metadata['samples']} windows",

@@ -27,6 +27,7 @@ NOT_RUN = {
     "ballcast download": "needs the hub and SoccerNet's password; tests/data/test_download.py has a stand-in for both",
     "ballcast data push": "needs the hub; tests/cli/test_hub.py has a stand-in",
     "ballcast demo": "takes minutes; tests/test_demo.py runs it on less",
+    "ballcast reproduce": "takes hours; tests/reproduce/test_reproduce.py runs it on less",
     "ballcast serve": "runs until it is stopped; tests/web/test_serve_command.py starts it",
     "ballcast live rtsp": "needs a camera; tests/video/test_stream_source.py has a stand-in",
     "ballcast live -": "reads a stream from stdin; tests/cli/test_live.py gives it one",

@@ -21,6 +21,7 @@ from ballcast.inference.submission import (
     read_submission,
     write_submission,
 )
+from ballcast.metrics.bootstrap import bootstrap, difference
 
 CLIPS = [Clip(f"clip_{i}", (), (Event("PASS", 31000),)) for i in (1, 2, 3)]
 
@@ -207,20 +208,24 @@ def test_labels_given_as_predictions_are_recognised(
     clean_failure(done, "has no 'confidence'; are these labels instead of predictions?")
 
 
+@pytest.mark.parametrize("name", ["metric", "metric_2"])
 def test_eval_equals_the_reference_on_the_command_line(
-    shared: Path, tmp_path: Path, ballcast: Callable[..., Any]
+    shared: Path, tmp_path: Path, ballcast: Callable[..., Any], name: str
 ) -> None:
-    folder = shared / "fixtures" / "metric"
+    folder = shared / "fixtures" / name
     done = ballcast(
         *("eval", "--labels", folder / "Labels-ball.json"),
         *("--predictions", folder / RESULTS, "--json", "score.json"),
     )
     assert done.returncode == 0, done.stderr
-    assert "28.76" in done.stdout
     ours = json.loads((tmp_path / "score.json").read_text())
     expected = json.loads((folder / "expected.json").read_text())
-    assert ours["avg"] == pytest.approx(expected["avg"], abs=1e-9)
+    assert f"{100 * expected['avg']:.2f}" in done.stdout
+    assert ours.keys() == expected.keys()
+    assert all(ours[key] == pytest.approx(expected[key], abs=1e-9) for key in expected.keys() - {"per_class"})
     assert ours["per_class"].keys() == expected["per_class"].keys()
+    for key, row in expected["per_class"].items():
+        assert ours["per_class"][key] == pytest.approx(row, abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -291,3 +296,43 @@ def test_a_full_disk_leaves_nothing_half_written(
     done = ballcast("data", "convert", raw, small_disk / "osl.json")
     clean_failure(done, "the disk is full")
     assert list(small_disk.iterdir()) == []
+
+
+def test_eval_prints_and_writes_intervals_and_the_difference_of_two(
+    tmp_path: Path, ballcast: Callable[..., Any], clean_failure: Callable[..., None]
+) -> None:
+    clips = [Clip(f"clip_{i}", (), (Event("PASS", 31_000), Event("SHOT", 33_000, visible=i > 2))) for i in range(8)]
+    write_labels(tmp_path / "Labels-ball.json", clips)
+    for name, off in (("a.json", 2_000), ("[b].zip", 300)):
+        said = {c.name: [Prediction("PASS", 31_000 + off * (i % 2), 0.5)] for i, c in enumerate(clips)}
+        write_submission(tmp_path / name, said)
+    labels = ("--labels", "Labels-ball.json")
+    done = ballcast("eval", *labels, "--predictions", "a.json", "--bootstrap", 100, "--json", "one.json")
+    assert done.returncode == 0, done.stderr
+    assert "95 % intervals of 100 resamples" in done.stdout
+    read = {name: read_submission(tmp_path / name) for name in ("a.json", "[b].zip")}
+    one, two = (bootstrap(clips, said, resamples=100) for said in read.values())
+    assert f"[{100 * one.avg[0]:.2f}, {100 * one.avg[1]:.2f}]" in done.stdout
+    assert json.loads((tmp_path / "one.json").read_text())["intervals"] == one.as_dict()
+
+    for pair in (("a.json", "[b].zip", *labels), (*labels, "--predictions", "a.json", "--predictions", "[b].zip")):
+        done = ballcast("eval", *pair, "--bootstrap", 100, "--json", "two.json")
+        assert done.returncode == 0, done.stderr
+        gain = difference(one, two)
+        assert f"{100 * gain.ap.mean():+.2f} points, 95 % interval {100 * gain.avg[0]:.2f} to" in done.stdout
+        assert "second: [b].zip" in done.stdout
+        written = json.loads((tmp_path / "two.json").read_text())
+        assert written["difference"] == gain.difference_dict()
+        assert (written["first"]["intervals"], written["second"]["intervals"]) == (one.as_dict(), two.as_dict())
+    done = ballcast("eval", "a.json", "a.json", *labels, "--seed", 7)
+    assert "1000 resamples" in done.stdout
+    assert "+0.00 points, 95 % interval 0.00 to 0.00" in done.stdout
+    assert "do not tell which is better" in done.stdout
+
+    clean_failure(ballcast("eval", *labels), "0 files of predictions")
+    clean_failure(ballcast("eval", "a.json", "a.json", "a.json", *labels), "3 files of predictions")
+    clean_failure(ballcast("eval", "a.json", "a.json", *labels, "--report", "r.html"), "show one system")
+    clean_failure(ballcast("eval", "a.json", *labels, "--bootstrap", 5), "5 resamples", "at least 100")
+    clean_failure(ballcast("eval", "a.json", "[b].zip", *labels, "--json", "[b].zip"), "[b].zip")
+    write_labels(tmp_path / "one" / "Labels-ball.json", clips[:1])
+    clean_failure(ballcast("eval", "a.json", "--labels", "one", "--bootstrap", 100), "only 1; it takes two or more")

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from ballcast.core.actions import ACTIONS
 from ballcast.core.clips import Clip, Event, Prediction
 from ballcast.core.errors import InputError
-from ballcast.core.grid import grid_bin
+from ballcast.core.grid import grid_bin, label_bin
 from ballcast.data.soccernet import read_labels
 from ballcast.inference.submission import read_submission
 from ballcast.metrics.average_precision import score, score_arrays, score_by_visibility
 
 sys.path.append(str(Path(__file__).parents[1]))
-from soccernet_reference import lay_out, reference_ap, reference_bin
+from soccernet_reference import lay_out, reference_ap, reference_bin, submitted_bin
 
 
 def one_hot(label: str, position: int, confidence: float) -> Prediction:
@@ -37,8 +37,9 @@ def test_what_lies_outside_the_grid_is_refused() -> None:
             score([Clip("a", (), (Event("PASS", 31_000),))], {"a": [one_hot("PASS", at, 0.9)]})
 
 
-def test_the_reference_fixture_to_the_last_digit(shared: Path) -> None:
-    folder = shared / "fixtures" / "metric"
+@pytest.mark.parametrize("name", ["metric", "metric_2"])
+def test_equals_the_reference_fixtures(shared: Path, name: str) -> None:
+    folder = shared / "fixtures" / name
     expected = json.loads((folder / "expected.json").read_text())
     result = score(
         read_labels(folder / "Labels-ball.json"), read_submission(folder / "results_anticipation.json")
@@ -53,14 +54,16 @@ def test_the_reference_fixture_to_the_last_digit(shared: Path) -> None:
 events = st.builds(
     Event,
     label=st.sampled_from(ACTIONS[:4]) | st.sampled_from(ACTIONS),
-    # Few distinct times, so that bins are often shared.
-    position_ms=st.sampled_from([30000, 30159, 30160, 31240, 31250, 34480, 34999, 35000]) | st.integers(30000, 35000),
+    # Few distinct times, so that bins are often shared; multiples of 40 ms, as labels are; and any.
+    position_ms=st.sampled_from([30000, 30159, 30160, 31240, 31250, 34160, 34480, 34800, 34999, 35000])
+    | st.integers(750, 875).map(lambda frame: 40 * frame)
+    | st.integers(30000, 35000),
     visible=st.booleans(),
 )
 levels = st.sampled_from([0.0, 1e-7, 0.005, 0.3, 0.5, 1.0]) | st.floats(0, 1, width=32)
 predictions = st.builds(
     Prediction.from_scores,
-    st.sampled_from([30000, 30160, 31240, 34480]) | st.integers(30000, 35000),
+    st.sampled_from([30000, 30160, 31240, 34480, 34640]) | st.integers(30000, 35000),
     st.lists(levels, min_size=10, max_size=10),
 )
 cases = st.lists(st.tuples(st.lists(events, max_size=8), st.lists(predictions, max_size=6)), min_size=1, max_size=10)
@@ -75,10 +78,31 @@ def test_equals_the_soccernet_package(case: list[tuple[list[Event], list[Predict
     assert score(clips, predicted).ap == pytest.approx(reference_ap(*lay_out(clips, predicted)), abs=1e-12)
 
 
-@given(st.integers(30000, 35000))
-def test_bins_are_the_reference_formula_without_its_rounding(ms: int) -> None:
-    assert grid_bin(ms) == min(reference_bin(ms), 31)
-    assert grid_bin(np.array([ms]))[0] == grid_bin(ms)
+def test_every_label_of_a_frame_scores_as_in_the_soccernet_package() -> None:
+    """A clip for each multiple of 40 ms, with predictions half a second off on both sides: the tolerance's edge."""
+    frames = range(30000, 35001, 40)
+    clips = [Clip(f"clip_{ms}", (), (Event("PASS", ms),)) for ms in frames]
+    rng = np.random.default_rng(0)
+    predicted = {
+        f"clip_{ms}": [
+            one_hot("PASS", t, float(rng.random())) for t in (ms - 560, ms - 480, ms + 480) if 30000 <= t < 35000
+        ]
+        for ms in frames
+    }
+    assert score(clips, predicted).ap == pytest.approx(reference_ap(*lay_out(clips, predicted)), abs=1e-12)
+
+
+def test_labels_are_binned_as_the_reference_bins_them_at_every_millisecond() -> None:
+    every = np.arange(30000, 35001)
+    assert label_bin(every).tolist() == [reference_bin(str(ms)) for ms in every.tolist()]
+    assert every[label_bin(every) != grid_bin(every)].tolist() == [34160, 34480, 34800]
+    assert label_bin(np.array([29999, 29000])).max() < 0
+
+
+def test_predictions_are_binned_as_they_were_written() -> None:
+    every = np.arange(30000, 35001)
+    assert grid_bin(every).tolist() == [submitted_bin(ms) for ms in every.tolist()]
+    assert [grid_bin(ms) for ms in every.tolist()] == grid_bin(every).tolist()
 
 
 def test_tolerance_is_the_full_width() -> None:

@@ -11,7 +11,8 @@ from typing import Any, NoReturn
 
 import typer
 
-from ballcast.cli import house, data, features, training, tuning, prediction, scoring, live, serve, export, hub  # isort: skip  # noqa: F401
+from ballcast.cli import house, data, features, training, tuning, prediction, scoring  # isort: skip  # noqa: F401
+from ballcast.cli import reproduce, live, serve, export, hub  # isort: skip  # noqa: F401
 from ballcast.cli.shell import app
 from ballcast.core.errors import BallcastError, BallcastWarning
 

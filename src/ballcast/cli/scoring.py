@@ -12,11 +12,26 @@ from ballcast.core.errors import InputError
 @app.command("eval")
 def evaluate(
     labels: Labels,
-    predictions: Annotated[Path, typer.Option("--predictions", help="results_anticipation.json, or its zip.")],
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[PREDICTIONS]…", help="results_anticipation.json, or its zip; two to compare them."),
+    ] = None,
+    predictions: Annotated[
+        list[Path] | None, typer.Option("--predictions", help="The same as an option; twice to compare two.")
+    ] = None,
     read: Annotated[
         Literal["vector", "label"], typer.Option(help="Score the class vectors, or only label and confidence.")
     ] = "vector",
     exact: Annotated[bool, typer.Option("--exact", help="Score on milliseconds instead of the 160 ms grid.")] = False,
+    bootstrap: Annotated[
+        int | None,
+        typer.Option(
+            "--bootstrap",
+            help="Resample the clips so many times for 95 % intervals of all numbers.",
+            show_default="1000 for two files and for --report, else no intervals",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the resamples.")] = 0,
     json_: Annotated[Path | None, typer.Option("--json", help="Write the numbers here, as fractions.")] = None,
     plots: Annotated[
         Path | None, typer.Option("--plots", help="Draw precision-recall and per-class plots here.")
@@ -29,69 +44,37 @@ def evaluate(
         typer.Option("--videos", help="--report: the split's folder with the clips' videos, for film strips."),
     ] = None,
 ) -> None:
-    """Score predictions exactly as the reference scorer does.
+    """Score predictions exactly as the reference scorer does, or compare those of two systems.
 
     Prints mAP at 1 to 5 s and without limit, their mean (the ranking), AP per action, and the score by visibility.
 
-    The report also tells whether the confidences are honest and the times right, what was taken for what, and shows the
+    Of two files it prints the difference, second − first, with its 95 % interval, both scored on the same resamples.
+
+    The report also shows whether the confidences are calibrated and the times right, what was taken for what, and the
     best and the worst clips; with their videos, as film strips.
 
     Examples:
 
-    ballcast eval --labels test/Labels-ball.json --predictions results_anticipation.zip
+    ballcast eval --labels test/Labels-ball.json --predictions results_anticipation.zip --bootstrap 1000
+
+    ballcast eval old.zip new.zip --labels snbaa/224p/test
 
     ballcast eval --labels snbaa/224p/test --predictions results_anticipation.zip --report report.html
     """
-    from ballcast.core.files import check_not_source, check_writable, write_json
-    from ballcast.core.terminal import print_table
-    from ballcast.data.soccernet import read_labels
-    from ballcast.features.store import LABELS
-    from ballcast.inference.submission import read_submission, require_same_clips
-    from ballcast.metrics.average_precision import score, score_by_visibility
-    from ballcast.metrics.diagnosis import per_clip
-    from ballcast.metrics.report import class_table, score_table
+    from ballcast.cli.scoring_work import Options, compare, evaluate_one
 
-    for target in filter(None, (json_, report)):
-        for source in (predictions, labels, labels / LABELS):
-            check_not_source(target, source)
-    if report:
-        check_writable(report)
-    elif videos:
+    paths = [*(files or ()), *(predictions or ())]
+    if len(paths) not in (1, 2):
+        raise InputError(f"{len(paths)} files of predictions; give one to score it, or two to compare them")
+    if videos and not report:
         raise InputError("--videos goes with --report, which shows them as film strips")
-    clips = read_labels(labels)
-    if not all(clip.labelled for clip in clips):
-        raise InputError(f"{labels}: has no labels to score against; the challenge split is scored by the server")
-    predicted = read_submission(predictions, read=read)
-    require_same_clips(predicted, [clip.name for clip in clips], predictions, labels)
-    result = score(clips, predicted, read=read, exact=exact)
-    rows = {"all": result}
-    if not exact and any(not event.visible for clip in clips for event in clip.anticipation):
-        rows |= score_by_visibility(clips, predicted, read=read)
-    console = new_console()
-    said = f"{per_clip(predicted):.1f} predictions a clip"
-    typer.echo(f"{len(clips)} clips, {int(result.events.sum())} events, {said}")
-    print_table(console, score_table(rows))
-    print_table(console, class_table(result))
-    if json_:
-        write_json(json_, result.as_dict(), indent=1)
-    if plots:
-        from ballcast.metrics.plots import draw
-
-        for path in draw(result, plots):
-            typer.echo(f"drew {path}")
-    if report:
-        from ballcast.inference.page.film import footage_in
-        from ballcast.inference.page.report import Report, write_report
-
-        footage = footage_in(videos or (labels if labels.is_dir() else labels.parent))
-        if videos and not footage:
-            raise InputError(f"{videos}: has no clips' videos; give the folder that holds clip_1, clip_2, …")
-        others = {name: row for name, row in rows.items() if name != "all"}
-        facts = {"predictions": str(predictions), "labels": str(labels)}
-        title = f"{predictions.name} against {labels.name}"
-        page = Report(title, clips, predicted, result, "all events", others=others, facts=facts, footage=footage)
-        write_report(report, page)
-        typer.echo(f"wrote {report}")
+    options = Options(labels, paths, read, exact, bootstrap, seed, json_)
+    if len(paths) == 1:
+        evaluate_one(options, plots, report, videos)
+    elif plots or report:
+        raise InputError("--plots and --report show one system; give one file of predictions")
+    else:
+        compare(options)
 
 
 @app.command()

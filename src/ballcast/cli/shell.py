@@ -102,3 +102,14 @@ def match_progress(console: "Console", name: str, total: int | None) -> Iterator
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=total)
         yield lambda: bar.advance(task)
+
+
+@contextmanager
+def step_progress(console: "Console", name: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar of steps done and their total; gone when it is full, silent where nobody watches."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(name), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -45,8 +45,6 @@ def tune(
 
     ballcast tune runs/s0/best runs/s1/best runs/s2/best --features features/valid -o ensemble.json
     """
-    from dataclasses import replace
-
     from rich.progress import Progress
 
     from ballcast.core.files import check_writable
@@ -54,7 +52,7 @@ def tune(
     from ballcast.data.event_windows import is_event_store
     from ballcast.data.soccernet import read_labels
     from ballcast.features.store import LABELS, FeatureStore
-    from ballcast.inference.ensemble import answer, hashes, load_models, scores_untuned
+    from ballcast.inference.ensemble import answer, calibration_of, load_models, scores_untuned
     from ballcast.inference.predictor import open_windows
     from ballcast.inference.tune import fit
     from ballcast.metrics.report import score_table
@@ -104,15 +102,7 @@ def tune(
     if not fitted.helps:
         typer.echo("it does not help where it was not fitted, so nothing is written")
     elif not dry_run:
-        figures = {
-            "samples": float(len(windows)),
-            "before": fitted.before.avg,
-            "after": fitted.after.avg,
-            "outside_before": fitted.outside_before,
-            "outside_after": fitted.outside_after,
-        }
-        about = f"{store.path.name}, features by {store.manifest.header.backbone.name}"
-        tuned = replace(fitted.calibration, weights=hashes(models), fitted_on=about, figures=figures)
+        tuned = calibration_of(fitted, models, store, len(windows))
         write_calibration(target, tuned)
         typer.echo(f"{target}: written")
 

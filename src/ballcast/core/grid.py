@@ -17,12 +17,22 @@ Milliseconds = TypeVar("Milliseconds", int, NDArray[np.int64])
 
 
 def grid_bin(position_ms: Milliseconds) -> Milliseconds:
-    """Bin of a time in whole ms, a number or an array: 30 000 is bin 0, 35 000 still bin 31.
+    """Bin of a predicted time in whole ms, a number or an array: 30 000 is bin 0, 35 000 still bin 31.
 
-    In whole numbers: the same formula in floats puts times on a bin's edge, such as 34 480, one bin too early, and
-    then disagrees with the reference.
+    In whole numbers. The reference never reads a submission file, its predictions start as bins; this gives back the
+    bin that a time was written for. Labels have their own rule, `label_bin`.
     """
     return (position_ms - OBSERVED_MS) * FPS // (1000 * GRID_STEP)
+
+
+def label_bin(position_ms: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Bins of labels' times in ms, with the rounding of the reference: `int(int(position) / 1000 * 25 / 4 - 750 / 4)`.
+
+    IEEE doubles, in the reference's order of operations: 34 160, 34 480 and 34 800 ms fall one bin early. Times before
+    30 000 get a negative bin, where `int` would give 0: they are no labels to anticipate.
+    """
+    observed_frames = OBSERVED_MS // 1000 * FPS
+    return np.floor(position_ms / 1000 * FPS / GRID_STEP - observed_frames / GRID_STEP).astype(np.int64)
 
 
 def merge_bins(predictions: Iterable[Prediction]) -> list[Prediction]:

@@ -5,6 +5,7 @@ averaged all the same. One model is the simplest ensemble, and a calibration is 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from ballcast.data.batch import Samples
 from ballcast.data.windows import WindowSet
 from ballcast.features.store import FeatureStore
 from ballcast.inference.predictor import check_fits
+from ballcast.inference.tune import Fitted
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.calibration import Calibration, weights_hash
 from ballcast.model.chances import Chances, Floats
@@ -87,3 +89,16 @@ def predict_together(
     """All that the models anticipate together for each sample, by name, in order; one entry a bin."""
     predictions = calibration.predict(answer(models, windows, device))
     return dict(zip(windows.names, predictions, strict=True))
+
+
+def calibration_of(fitted: Fitted, sources: Sequence[str], store: FeatureStore, samples: int) -> Calibration:
+    """What was fitted to these models on `samples` samples of the store, with its weights' hashes and its figures."""
+    figures = {
+        "samples": float(samples),
+        "before": fitted.before.avg,
+        "after": fitted.after.avg,
+        "outside_before": fitted.outside_before,
+        "outside_after": fitted.outside_after,
+    }
+    about = f"{store.path.name}, features by {store.manifest.header.backbone.name}"
+    return replace(fitted.calibration, weights=hashes(sources), fitted_on=about, figures=figures)

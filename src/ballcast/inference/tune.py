@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ballcast.core.actions import ACTIONS
 from ballcast.core.clips import Clip
 from ballcast.core.errors import InputError
-from ballcast.metrics.average_precision import Score, score_arrays
+from ballcast.metrics.average_precision import Matches, Score, match_arrays, score_of_matches
 from ballcast.metrics.ranked import ranked_ap
 from ballcast.model.calibration import LEVELS, POSITIONS_MS, REACH_MS, Calibration, ClassCalibration, even_knots
 from ballcast.model.chances import BIN_MS, Chances, Floats, mean_intensity
@@ -50,7 +50,12 @@ class Fitted:
 
 def score_scores(clips: Sequence[Clip], scores: Floats) -> Score:
     """The official score of scores (n, 32, C) of the scorer's bins; 0: nothing is said."""
-    return score_arrays(clips, *_flat(scores))
+    return score_of_matches(match_scores(clips, scores))
+
+
+def match_scores(clips: Sequence[Clip], scores: Floats) -> Matches:
+    """The matches that `score_scores` counts."""
+    return match_arrays(clips, *_flat(scores))
 
 
 def _flat(scores: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:

@@ -1,6 +1,7 @@
 """The official score: mAP at tolerances of 1 to 5 s and without limit, over the ten actions.
 
-The reference works on a grid of 32 bins of 160 ms. A bin holds one event and one prediction, the last in file order.
+The reference works on a grid of 32 bins of 160 ms; labels are binned in doubles as it does, submitted predictions in
+whole numbers (`core/grid.py`). A bin holds one event and one prediction, the last in file order.
 Events, in time order, each take the best-scored free prediction of their class within half the tolerance (the earliest
 of equals). Precision and recall are read at 200 thresholds over all clips; AP is their 11-point interpolation; a class
 without events counts as 0. `exact` scores the same way on milliseconds, without the grid.
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from ballcast.core.actions import ACTIONS
 from ballcast.core.clips import Clip, Prediction
 from ballcast.core.errors import InputError
-from ballcast.core.grid import GRID_BINS, GRID_FPS, grid_bin
+from ballcast.core.grid import GRID_BINS, GRID_FPS, grid_bin, label_bin
 
 TOLERANCES = {"at1": 1, "at2": 2, "at3": 3, "at4": 4, "at5": 5, "atInfty": 11}  # s, the full width; 11 covers all
 THRESHOLDS = np.linspace(0, 1, 200)
@@ -64,6 +65,16 @@ class Times:
     half_widths: Floats  # (6,) in the unit of time
 
 
+@dataclass(frozen=True)
+class Matches:
+    """What is counted for a score; all that depends on the clips, and on each clip alone."""
+
+    times: Times
+    true: NDArray[np.bool_]  # (6, P, 10) the prediction took an event
+    counted: NDArray[np.bool_]  # (6 or 1, P, 10) the prediction counts; 1: alike at all tolerances
+    events: NDArray[np.bool_]  # (E,) the event counts
+
+
 def score(
     clips: Sequence[Clip],
     predictions: Mapping[str, Sequence[Prediction]],
@@ -75,20 +86,14 @@ def score(
 
     `read`: every entry of the class vectors, or only label and confidence. `exact`: on milliseconds, not on the grid.
     """
-    return _plain(_lay_out(clips, predictions, read, exact))
+    return score_of_matches(match_all(clips, predictions, read=read, exact=exact))
 
 
 def score_arrays(
     clips: Sequence[Clip], clip: NDArray[np.int64], position_ms: NDArray[np.int64], scores: NDArray[np.float32]
 ) -> Score:
     """`score` of predictions as arrays: of which clip (P,), when (P,), and their class vectors (P, 10)."""
-    return _plain(lay_flat(clips, clip, position_ms, scores, exact=False))
-
-
-def _plain(times: Times) -> Score:
-    """All predictions and all events counted."""
-    matched = match(times)
-    return _score(times, matched >= 0, np.ones(matched.shape, bool), np.ones(len(times.event_class), bool))
+    return score_of_matches(match_arrays(clips, clip, position_ms, scores))
 
 
 def score_by_visibility(
@@ -102,15 +107,51 @@ def score_by_visibility(
     A prediction that matched an event of the other kind counts neither for nor against. This is ours: the reference
     attributes predictions by an array it fills with the wrong indices.
     """
+    matches = match_by_visibility(clips, predictions, read=read)
+    return {name: score_of_matches(found) for name, found in matches.items()}
+
+
+def match_all(
+    clips: Sequence[Clip],
+    predictions: Mapping[str, Sequence[Prediction]],
+    *,
+    read: Literal["vector", "label"] = "vector",
+    exact: bool = False,
+) -> Matches:
+    """The matches that `score` counts."""
+    return _plain(_lay_out(clips, predictions, read, exact))
+
+
+def match_arrays(
+    clips: Sequence[Clip], clip: NDArray[np.int64], position_ms: NDArray[np.int64], scores: NDArray[np.float32]
+) -> Matches:
+    """The matches that `score_arrays` counts."""
+    return _plain(lay_flat(clips, clip, position_ms, scores, exact=False))
+
+
+def match_by_visibility(
+    clips: Sequence[Clip],
+    predictions: Mapping[str, Sequence[Prediction]],
+    *,
+    read: Literal["vector", "label"] = "vector",
+) -> dict[str, Matches]:
+    """The matches that `score_by_visibility` counts."""
     times = _lay_out(clips, predictions, read, exact=False)
     matched = match(times)
     found = matched >= 0
     visible = times.event_visible
     is_visible = np.append(visible, False)[matched]  # index -1 (no match) reads the appended False
     return {
-        "visible": _score(times, found & is_visible, ~found | is_visible, visible),
-        "not shown": _score(times, found & ~is_visible, ~(found & is_visible), ~visible),
+        "visible": Matches(times, found & is_visible, ~found | is_visible, visible),
+        "not shown": Matches(times, found & ~is_visible, ~(found & is_visible), ~visible),
     }
+
+
+def _plain(times: Times) -> Matches:
+    """All predictions and all events counted."""
+    return Matches(
+        times, match(times) >= 0, np.ones((1, *times.scores.shape), bool), np.ones(len(times.event_class), bool)
+    )
 
 
 def _lay_out(clips: Sequence[Clip], predictions: Mapping[str, Sequence[Prediction]], read: str, exact: bool) -> Times:
@@ -133,7 +174,7 @@ def lay_flat(
         event_time, time, unit = event_ms, ms, 1000.0
         event_kept, kept = np.arange(len(events)), np.arange(len(clip))
     else:
-        event_time, time, unit = grid_bin(event_ms), grid_bin(ms), GRID_FPS
+        event_time, time, unit = label_bin(event_ms), grid_bin(ms), GRID_FPS
         _require_on_grid(event_time, event_clip, event_ms, clips, "event")
         _require_on_grid(time, clip, ms, clips, "prediction")
         event_kept, kept = _last_in_bin(event_clip, event_time), _last_in_bin(clip, time)
@@ -211,27 +252,50 @@ def match(times: Times) -> NDArray[np.int64]:
     return matched
 
 
-def _score(times: Times, true: NDArray[np.bool_], counted: NDArray[np.bool_], events: NDArray[np.bool_]) -> Score:
-    """Average precision from which predictions are true and which count, (6, P, 10) each, and which events do (E,)."""
-    n_events = np.bincount(times.event_class[events], minlength=len(ACTIONS))
-    shape = (len(times.half_widths), len(ACTIONS))
-    predicted, found = (np.zeros((*shape, len(THRESHOLDS))) for _ in range(2))
-    for action in range(len(ACTIONS)):
-        exists = times.scores[:, action] >= 0
-        scores = times.scores[exists, action].astype(np.float64)
-        for tolerance in range(len(times.half_widths)):
-            use = counted[tolerance, exists, action]
-            hit = use & true[tolerance, exists, action]
-            predicted[tolerance, action] = _at_least(scores[use])
-            found[tolerance, action] = _at_least(scores[hit])
-    precision = np.divide(found, predicted, out=np.zeros_like(found), where=predicted > 0)
-    total = np.broadcast_to(n_events[None, :, None], found.shape)
-    recall = np.divide(found, total, out=np.zeros_like(found), where=total > 0)
-    reached = recall[..., None] >= RECALLS  # (6, 10, 200, 11)
-    ap = np.where(reached, precision[..., None], 0).max(2).mean(-1)
-    return Score(ap, precision, recall, n_events)
+def score_of_matches(matches: Matches) -> Score:
+    """The score over all clips."""
+    together = np.zeros(len(matches.times.clip), np.int64)
+    counts = [count_class(matches, action, together, 1) for action in range(len(ACTIONS))]
+    found, predicted = (np.concatenate([c[i] for c in counts]).swapaxes(0, 1) for i in (0, 1))  # (6 or 1, 10, 200)
+    events = np.bincount(matches.times.event_class[matches.events], minlength=len(ACTIONS))
+    precision, recall, ap = average_precision(found, predicted, events)
+    return Score(ap, precision, recall, events)
 
 
-def _at_least(scores: Floats) -> NDArray[np.int64]:
-    """How many scores reach each threshold, (200,)."""
-    return len(scores) - np.searchsorted(np.sort(scores), THRESHOLDS, side="left")
+def count_class(
+    matches: Matches, action: int, owner: NDArray[np.int64], owners: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(owners, 6, 200) true and (owners, 6 or 1, 200) all predictions of an action that reach each threshold.
+
+    owner: (P,) which of so many owners each prediction is counted for; outside 0 … owners − 1: for none.
+    """
+    exists = np.flatnonzero((matches.times.scores[:, action] >= 0) & (owner >= 0) & (owner < owners))
+    scores = matches.times.scores[exists, action].astype(np.float64)
+    reached = np.searchsorted(THRESHOLDS, scores, side="right") - 1  # the last threshold it reaches
+    place = owner[exists] * len(THRESHOLDS) + reached
+    counted = matches.counted[:, exists, action]
+    true = counted & matches.true[:, exists, action]
+
+    def counts(masks: NDArray[np.bool_]) -> NDArray[np.int64]:
+        rows = [np.bincount(place[mask], minlength=owners * len(THRESHOLDS)) for mask in masks]
+        ends = np.stack(rows, 0).reshape(len(rows), owners, len(THRESHOLDS)).swapaxes(0, 1)
+        return ends[..., ::-1].cumsum(-1)[..., ::-1]  # who reaches a threshold reaches those below
+
+    return counts(true), counts(counted)
+
+
+def average_precision(
+    found: NDArray[Any], predicted: NDArray[Any], events: NDArray[Any]
+) -> tuple[Floats, Floats, Floats]:
+    """Precision and recall at each threshold, (…, 200) each, and their 11-point interpolation (…,).
+
+    found, predicted: (…, 200) true and all predictions that reach each threshold; events: (…,). They are broadcast.
+    """
+    found, predicted = np.broadcast_arrays(found.astype(np.float64), predicted.astype(np.float64))
+    total = np.broadcast_to(events[..., None], found.shape)
+    precision = np.divide(found, predicted, out=np.zeros(found.shape), where=predicted > 0)
+    recall = np.divide(found, total, out=np.zeros(found.shape), where=total > 0)
+    # Recall falls with the threshold: those that reach a recall come first, and the best of them is a running maximum.
+    best = np.concatenate([np.zeros((*found.shape[:-1], 1)), np.maximum.accumulate(precision, -1)], -1)
+    reached = np.stack([(recall >= level).sum(-1) for level in RECALLS], -1)  # (…, 11)
+    return precision, recall, np.take_along_axis(best, reached, -1).mean(-1)

@@ -76,6 +76,11 @@ def load_state(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, e
     return progress
 
 
+def read_progress(path: Path) -> Progress:
+    """How far the run of a saved state is, without its tensors."""
+    return _read(path, tensors=False)[1]
+
+
 def _check(path: Path, tensors: dict[str, Tensor], model: nn.Module, ema: Ema | None) -> None:
     """An InputError unless the tensors are this model's weights, all or no moments of each, and the random states."""
     expected = {f"model.{k}": _kind(v) for k, v in model.state_dict().items()}
@@ -100,14 +105,15 @@ def _kind(tensor: Tensor) -> tuple[tuple[int, ...], torch.dtype]:
     return tuple(tensor.shape), tensor.dtype
 
 
-def _read(path: Path) -> tuple[dict[str, Tensor], Progress]:
+def _read(path: Path, *, tensors: bool = True) -> tuple[dict[str, Tensor], Progress]:
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
             if FORMAT not in metadata:
                 raise InputError(f"{path}: is no saved state of a run; start anew in another folder")
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  (not a dict)
-        return tensors, _progress(json.loads(metadata[FORMAT]), path)
+            names = file.keys() if tensors else []
+            loaded = {key: file.get_tensor(key) for key in names}
+        return loaded, _progress(json.loads(metadata[FORMAT]), path)
     except (SafetensorError, OSError, KeyError, ValueError, TypeError, RecursionError) as error:
         raise InputError(f"{path}: cannot be read as a saved state ({error}); start anew in another folder") from None
 

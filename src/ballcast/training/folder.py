@@ -15,6 +15,7 @@ from ballcast import __version__
 from ballcast.core.config import load, to_dict, to_yaml
 from ballcast.core.errors import InputError
 from ballcast.core.files import alone_at, check_writable, write_bytes, write_json
+from ballcast.training import checkpoint
 
 CONFIG, ENVIRONMENT = "config.yaml", "environment.json"
 
@@ -29,6 +30,12 @@ def asks_for_more(config: Any, folder: Path) -> bool:
                 "use the old value to go on, or another --out to start anew"
             )
     return now["train.epochs"] > before["train.epochs"]
+
+
+def is_finished(config: Any, folder: Path) -> bool:
+    """Whether the run of this config in `folder` is finished; an InputError if it was begun with another one."""
+    state = folder / checkpoint.FILE_NAME
+    return state.exists() and not asks_for_more(config, folder) and checkpoint.read_progress(state).finished
 
 
 def check_folder(folder: Path) -> None:

@@ -15,6 +15,7 @@ from ballcast.core.palette import DARK, LIGHT, rgb
 from ballcast.inference.page.film import Footage, footage_in
 from ballcast.inference.page.report import History, Report, render, write_report
 from ballcast.metrics.average_precision import score
+from ballcast.metrics.bootstrap import bootstrap
 from tests.video.conftest import make_video
 
 EVIL = '<img src=x onerror="alert(1)">'
@@ -212,3 +213,19 @@ def test_in_a_browser(tmp_path: Path) -> None:
         browser.size(PHONE)
         assert browser.run(outside) == 0
         assert browser.errors() == []
+
+
+def test_intervals_stand_beside_the_score() -> None:
+    clips = make_clips(40, seed=1)
+    found = bootstrap(clips, predictions(clips), resamples=100)
+    page, plain = render(make(intervals=found)), render(make())
+    Tags(page)
+    low, high = 100 * found.avg
+    assert page.count(f"95 % interval {low:.1f}–{high:.1f}") == 1  # below the large number
+    for low, high in 100 * np.array([*found.at.T, found.avg]):
+        assert f"<td>{low:.1f}–{high:.1f}</td>" in page
+    events = score(clips, predictions(clips)).events
+    assert page.count('class="ends"') == (events > 0).sum()
+    assert "95 % of 100 resamples" in page
+    assert "resamples" not in plain
+    assert 'class="ends"' not in plain

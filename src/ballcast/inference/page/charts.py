@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ballcast.core.actions import SHORT_NAMES
 from ballcast.inference.page.markup import Markup, number, tag
 from ballcast.metrics.average_precision import TOLERANCES, Score
+from ballcast.metrics.bootstrap import Intervals
 from ballcast.metrics.diagnosis import Reliability, envelope
 from ballcast.metrics.report import HEADINGS
 
@@ -18,10 +19,14 @@ WIDTH = 360
 LEFT, RIGHT = 34, 352  # where the plots' own axes begin and end
 
 
-def class_bars(score: Score) -> Markup:
-    """A bar an action: mean AP; a thin line from its AP within 1 s to that without limit; the events' number."""
+def class_bars(score: Score, intervals: Intervals | None = None) -> Markup:
+    """A bar an action: mean AP; a thin line from its AP within 1 s to that without limit; the events' number.
+
+    intervals: of the score; a whisker on each bar.
+    """
     begin, end, row = 112, 318, 23
-    top = _ceiling(float(score.ap.max()))
+    ends = intervals.class_avg if intervals else np.zeros((2, len(SHORT_NAMES)))
+    top = _ceiling(float(max(score.ap.max(), ends.max())))
     at = lambda value: begin + (end - begin) * value / top  # noqa: E731
     parts: list[Markup] = [_text(begin - 8, 9, "events", anchor="end", class_="quiet")]
     for tick in np.linspace(0, top, 5):
@@ -34,6 +39,8 @@ def class_bars(score: Score) -> Markup:
             parts.append(_text(begin + 6, y + 15, "none came", anchor="start", class_="quiet"))
             continue
         parts.append(tag("rect", x=begin, y=y + 4, width=max(1.0, at(mean) - begin), height=10, rx=2, fill=_hue(c)))
+        if intervals:
+            parts.append(_line(at(ends[0, c]), y + 9, at(ends[1, c]), y + 9, "ends"))
         low, high = at(float(score.ap[0, c])), at(float(score.ap[-1, c]))
         parts.append(_line(low, y + 18, max(high, low + 1), y + 18, "span"))
         parts.append(_text(WIDTH, y + 15, f"{100 * mean:.1f}", anchor="end"))

@@ -17,7 +17,9 @@ from ballcast.core.files import write_bytes
 from ballcast.inference.page import sections
 from ballcast.inference.page.film import Footage, film_strip
 from ballcast.inference.page.markup import Markup, tag
+from ballcast.inference.page.tables import interval_text
 from ballcast.metrics.average_precision import Score
+from ballcast.metrics.bootstrap import Intervals
 from ballcast.metrics.diagnosis import confusion, hits, per_clip, quality, ranked, reliability, timing_errors
 from ballcast.metrics.pairing import Pair, pair_all
 
@@ -40,9 +42,9 @@ class Report:
     """What a report is made of.
 
     title, name: of the report, and of the system in the table. clips: with labels. predictions: as `score` read them.
-    shown: the same with confidences that are honest chances, for all that is not the score; by default `predictions`.
-    others: scores of other systems on the same clips. footage: of clips, as far as there is any. facts: what else to
-    tell, as name and value. history: of a training.
+    shown: the same with confidences that are calibrated chances, for all that is not the score; by default
+    `predictions`. intervals: of the score, by `bootstrap`. others: scores of other systems on the same clips. footage:
+    of clips, as far as there is any. facts: what else to tell, as name and value. history: of a training.
     """
 
     title: str
@@ -51,6 +53,7 @@ class Report:
     score: Score
     name: str = "this system"
     shown: Predictions | None = None
+    intervals: Intervals | None = None
     others: Mapping[str, Score] = field(default_factory=dict)
     footage: Mapping[str, Footage] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
@@ -72,9 +75,9 @@ def render(report: Report, progress: Callable[[int, int], None] = lambda done, t
     trust = reliability(*hits(pairs))
     past = report.history
     middle = [
-        sections.scores({report.name: report.score, **report.others}),
+        sections.scores({report.name: report.score, **report.others}, report.intervals),
         sections.history(past.loss, past.score, past.best) if past else None,
-        sections.classes(report.score),
+        sections.classes(report.score, report.intervals),
         sections.curves(report.score),
         sections.section(
             "Honesty and timing",
@@ -107,6 +110,7 @@ def _masthead() -> Markup:
 
 def _hero(report: Report, tiles: Sequence[tuple[str, str]]) -> Markup:
     facts = [tag("div", tag("dt", name), tag("dd", value)) for name, value in report.facts.items()]
+    ends = f"95 % interval {interval_text(report.intervals.avg)}" if report.intervals else None
     return tag(
         "section",
         tag("h1", report.title),
@@ -116,6 +120,7 @@ def _hero(report: Report, tiles: Sequence[tuple[str, str]]) -> Markup:
                 "p",
                 tag("strong", f"{100 * report.score.avg:.1f}"),
                 tag("span", "mAP, mean of six tolerances, %"),
+                tag("span", ends) if ends else None,
                 class_="big",
             ),
             tag("dl", [tag("div", tag("dt", name), tag("dd", value)) for name, value in tiles], class_="tiles"),

@@ -9,6 +9,7 @@ from ballcast.inference.page.charts import class_bars, histogram, line_chart, pr
 from ballcast.inference.page.markup import Child, Markup, tag
 from ballcast.inference.page.tables import confusion_table, score_table
 from ballcast.metrics.average_precision import Score
+from ballcast.metrics.bootstrap import Intervals
 from ballcast.metrics.diagnosis import Reliability
 from ballcast.metrics.published import PUBLISHED
 from ballcast.metrics.report import HEADINGS
@@ -16,14 +17,16 @@ from ballcast.metrics.report import HEADINGS
 CHOSEN = 4  # the tolerance the curves show first: 5 s
 
 
-def scores(rows: Mapping[str, Score]) -> Markup:
-    """Every system's score, the report's own first, beside the published ones."""
+def scores(rows: Mapping[str, Score], intervals: Intervals | None = None) -> Markup:
+    """Every system's score, the report's own first and with its intervals, beside the published ones."""
+    drawn = f" 95 % of {len(intervals.resampled)} resamples of the clips lie in the interval." if intervals else ""
     return section(
         "Scores",
-        score_table(rows, PUBLISHED),
+        score_table(rows, PUBLISHED, intervals),
         note(
             "mAP in per cent at each tolerance (its full width in seconds) and their mean, as the official scorer "
-            "counts. The rows below the line were published on SN-BAA: they compare only with scores on the same clips."
+            f"counts.{drawn} The rows below the line were published on SN-BAA: they compare only with scores on the "
+            "same clips."
         ),
     )
 
@@ -37,15 +40,15 @@ def history(loss: Sequence[float], score: Sequence[float], best: int) -> Markup:
     return section("Training", tag("div", charts, class_="pair"))
 
 
-def classes(score: Score) -> Markup:
+def classes(score: Score, intervals: Intervals | None = None) -> Markup:
     few = [int(n) for n in score.events if 0 < n < 20]
     warning = f" {len(few)} of the actions came fewer than 20 times: their numbers are rough." if few else ""
     return section(
         "Action by action",
-        tag("div", class_bars(score), class_="narrow"),
+        tag("div", class_bars(score, intervals), class_="narrow"),
         note(
             "Bar: average precision in per cent, the mean of the six tolerances. Thin line: from within 1 s (left) to "
-            "any time in the 5 s (right)." + warning
+            "any time in the 5 s (right)." + (" Whisker: 95 % interval of the bar." if intervals else "") + warning
         ),
     )
 

@@ -7,19 +7,23 @@ from numpy.typing import NDArray
 
 from ballcast.core.actions import SHORT_NAMES
 from ballcast.inference.page.markup import Markup, tag
-from ballcast.metrics.average_precision import Score
+from ballcast.metrics.average_precision import Floats, Score
+from ballcast.metrics.bootstrap import Intervals
 from ballcast.metrics.diagnosis import NOTHING
 from ballcast.metrics.published import Published
 from ballcast.metrics.report import HEADINGS
 
 
-def score_table(rows: Mapping[str, Score], published: Sequence[Published]) -> Markup:
-    """A row a system, the first one the report's own; below them what others have published. Per cent."""
+def score_table(rows: Mapping[str, Score], published: Sequence[Published], intervals: Intervals | None) -> Markup:
+    """A row a system in per cent, the report's own first, with its intervals; below them what others have published."""
     heads = [tag("th", text, scope="col") for text in ("", *HEADINGS, "mean")]
     ours = [
         _row(name, [100 * v for v in score.at.values()], 100 * score.avg, class_="own" if i == 0 else None)
         for i, (name, score) in enumerate(rows.items())
     ]
+    if intervals:
+        cells = [tag("td", interval_text(ends)) for ends in (*intervals.at.T, intervals.avg)]
+        ours.insert(1, tag("tr", tag("th", "95 % interval", scope="row"), cells, class_="interval"))
     theirs = [_row(p.name, p.at or (None,) * len(HEADINGS), p.avg, class_="published") for p in published]
     table = tag(
         "table",
@@ -34,6 +38,11 @@ def score_table(rows: Mapping[str, Score], published: Sequence[Published]) -> Ma
 def _row(name: str, values: Sequence[float | None], mean: float, class_: str | None) -> Markup:
     cells = [tag("td", "–" if v is None else f"{v:.1f}") for v in values]
     return tag("tr", tag("th", name, scope="row"), cells, tag("td", f"{mean:.2f}", class_="mean"), class_=class_)
+
+
+def interval_text(ends: Floats) -> str:
+    """Low and high (2,) in per cent: "16.2–19.5"."""
+    return f"{100 * ends[0]:.1f}–{100 * ends[1]:.1f}"
 
 
 def confusion_table(counts: NDArray[np.int64]) -> Markup:

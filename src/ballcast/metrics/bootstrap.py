@@ -1,0 +1,209 @@
+"""95 % intervals of the score, by resampling clips with replacement, and of the difference of two systems.
+
+Predictions are matched within their clip, so matching does not depend on the resample: every clip is counted once, and
+a resample is a weighted sum of the clips' counts. All resamples together are a product of matrices, and the average
+precision of each is read from its sums exactly as the scorer reads it: a resample with every clip once is the score.
+
+A class that has no event in a resample counts 0 there, as the scorer counts it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ballcast.core.actions import ACTIONS
+from ballcast.core.clips import Clip, Prediction
+from ballcast.core.errors import InputError
+from ballcast.metrics.average_precision import (
+    THRESHOLDS,
+    TOLERANCES,
+    Floats,
+    Matches,
+    average_precision,
+    count_class,
+    match_all,
+    score_of_matches,
+)
+
+RESAMPLES = 1000
+LEAST_RESAMPLES = 100  # fewer leave two or less beyond each end of the interval
+LEVEL = 0.95
+TOGETHER = 1000  # resamples computed at once, which bounds the memory
+GROUPS_TOGETHER = 4096  # groups whose counts are in memory at once
+EXACT_FLOAT32 = 2**24  # whole numbers below are exact in float32
+
+Progress = Callable[[int, int], None]  # done, total
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """AP as it is and in each of R resamples; the 95 % intervals lie between their 2.5 % and 97.5 % quantiles."""
+
+    ap: Floats  # (6, 10) tolerance, action; of a difference: second − first
+    resampled: Floats  # (R, 6, 10)
+    groups: int  # how many clips, or groups of clips, were drawn from
+    seed: int
+
+    @property
+    def at(self) -> Floats:
+        """(2, 6): low and high of the mAP at each tolerance."""
+        return _interval(self.resampled.mean(2))
+
+    @property
+    def avg(self) -> Floats:
+        """(2,): of the ranking's number, the mean over the six tolerances."""
+        return _interval(self.resampled.mean(2).mean(1))
+
+    @property
+    def per_class(self) -> Floats:
+        """(2, 6, 10): of each action's AP at each tolerance."""
+        return _interval(self.resampled)
+
+    @property
+    def class_avg(self) -> Floats:
+        """(2, 10): of each action's AP, the mean over the tolerances."""
+        return _interval(self.resampled.mean(1))
+
+    @property
+    def above_zero(self) -> float:
+        """Share of the resamples whose mean is above 0; of a difference: in which the second system is better."""
+        return float((self.resampled.mean((1, 2)) > 0).mean())
+
+    def as_dict(self) -> dict[str, Any]:
+        """[low, high] by the names of `Score.as_dict`, fractions; and what they come from."""
+        return {
+            "level": LEVEL,
+            "resamples": len(self.resampled),
+            "groups": self.groups,
+            "seed": self.seed,
+            **dict(zip(TOLERANCES, self.at.T.tolist(), strict=True)),
+            "avg": self.avg.tolist(),
+            "per_class": dict(zip(TOLERANCES, np.moveaxis(self.per_class, 0, -1).tolist(), strict=True)),
+        }
+
+    def difference_dict(self) -> dict[str, Any]:
+        """A difference by the names of `Score.as_dict`, fractions, with its intervals."""
+        return {
+            **dict(zip(TOLERANCES, self.ap.mean(1).tolist(), strict=True)),
+            "avg": float(self.ap.mean(1).mean()),
+            "per_class": dict(zip(TOLERANCES, self.ap.tolist(), strict=True)),
+            "above_zero": self.above_zero,
+            "intervals": self.as_dict(),
+        }
+
+
+def bootstrap(
+    clips: Sequence[Clip],
+    predictions: Mapping[str, Sequence[Prediction]],
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    groups: Sequence[object] | None = None,
+    read: Literal["vector", "label"] = "vector",
+    exact: bool = False,
+    progress: Progress = lambda done, total: None,
+) -> Intervals:
+    """Intervals of `score(clips, predictions)`.
+
+    groups: an id a clip, such as its match; whole groups are resampled instead of clips. The same seed, number of
+    resamples and groups give the same resamples whatever the predictions.
+    """
+    matches = match_all(clips, predictions, read=read, exact=exact)
+    return bootstrap_matches(matches, len(clips), resamples=resamples, seed=seed, groups=groups, progress=progress)
+
+
+def paired_bootstrap(
+    clips: Sequence[Clip],
+    first: Mapping[str, Sequence[Prediction]],
+    second: Mapping[str, Sequence[Prediction]],
+    **options: Any,
+) -> Intervals:
+    """Intervals of the difference second − first on the same resamples; options as in `bootstrap`."""
+    return difference(bootstrap(clips, first, **options), bootstrap(clips, second, **options))
+
+
+def difference(first: Intervals, second: Intervals) -> Intervals:
+    """second − first, two systems on the same clips and resamples."""
+    if (first.resampled.shape, first.groups, first.seed) != (second.resampled.shape, second.groups, second.seed):
+        raise ValueError("the two have other resamples; use the same clips, resamples, seed and groups")
+    return Intervals(second.ap - first.ap, second.resampled - first.resampled, first.groups, first.seed)
+
+
+def bootstrap_matches(
+    matches: Matches,
+    clips: int,
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    groups: Sequence[object] | None = None,
+    progress: Progress = lambda done, total: None,
+) -> Intervals:
+    """Intervals of `score_of_matches(matches)`, which are of so many clips; the rest as in `bootstrap`."""
+    names: dict[object, int] = {}
+    group = np.array([names.setdefault(g, len(names)) for g in (range(clips) if groups is None else groups)], np.int64)
+    if len(group) != clips:
+        raise ValueError(f"{len(group)} group ids for {clips} clips")
+    check_bootstrap(len(names), resamples)
+    rng = np.random.default_rng(seed)
+    steps = -(-resamples // TOGETHER) * len(ACTIONS)
+    done, resampled = 0, []
+    for begin in range(0, resamples, TOGETHER):
+        weights = _draw(rng, min(TOGETHER, resamples - begin), len(names))
+        parts = []
+        for ap in _resampled_ap(matches, group, weights):
+            parts.append(ap)
+            done += 1
+            progress(done, steps)
+        resampled.append(np.stack(parts, -1))  # (R, 6, 10)
+    return Intervals(score_of_matches(matches).ap, np.concatenate(resampled), len(names), seed)
+
+
+def check_bootstrap(groups: int, resamples: int) -> None:
+    """An InputError unless so many groups and resamples give an interval."""
+    if resamples < LEAST_RESAMPLES:
+        raise InputError(f"{resamples} resamples give no 95 % interval; take at least {LEAST_RESAMPLES}, better 1000")
+    if groups < 2:
+        raise InputError(f"an interval comes from resampling clips, and there is only {groups}; it takes two or more")
+
+
+def _draw(rng: np.random.Generator, resamples: int, groups: int) -> NDArray[np.int64]:
+    """(R, groups): how often each is in each resample of as many as there are."""
+    rows = (np.bincount(rng.integers(0, groups, groups), minlength=groups) for _ in range(resamples))
+    return np.stack(list(rows))
+
+
+def _resampled_ap(matches: Matches, group: NDArray[np.int64], weights: NDArray[np.int64]) -> Iterator[Floats]:
+    """(R, 6) AP of each action in turn, in resamples given as weights (R, groups) of the groups of clips."""
+    times = matches.times
+    owner, groups = group[times.clip], weights.shape[1]
+    event_owner, event_class = group[times.event_clip[matches.events]], times.event_class[matches.events]
+    for action in range(len(ACTIONS)):
+        n_events = weights @ np.bincount(event_owner[event_class == action], minlength=groups)  # (R,)
+        found, predicted = _weighted_counts(matches, action, owner, weights)
+        yield average_precision(found, predicted, n_events[:, None])[2]
+
+
+def _weighted_counts(
+    matches: Matches, action: int, owner: NDArray[np.int64], weights: NDArray[np.int64]
+) -> tuple[Floats, Floats]:
+    """(R, 6, 200) true and (R, 6 or 1, 200) all predictions of an action that reach each threshold."""
+    tolerances = len(matches.true)
+    columns = (tolerances + len(matches.counted)) * len(THRESHOLDS)
+    most = int(weights.max(initial=0)) * len(owner)  # no sum is larger
+    kind = np.float32 if most < EXACT_FLOAT32 else np.float64
+    sums = np.zeros((len(weights), columns), kind)
+    for begin in range(0, weights.shape[1], GROUPS_TOGETHER):
+        block = weights[:, begin : begin + GROUPS_TOGETHER]
+        found, predicted = count_class(matches, action, owner - begin, block.shape[1])
+        counts = np.concatenate([found, predicted], 1).reshape(block.shape[1], columns)
+        sums += block.astype(kind) @ counts.astype(kind)
+    split = sums.reshape(len(weights), -1, len(THRESHOLDS))
+    return split[:, :tolerances], split[:, tolerances:]
+
+
+def _interval(values: Floats) -> Floats:
+    """(2, …): low and high of values (R, …)."""
+    return np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
