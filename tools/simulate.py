@@ -3,7 +3,7 @@
     python -m tools.simulate OUT --matches 30 --seed 5001 --engine FOLDER
     ballcast pretrain pretrain data.sources=[../shared/data/simbaa,OUT]
 
-Both sides are played by the game's own AI. OUT gets, for each seed, match_NNNN.mp4 (398×224, grey) and match_NNNN.npz
+Both sides are played by the game's own AI. OUT gets, for each seed, match_NNNN.mp4 (398×224) and match_NNNN.npz
 (the state of every step), and matches.json with the actions of all of them, as simbaa has it. What is played stays: the
 same command goes on where it was killed. --matches 0 plays nothing and only tells the actions anew, with the rules of
 tools/simulation/actions.py. A match takes minutes, nearly all of it rendering, on about one core: with more cores run
@@ -33,13 +33,14 @@ from tools.simulation.compare import count_table, gap_table
 from tools.simulation.engine import load_engine
 from tools.simulation.fixture import Fixture
 from tools.simulation.game import Game
-from tools.simulation.matches import is_played, label_matches, record, video_of
+from tools.simulation.matches import check_split, is_played, label_matches, record, video_of
 
 console = Console(highlight=False)
 
 
 def simulate(out: Path, seeds: Sequence[int], *, engine: Path | None, steps: int, every: int, split: str) -> None:
     """Play the seeds that are not played yet, each of `steps` steps, and label after each match; tells how it goes."""
+    check_split((video_of(out, seed) for seed in seeds), split)
     missing = [seed for seed in seeds if not is_played(video_of(out, seed))]
     if len(missing) < len(seeds):
         console.print(f"{len(seeds) - len(missing)} of {len(seeds)} matches are played already")

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 
@@ -10,17 +11,30 @@ from ballcast.video.decode import VideoFile
 from tools.simulation.broadcast import COVER, RADAR, count_frames, develop, filming
 
 
-def test_pictures_are_grey_brighter_and_without_the_radar() -> None:
+def test_pictures_are_in_colour_brighter_and_without_the_radar() -> None:
     picture = np.zeros((224, 400, 3), np.uint8)
     picture[:100] = (50, 100, 20)
-    picture[100:, :, 1] = 200
-    luma = develop(picture, 2.0)
-    assert (luma.shape, luma.dtype) == ((224, 398), np.uint8)
-    assert set(luma[:100].ravel().tolist()) == {int(2 * (0.299 * 50 + 0.587 * 100 + 0.114 * 20))}
-    assert (luma[RADAR] == COVER).all()
-    luma[RADAR] = 234
-    assert set(luma[100:].ravel().tolist()) == {234}
-    assert develop(np.full((224, 400, 3), 200, np.uint8), 3.0).max() == 255  # and not round again
+    picture[100:, :, 1] = 120
+    picture[:, [0, -1]] = 77
+    frame = develop(picture, 2.0)
+    assert (frame.shape, frame.dtype) == ((224, 398, 3), np.uint8)
+    assert (frame[:100] == (100, 200, 40)).all()
+    assert (frame[RADAR] == COVER).all()
+    frame[RADAR] = (0, 240, 0)
+    assert (frame[100:] == (0, 240, 0)).all()
+    assert (develop(np.full((224, 400, 3), 200, np.uint8), 3.0)[:100] == 255).all()  # clipped, not wrapped around
+
+
+def test_colours_are_kept_in_the_video(tmp_path: Path) -> None:
+    colour = (200, 120, 40)
+    with filming(tmp_path / "film.mp4") as add:
+        for n in range(3):
+            add(np.full((224, 398, 3), colour, np.uint8), n)
+    with av.open(str(tmp_path / "film.mp4")) as container:
+        seen = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    assert len(seen) == 3
+    for frame in seen:
+        np.testing.assert_allclose(frame.mean((0, 1)), colour, atol=3)
 
 
 @pytest.mark.parametrize(("frames", "every"), [(50, 1), (50, 2), (51, 2), (50, 3)])
@@ -29,7 +43,7 @@ def test_a_picture_is_seen_from_its_frame_to_the_next_one(frames: int, every: in
     shown = sorted({*range(0, frames, every), frames - 1})
     with filming(tmp_path / "film.tmp") as add:
         for n in shown:
-            add(np.full((224, 398), 40 + 4 * n, np.uint8), n)
+            add(np.full((224, 398, 3), 40 + 4 * n, np.uint8), n)
     with VideoFile(tmp_path / "film.tmp") as video:
         seen = video.read(0, frames)
     assert len(seen) == frames == count_frames(tmp_path / "film.tmp")
@@ -42,7 +56,7 @@ def test_frames_after_the_last_picture_are_not_counted_on(tmp_path: Path) -> Non
     """Decoders give one more or not, as the file's stated rate happens to round."""
     with filming(tmp_path / "film.mp4") as add:
         for n in range(0, 50, 2):
-            add(np.full((224, 398), 100, np.uint8), n)
+            add(np.full((224, 398, 3), 100, np.uint8), n)
     assert count_frames(tmp_path / "film.mp4") == 49
     with filming(tmp_path / "empty.mp4"):
         pass

@@ -17,7 +17,7 @@ from ballcast.video.decode import VideoFile
 from tools import simulate
 from tools.simulation import matches as folder
 from tools.simulation.broadcast import filming
-from tools.simulation.fixture import Fixture
+from tools.simulation.fixture import TEST_SEEDS, Fixture
 from tools.simulation.game import Game, Moment
 from tools.simulation.states import write_states
 
@@ -46,7 +46,7 @@ def keep(out: Path, name: str, story: Story) -> None:
     out.mkdir(exist_ok=True)
     with filming(out / f"{name}.mp4") as add:
         for frame in (0, len(story.rows) - 1):
-            add(np.full((224, 398), 100, np.uint8), frame)
+            add(np.full((224, 398, 3), 100, np.uint8), frame)
     write_states(out / f"{name}.npz", story.rows, story.hidden, Fixture.draw(1))
 
 
@@ -182,6 +182,17 @@ def test_a_folder_without_matches_and_numbers_out_of_range_are_refused(
     for words in (("--matches", -1), ("--every", 0), ("--every", 51), ("--minutes", 0), ("--seed", -1)):
         assert run(tmp_path, *words) == 2
         assert "must" in capsys.readouterr().err
+
+
+def test_test_matches_are_never_in_another_split(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    words = ("--matches", 2, "--seed", TEST_SEEDS[0] - 1, "--minutes", 0.01)
+    assert run(tmp_path / "train", *words) == 2
+    assert "match_7001.mp4: cannot be in the split train" in capsys.readouterr().err
+    assert not (tmp_path / "train").exists()  # refused before anything is played
+    assert run(tmp_path / "test", *words, "--split", "test") == 0
+    assert {m.split for m in read_matches(tmp_path / "test" / "matches.json")} == {"test"}
+    assert run(tmp_path / "test", "--matches", 0) == 2  # labelling anew would change the split
+    assert {m.split for m in read_matches(tmp_path / "test" / "matches.json")} == {"test"}
 
 
 def test_the_actions_are_shown_beside_those_of_others(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

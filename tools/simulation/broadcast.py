@@ -1,4 +1,4 @@
-"""Pictures of the game as a broadcast: 398×224 and the radar covered, as simbaa has it; grey, as models see it."""
+"""Pictures of the game as a broadcast: 398×224 in colour and the radar covered, as simbaa has it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,23 +16,23 @@ from tools.simulation.game import HEIGHT, WIDTH
 
 MARGIN = 1  # columns cut at either side: 400 to 398
 RADAR = (slice(172, 218), slice(162, 236))  # rows and columns; it would show where everybody is
-COVER = 26  # the luma of its cover
-LUMA = np.array([0.299, 0.587, 0.114], np.float32)
+COVER = 26  # red, green and blue of its cover
 H264 = {"crf": "26", "preset": "veryfast", "g": "125", "threads": "1"}
 
 Add = Callable[[NDArray[np.uint8], int], None]
 
 
 def develop(picture: NDArray[np.uint8], gain: float) -> NDArray[np.uint8]:
-    """Luma (224, 398) uint8 of a picture (224, 400, 3) RGB, `gain` times as bright, the radar covered."""
-    luma = (picture @ LUMA * gain).clip(0, 255).astype(np.uint8)[:, MARGIN:-MARGIN]
-    luma[RADAR] = COVER
-    return np.ascontiguousarray(luma)
+    """Frame (224, 398, 3) uint8 RGB of a picture (224, 400, 3), `gain` times as bright, the radar covered."""
+    brighter = (np.arange(256) * gain).clip(0, 255).astype(np.uint8)  # (256,)
+    frame = brighter[picture[:, MARGIN:-MARGIN]]  # (224, 398, 3)
+    frame[RADAR] = COVER
+    return frame
 
 
 @contextmanager
 def filming(path: Path) -> Iterator[Add]:
-    """Write an MP4 to `path`, whatever its suffix; gives what adds a picture (224, 398) and the frame it begins at.
+    """Write an MP4 to `path`, whatever its suffix; yields a function that adds a picture (224, 398, 3) RGB at a frame.
 
     Frames are counted at 25 fps; a picture is seen until the next one begins.
     """
@@ -41,10 +41,10 @@ def filming(path: Path) -> Iterator[Add]:
         stream.height, stream.width = HEIGHT, WIDTH - 2 * MARGIN
         stream.pix_fmt, stream.time_base = "yuv420p", Fraction(1, FPS)
 
-        def add(luma: NDArray[np.uint8], frame: int) -> None:
-            picture = av.VideoFrame.from_ndarray(luma, format="gray").reformat(format="yuv420p")
-            picture.pts, picture.time_base = frame, Fraction(1, FPS)
-            container.mux(stream.encode(picture))
+        def add(picture: NDArray[np.uint8], frame: int) -> None:
+            encoded = av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(format="yuv420p")
+            encoded.pts, encoded.time_base = frame, Fraction(1, FPS)
+            container.mux(stream.encode(encoded))
 
         yield add
         container.mux(stream.encode(None))

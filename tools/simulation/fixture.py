@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
+TEST_SEEDS = range(7001, 7011)  # matches to test on; never train on them
 FOREVER = 1_000_000  # steps, so that the engine's own clock never ends a match
 SKILLS = (1.0, 0.95, 0.9, 0.8, 0.6)  # of a side's AI, from 0 to 1: what the engine calls its difficulty
-GAINS = (1.9, 3.9)  # between these the luma of a picture is multiplied; the engine's floodlights are dim
+GAINS = (1.9, 3.9)  # between these red, green and blue are multiplied; the engine's floodlights are dim
 
 # Where players stand at the kick-off, as x from −1 (own goal) to 1 and y from −0.42 to 0.42, and in which role.
 OTHERS = (
@@ -31,7 +32,7 @@ class Fixture:
 
     Attributes:
         seed: of the engine's chance; the same seed is the same match.
-        gain: what the luma of its pictures is multiplied by.
+        gain: what red, green and blue of its pictures are multiplied by.
         left, right: the skills of the sides that begin on the left and on the right.
     """
 

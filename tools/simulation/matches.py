@@ -1,6 +1,6 @@
 """A folder of simulated matches: match_NNNN.mp4, the states it was played by in match_NNNN.npz, and matches.json."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ballcast.core.clips import Event
@@ -10,7 +10,7 @@ from ballcast.core.order import natural
 from ballcast.data.spotting_labels import MATCHES, Match
 from tools.simulation.actions import find_actions
 from tools.simulation.broadcast import count_frames, develop, filming
-from tools.simulation.fixture import Fixture
+from tools.simulation.fixture import TEST_SEEDS, Fixture
 from tools.simulation.game import Game
 from tools.simulation.states import read_states, write_states
 
@@ -26,6 +26,17 @@ def states_of(video: Path) -> Path:
 def is_played(video: Path) -> bool:
     """Whether all of the match is there."""
     return video.is_file() and states_of(video).is_file()
+
+
+def check_split(videos: Iterable[Path], split: str) -> None:
+    """Refuse to put a match of TEST_SEEDS into another split than test."""
+    test_names = {video_of(Path(), seed).name for seed in TEST_SEEDS}
+    wrong = [video for video in videos if video.name in test_names]
+    if split != "test" and wrong:
+        raise InputError(
+            f"{wrong[0]}: cannot be in the split {split}: seeds {TEST_SEEDS[0]} to {TEST_SEEDS[-1]} are test matches; "
+            "give --split test, or another --seed"
+        )
 
 
 def record(
@@ -56,6 +67,7 @@ def record(
 def label_matches(folder: Path, split: str) -> list[Match]:
     """Find the actions of all matches of a folder anew, from their states, and write its matches.json."""
     videos = sorted(folder.glob("match_*.mp4"), key=lambda path: natural(path.name))
+    check_split(videos, split)
     matches = []
     for video in filter(is_played, videos):
         states = read_states(states_of(video))
