@@ -14,7 +14,7 @@ def evaluate(
     labels: Labels,
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[PREDICTIONS]…", help="results_anticipation.json, or its zip; two to compare them."),
+        typer.Argument(metavar="PREDICTIONS", help="results_anticipation.json, or its zip; two to compare them."),
     ] = None,
     predictions: Annotated[
         list[Path] | None, typer.Option("--predictions", help="The same as an option; twice to compare two.")
