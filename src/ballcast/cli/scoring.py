@@ -8,6 +8,15 @@ import typer
 from ballcast.cli.shell import Labels, app, new_console
 from ballcast.core.errors import InputError
 
+Bootstrap = Annotated[
+    int | None,
+    typer.Option(
+        "--bootstrap",
+        help="Resample the clips so many times for 95 % intervals of all numbers.",
+        show_default="1000 for two files and for --report, else no intervals",
+    ),
+]
+
 
 @app.command("eval")
 def evaluate(
@@ -23,14 +32,7 @@ def evaluate(
         Literal["vector", "label"], typer.Option(help="Score the class vectors, or only label and confidence.")
     ] = "vector",
     exact: Annotated[bool, typer.Option("--exact", help="Score on milliseconds instead of the 160 ms grid.")] = False,
-    bootstrap: Annotated[
-        int | None,
-        typer.Option(
-            "--bootstrap",
-            help="Resample the clips so many times for 95 % intervals of all numbers.",
-            show_default="1000 for two files and for --report, else no intervals",
-        ),
-    ] = None,
+    bootstrap: Bootstrap = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the resamples.")] = 0,
     json_: Annotated[Path | None, typer.Option("--json", help="Write the numbers here, as fractions.")] = None,
     plots: Annotated[
