@@ -11,10 +11,11 @@ from feeds import made_up
 from games import draw_game, make_clips, make_events, write_video
 
 from ballcast.core.backbone import BackboneConfig
-from ballcast.core.clips import Clip
+from ballcast.core.clips import Clip, Prediction
 from ballcast.core.recipe import HierarchyConfig, ModelConfig
 from ballcast.data.soccernet import read_labels, write_labels
 from ballcast.features.backbone import Backbone
+from ballcast.inference.submission import write_submission
 from ballcast.model.anticipator import Anticipator
 
 TINY = BackboneConfig(encoder="test_efficientnet", channels=16, blocks=1, projected=8, se_ratio=4, classes=10)
@@ -83,6 +84,13 @@ def seeds(folder: Path) -> None:
         shutil.copytree(folder / "runs" / "paper", folder / "runs" / name)
 
 
+def two_systems(folder: Path) -> None:
+    """old.zip and new.zip: predictions of two systems for snbaa/224p/test."""
+    clips = read_labels(folder / "snbaa" / "224p" / "test")
+    for name, confidence in (("old.zip", 0.4), ("new.zip", 0.6)):
+        write_submission(folder / name, {clip.name: [Prediction("PASS", 31_000, confidence)] for clip in clips})
+
+
 # What a reader of a page has when they begin; AFTER: what is there when that page has been followed to its end.
 HAS: dict[str, list[Callable[[Path], None]]] = {
     "first.md": [match_video, models],
@@ -94,6 +102,7 @@ HAS: dict[str, list[Callable[[Path], None]]] = {
     "video.md": [match_video],
     "live.md": [match_video, models],
     "tune.md": [seeds],
+    "score.md": [snbaa, two_systems],
 }
 AFTER = dict.fromkeys(
     ("README.md", "backbone.md", "tune.md", "video.md", "live.md", "report.md", "export.md"), "train.md"

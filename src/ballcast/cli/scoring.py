@@ -8,13 +8,22 @@ import typer
 from ballcast.cli.shell import Labels, app, new_console
 from ballcast.core.errors import InputError
 
+Bootstrap = Annotated[
+    int | None,
+    typer.Option(
+        "--bootstrap",
+        help="Resample the clips so many times for 95 % intervals of all numbers.",
+        show_default="1000 for two files and for --report, else no intervals",
+    ),
+]
+
 
 @app.command("eval")
 def evaluate(
     labels: Labels,
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[PREDICTIONS]…", help="results_anticipation.json, or its zip; two to compare them."),
+        typer.Argument(metavar="PREDICTIONS", help="results_anticipation.json, or its zip; two to compare them."),
     ] = None,
     predictions: Annotated[
         list[Path] | None, typer.Option("--predictions", help="The same as an option; twice to compare two.")
@@ -23,14 +32,7 @@ def evaluate(
         Literal["vector", "label"], typer.Option(help="Score the class vectors, or only label and confidence.")
     ] = "vector",
     exact: Annotated[bool, typer.Option("--exact", help="Score on milliseconds instead of the 160 ms grid.")] = False,
-    bootstrap: Annotated[
-        int | None,
-        typer.Option(
-            "--bootstrap",
-            help="Resample the clips so many times for 95 % intervals of all numbers.",
-            show_default="1000 for two files and for --report, else no intervals",
-        ),
-    ] = None,
+    bootstrap: Bootstrap = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the resamples.")] = 0,
     json_: Annotated[Path | None, typer.Option("--json", help="Write the numbers here, as fractions.")] = None,
     plots: Annotated[
