@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -51,10 +52,10 @@ def ballcast(tmp_path: Path) -> Cli:
 
 
 def assert_clean_failure(done: subprocess.CompletedProcess[str], *words: str) -> None:
-    """Exit code 2, one line on stderr that names the words, no traceback."""
+    """Exit code 2, one line on stderr that names the words, besides notes, and no traceback."""
     assert done.returncode == 2, (done.returncode, done.stdout, done.stderr)
     assert "Traceback" not in done.stderr
-    lines = [line for line in done.stderr.splitlines() if line.startswith("ballcast: ")]
+    lines = [line for line in done.stderr.splitlines() if re.match(r"ballcast: (?!note: )", line)]
     assert len(lines) == 1, done.stderr
     for word in words:
         assert word in lines[0], (word, lines[0])
