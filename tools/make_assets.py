@@ -9,6 +9,8 @@ test/                     an excerpt of a test match, cut without encoding it ag
 train/, valid/            the labels of the training matches' clips, and of the validation match's
 features/{train,valid}/   their windows every 5 s, along the strongest directions of the training matches' features
 
+The anticipator should be trained with data.drop_windows=0.1: it is shown videos from their first seconds on.
+
 All together stay under 32 MB, or nothing is replaced. Features are computed into --work and found there again.
 """
 
