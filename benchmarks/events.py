@@ -20,16 +20,15 @@ from pathlib import Path
 
 import torch
 
-from ballcast.core.clips import Prediction
+from ballcast.core.anticipator_config import EmitConfig, Recipe
 from ballcast.core.config import to_dict
 from ballcast.core.errors import InputError
-from ballcast.core.recipe import EmitConfig, Recipe
-from ballcast.data.event_grid import WIDTHS, Detail
-from ballcast.data.event_windows import IDENTITIES, EventWindows, build
-from ballcast.data.leagues import EVERY_MS, Size, divide
-from ballcast.data.wyscout import read_table
+from ballcast.core.events import Prediction
+from ballcast.data.events.event_grid import WIDTHS, Detail
+from ballcast.data.events.event_windows import EVERY_MS, IDENTITIES, EventWindows, Size, build, divide
+from ballcast.data.events.wyscout import read_table
 from ballcast.inference.baselines import ClassPrior, Markov
-from ballcast.training.ablate import training_name
+from ballcast.training.ablation import training_name
 from benchmarks.rows import Result, Results, read_recipes, scored, seeds_of, trained
 from benchmarks.tuned import tuned_rows
 

@@ -25,7 +25,7 @@ from torch import Tensor
 from ballcast.core.actions import FPS, WINDOW_FRAMES
 from ballcast.core.files import write_json
 from ballcast.features.backbone import Backbone, BackboneConfig, pad_frames
-from ballcast.features.shared import SharedStacks
+from ballcast.features.batch_encoder import BatchEncoder
 from benchmarks.machine import add_options, settle
 
 TARGET_MS, TARGET_RATIO = 30.0, 4.3  # at 720p on an H200; the ratio is to batching without sharing, eager
@@ -64,7 +64,7 @@ def main() -> None:
 
 def windows(backbone: Backbone, frames: Tensor, repeats: int, *, on_gpu: bool) -> dict[str, Any]:
     """Milliseconds a window in each order, with the largest difference from the published order's features."""
-    eager = SharedStacks(backbone, compiled=False)
+    eager = BatchEncoder(backbone, compiled=False)
     orders: list[tuple[str, Callable[[], Callable[[], Tensor]], int]] = [
         ("one stack, one clip at a time, eager (published)", lambda: lambda: one_by_one(eager, frames), 5),
         (BATCHED, lambda: lambda: batched(eager, frames), 1),
@@ -111,7 +111,7 @@ def windows(backbone: Backbone, frames: Tensor, repeats: int, *, on_gpu: bool) -
     return figures
 
 
-def one_by_one(engine: SharedStacks, frames: Tensor) -> Tensor:
+def one_by_one(engine: BatchEncoder, frames: Tensor) -> Tensor:
     """The published predictor's order: every clip alone, and in it every stack alone."""
     c, features = engine.config, []
     with torch.no_grad():
@@ -123,7 +123,7 @@ def one_by_one(engine: SharedStacks, frames: Tensor) -> Tensor:
     return torch.cat(features)
 
 
-def _all_stacks(engine: SharedStacks, frames: Tensor) -> Tensor:
+def _all_stacks(engine: BatchEncoder, frames: Tensor) -> Tensor:
     """Every stack of every clip, (N·J, stack, H, W)."""
     c = engine.config
     pixels = pad_frames(frames, c.padding)
@@ -131,7 +131,7 @@ def _all_stacks(engine: SharedStacks, frames: Tensor) -> Tensor:
     return torch.stack(clips).unflatten(1, (-1, c.stack)).flatten(0, 1)
 
 
-def without_sharing(engine: SharedStacks, stacks: Tensor) -> Tensor:
+def without_sharing(engine: BatchEncoder, stacks: Tensor) -> Tensor:
     """All stacks in one batch; on a CPU in bites that fit its caches, as ours, so that only the sharing differs."""
     at_once = len(stacks) if engine.device.type == "cuda" else engine.at_once
     x = stacks.to(engine.dtype, memory_format=torch.channels_last) / 255
@@ -139,12 +139,12 @@ def without_sharing(engine: SharedStacks, stacks: Tensor) -> Tensor:
     return torch.cat([engine.backbone.mix(some) for some in maps.split(at_once * engine.config.stacks)])
 
 
-def batched(engine: SharedStacks, frames: Tensor) -> Tensor:
+def batched(engine: BatchEncoder, frames: Tensor) -> Tensor:
     with torch.no_grad():
         return without_sharing(engine, _all_stacks(engine, frames))
 
 
-def compiled_batched(engine: SharedStacks, frames: Tensor) -> Callable[[], Tensor]:
+def compiled_batched(engine: BatchEncoder, frames: Tensor) -> Callable[[], Tensor]:
     network = torch.compile(lambda stacks: without_sharing(engine, stacks), dynamic=False, mode="reduce-overhead")
 
     def run() -> Tensor:
@@ -155,11 +155,11 @@ def compiled_batched(engine: SharedStacks, frames: Tensor) -> Callable[[], Tenso
 
 
 def ours(backbone: Backbone, frames: Tensor) -> Callable[[], Tensor]:
-    engine = SharedStacks(backbone)
+    engine = BatchEncoder(backbone)
     return lambda: engine.windows(frames, [0])[0]
 
 
-def parts(engine: SharedStacks, frames: Tensor, repeats: int, *, on_gpu: bool) -> dict[str, float]:
+def parts(engine: BatchEncoder, frames: Tensor, repeats: int, *, on_gpu: bool) -> dict[str, float]:
     """Where the eager time goes, and the arithmetic of a window: the floor no order of computing goes below."""
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -190,12 +190,11 @@ def end_to_end(
         print("  end to end: left out, PyAV is not installed here")
         return {"skipped": "PyAV is not installed"}
     from ballcast.core.actions import CLIP_FRAMES
-    from ballcast.features.parts import Piece
-    from ballcast.features.sources import Source
-    from ballcast.features.worker import decode, work
+    from ballcast.features.extract_workers import decode, work
+    from ballcast.features.videos import Piece, Source
 
     decoders = decoders or max(1, (os.cpu_count() or 2) - 1)
-    engine = SharedStacks(backbone)
+    engine = BatchEncoder(backbone)
     with tempfile.TemporaryDirectory() as folder:
         path = video or _draw(Path(folder) / "clip.mp4", size, CLIP_FRAMES)
         source = Source("clip", path, path.name, CLIP_FRAMES, 0, 0)

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import torch
 
+from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import load
-from ballcast.core.recipe import Recipe
-from ballcast.data.batch import Samples
-from ballcast.data.games import find_games
+from ballcast.data.labels.games import find_games
+from ballcast.data.samples.batches import Samples
 from ballcast.features.backbone import Backbone
 from ballcast.model.anticipator import Anticipator
-from ballcast.training.engine import answers
-from ballcast.training.moment import Moment
+from ballcast.training.engine import predict_slots
+from ballcast.training.progress import ProgressUpdate
 from ballcast.training.run import train
-from ballcast.training.splits import Material
+from ballcast.training.splits import TrainingData
 from benchmarks.pixels import MATCHES, features_of, windows_of
 from benchmarks.rows import emitted, table_row
 
@@ -46,13 +46,13 @@ def main() -> None:
     games = find_games(args.data)
     windows = windows_of(store, games, recipe.model.windows)
     learned, held_out = ([(store, [g for g in games if g.split == split])] for split in ("train", "valid"))
-    material = Material(windows["train"], windows["valid"], store.manifest.header.backbone, learned, held_out)
+    training_data = TrainingData(windows["train"], windows["valid"], store.manifest.header.backbone, learned, held_out)
     rows = {}
     if args.anticipator:
         rows["frozen"] = (Anticipator.from_pretrained(args.anticipator), windows)
     began, run = time.perf_counter(), args.work / "finetune"
 
-    def show(moment: Moment) -> None:
+    def show(moment: ProgressUpdate) -> None:
         took = time.perf_counter() - began
         if moment.ended and moment.score is not None:
             loss, valid = moment.losses["total"], 100 * moment.score.avg
@@ -60,7 +60,7 @@ def main() -> None:
         elif not moment.ended:
             print(f"  step {moment.step}/{moment.steps}: {moment.samples_per_s:.1f} samples/s", flush=True)
 
-    train(recipe, run, device=device, show=show, material=material)
+    train(recipe, run, device=device, show=show, training_data=training_data)
     tuned = features_of(Backbone.from_pretrained(run / "best_backbone"), args.data, args.work, device.type)
     rows["fine-tuned"] = (
         Anticipator.from_pretrained(run / "best"),
@@ -68,7 +68,7 @@ def main() -> None:
     )
     for split in ("valid", "test"):
         for name, (model, own) in rows.items():
-            slots = answers(model.to(device), Samples(own[split], device, recipe.data.device))
+            slots = predict_slots(model.to(device), Samples(own[split], device, recipe.data.device))
             print(table_row(name, [{split: emitted(slots, own[split], recipe.emission)}], split))
 
 

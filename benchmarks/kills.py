@@ -33,14 +33,11 @@ import torch
 from safetensors import safe_open
 
 # What the commands import when they are called, imported once for all of them.
-import ballcast.features.extract
-import ballcast.reports
-import ballcast.training.pretrain  # noqa: F401
 from ballcast.cli import main as ballcast_main
-from ballcast.core.backbone import BackboneConfig
+from ballcast.core.anticipator_config import Recipe
+from ballcast.core.backbone_config import BackboneConfig
 from ballcast.core.config import to_yaml
-from ballcast.core.pretrain import PretrainConfig
-from ballcast.core.recipe import Recipe
+from ballcast.core.pretrain_config import PretrainConfig
 from ballcast.features.backbone import Backbone
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))

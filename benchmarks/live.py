@@ -31,21 +31,21 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from ballcast.core.actions import CLIP_FRAMES, END_MS, FPS, FRAME_MS, OBSERVED_MS, WINDOW_FRAMES
-from ballcast.core.clips import Clip
+from ballcast.core.anticipator_config import ModelConfig
+from ballcast.core.events import Clip
 from ballcast.core.files import write_json
-from ballcast.core.recipe import ModelConfig
 from ballcast.features.backbone import Backbone
-from ballcast.features.shared import SharedStacks
-from ballcast.inference.live import LiveSession
-from ballcast.inference.live_records import Made, Status
+from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.inference.rolling import RollingAnticipator
 from ballcast.inference.torch_runtime import TorchRuntime
+from ballcast.live.session import LiveSession
+from ballcast.live.status import LiveForecast, Status
 from ballcast.metrics.average_precision import score
 from ballcast.model.anticipator import Anticipator
-from ballcast.model.emit import emit
+from ballcast.model.postprocess import emit
 from ballcast.model.slots import Slots
-from ballcast.video.live_source import Break, LiveFrame
-from ballcast.video.sampling import snap
+from ballcast.video.file import snap
+from ballcast.video.sources import LiveFrame, StreamGap
 from benchmarks.machine import add_options, settle
 
 TARGET_MS, TARGET_RATIO = 40.0, 20.0  # p95 at 720p on an H200; work of a step against all anew
@@ -116,7 +116,7 @@ class Camera:
         self._frames, self._count, self._stopped = frames, round(seconds * FPS), threading.Event()
         self.patient = patient
 
-    def items(self) -> Iterator[LiveFrame | Break]:
+    def items(self) -> Iterator[LiveFrame | StreamGap]:
         began = time.monotonic()
         for n in range(self._count):
             due = began if self.patient else began + n / FPS
@@ -142,7 +142,7 @@ def latency(
         told = list(records)
     if session.error is not None:
         raise session.error
-    made = [r for r in told if isinstance(r, Made)]
+    made = [r for r in told if isinstance(r, LiveForecast)]
     states = [r for r in told if isinstance(r, Status)]
     busy = [r.busy for r in states if r.state in ("running", "slow")][1:]
     live: dict[str, Any] = {
@@ -202,7 +202,7 @@ def work(
 ) -> dict[str, Any]:
     """One step once running, against the last 30 s anew: each window's distinct stacks once, as extraction does it."""
     c, device = backbone.config, next(backbone.parameters()).device
-    engine = SharedStacks(backbone, device=device, compiled=False)
+    engine = BatchEncoder(backbone, device=device, compiled=False)
     W = model.network.lookback
     shown = np.stack([frames[n % len(frames)] for n in range(WINDOW_FRAMES * W)])  # (T, H, W)
     stacks_a_step = rolling.every_ms * FPS / 1000 / c.stride
@@ -265,7 +265,7 @@ def hour(rolling: RollingAnticipator, frames: list[np.ndarray], seconds: int = 3
     sizes: list[float] = []
     with session.subscribe(room=64) as records, session:
         for record in records:
-            if isinstance(record, Made) and record.anticipation.at_ms // 60_000 > len(sizes):
+            if isinstance(record, LiveForecast) and record.anticipation.at_ms // 60_000 > len(sizes):
                 sizes.append(_rss_mb())
     settled = sizes[10:] or sizes
     growth = max(settled) / settled[0] - 1
@@ -289,10 +289,10 @@ def grid(
     model: Anticipator, backbone: Backbone, folder: Path, split: str, most_s: float, device: str, *, trained: bool
 ) -> dict[str, Any]:
     """At every fifth second from 30 s on: windows at their exact starts, and snapped to the grid of clips."""
-    from ballcast.data.spotting_labels import MATCHES, read_matches
-    from ballcast.video.decode import VideoFile
+    from ballcast.data.labels.games import MATCHES, read_matches
+    from ballcast.video.file import VideoFile
 
-    engine, model = SharedStacks(backbone, device=device, compiled=False), model.to(device).eval()
+    engine, model = BatchEncoder(backbone, device=device, compiled=False), model.to(device).eval()
     W, stride = model.network.lookback, backbone.config.stride
     clips: list[Clip] = []
     features_moved, scores_moved = [], []

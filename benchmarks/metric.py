@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ballcast.core.actions import ACTIONS
-from ballcast.core.clips import Clip, Event, Prediction
+from ballcast.core.events import Clip, Event, Prediction
 from ballcast.metrics.average_precision import score
 from ballcast.metrics.bootstrap import RESAMPLES, bootstrap
 

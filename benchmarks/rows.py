@@ -13,26 +13,25 @@ from typing import Any
 import numpy as np
 import torch
 
-from ballcast.core.clips import Prediction
+from ballcast.core.anticipator_config import EmitConfig, Recipe
+from ballcast.core.backbone_config import BackboneIdentity
 from ballcast.core.config import load
 from ballcast.core.errors import InputError
+from ballcast.core.events import Prediction, merge_arrays, merge_bins
 from ballcast.core.files import read_json, write_json
-from ballcast.core.grid import merge_arrays, merge_bins
-from ballcast.core.recipe import EmitConfig, Recipe
-from ballcast.data.batch import Samples
-from ballcast.data.feed import PERIODS
-from ballcast.data.windows import WindowSet
-from ballcast.features.manifest import BackboneIdentity
+from ballcast.data.events.feed import PERIODS
+from ballcast.data.samples.batches import Samples
+from ballcast.data.samples.windows import WindowSet
 from ballcast.metrics.average_precision import TOLERANCES, Matches, match_all, match_arrays, score_of_matches
 from ballcast.metrics.bootstrap import bootstrap_matches
 from ballcast.model.anticipator import Anticipator
-from ballcast.model.emit import emit_flat
+from ballcast.model.postprocess import emit_flat
 from ballcast.model.slots import Slots
-from ballcast.training.ablate import read_variants
-from ballcast.training.engine import answers
-from ballcast.training.moment import Moment
+from ballcast.training.ablation import read_variants
+from ballcast.training.engine import predict_slots
+from ballcast.training.progress import ProgressUpdate
 from ballcast.training.run import train
-from ballcast.training.splits import Material
+from ballcast.training.splits import TrainingData
 
 Result = dict[str, Any]  # {"valid": row, "test": row, …}, a row: at1 … atInfty, avg, interval, predictions
 HEADER = f"{' | '.join(TOLERANCES)} | mean | 95 % interval | predictions |\n|{'---|' * 11}"
@@ -152,7 +151,7 @@ def trained(
     """
     began = time.perf_counter()
 
-    def show(moment: Moment) -> None:
+    def show(moment: ProgressUpdate) -> None:
         if moment.score is not None and moment.step == moment.steps:
             took = time.perf_counter() - began
             loss = moment.losses["total"]
@@ -161,16 +160,16 @@ def trained(
                 flush=True,
             )
 
-    material = Material(windows["train"], windows["valid"], made_by)
+    training_data = TrainingData(windows["train"], windows["valid"], made_by)
     progress = train(
-        replace(recipe, emit=chosen_by or recipe.emit), folder, device=device, show=show, material=material
+        replace(recipe, emit=chosen_by or recipe.emit), folder, device=device, show=show, training_data=training_data
     )
     seconds = time.perf_counter() - began
     model = Anticipator.from_pretrained(folder / "best").to(device)
     rows = {}
     for name in ("valid", "test"):
         samples = Samples(windows[name], device, recipe.data.device)
-        slots = answers(model, samples)
+        slots = predict_slots(model, samples)
         rows[name] = emitted(slots, windows[name], recipe.emission)
         if slots_to is not None:
             slots_to.mkdir(parents=True, exist_ok=True)

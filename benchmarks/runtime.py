@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from ballcast.core.actions import FPS
-from ballcast.core.embedded import BACKBONE, MODEL
 from ballcast.core.files import write_json
+from ballcast.core.hub import BACKBONE, MODEL
 from ballcast.inference.onnx_runtime import OnnxRuntime
 from ballcast.inference.rolling import RollingAnticipator
 from ballcast.inference.runtime import Runtime
-from ballcast.video.decode import VideoFile
+from ballcast.video.file import VideoFile
 
 KINDS = ("torch", "compiled torch", "ONNX", "INT8")
 
@@ -129,25 +129,25 @@ def _status_mb(key: str) -> float:
 def scores(folders: dict[str, Path], matches: Path, most: float, threads: int) -> dict[str, float]:
     """mAP in points of both exports at every fifth second from 30 s on of the test matches, all of them together."""
     from ballcast.core.actions import WINDOW_FRAMES
-    from ballcast.data.spotting_labels import MATCHES, read_matches
-    from ballcast.data.stitch import STEP_MS, cut_clip
-    from ballcast.inference.along import answers_along, clip_features, join, score_answers
-    from ballcast.inference.export_folder import read_config
+    from ballcast.data.labels.games import MATCHES, read_matches
+    from ballcast.data.samples.windows import STEP_MS, cut_clip
+    from ballcast.inference.export_config import read_config
+    from ballcast.inference.rolling import answers_along, clip_features, join, score_answers
 
     windows = read_config(folders["ONNX"])[1].model.windows
     chosen = [match for match in read_matches(matches / MATCHES) if match.split == "test"]
     found: dict[str, float] = {}
     for kind, folder in folders.items():
-        runtime, answers, clips = OnnxRuntime.open(folder, threads=threads), [], []
+        runtime, outputs, clips = OnnxRuntime.open(folder, threads=threads), [], []
         for match in chosen:
             with VideoFile(matches / match.video) as video:
                 frames = video.read(0, min(match.frames, round(most * FPS)))
             said = answers_along(runtime, clip_features(runtime, frames), windows)
             # The last answer may have less than 5 s of the match after it, and no labels to be held against.
             count = min(len(said.objectness), (len(frames) - windows * WINDOW_FRAMES) // WINDOW_FRAMES)
-            answers.append(said.first(count))
+            outputs.append(said.first(count))
             clips += [cut_clip(match.events, STEP_MS * n, f"{match.video}+{5 * n}") for n in range(count)]
-        found[kind] = 100 * score_answers(runtime, join(answers), clips).avg
+        found[kind] = 100 * score_answers(runtime, join(outputs), clips).avg
         print(f"{kind}: mAP {found[kind]:.2f} on {len(clips)} clips of {len(chosen)} matches", flush=True)
     print(f"INT8 costs {found['ONNX'] - found['INT8']:.2f} points")
     return found

@@ -19,12 +19,10 @@ from pathlib import Path
 import numpy as np
 
 from ballcast.core.actions import ACTIONS, FPS
-from ballcast.core.clips import Prediction
-from ballcast.core.timeline import Anticipation
-from ballcast.web.engine import Engine
-from ballcast.web.house import House
+from ballcast.core.events import Forecast, Prediction
 from ballcast.web.server import bind, running
-from ballcast.web.settings import Settings
+from ballcast.web.service import Service
+from ballcast.web.settings import Engine, Settings
 
 
 class Quick:
@@ -38,7 +36,7 @@ class Quick:
     def reset(self) -> None:
         self.frames = 0
 
-    def push(self, frame: np.ndarray) -> Anticipation | None:
+    def push(self, frame: np.ndarray) -> Forecast | None:
         self.frames += 1
         now = 1000 * self.frames // FPS
         if now < 5000 or now % 1000:
@@ -46,7 +44,7 @@ class Quick:
         rng = np.random.default_rng(now)
         chosen, ahead, sure = rng.choice(10, 4, replace=False), rng.integers(200, 4900, 4), rng.uniform(0.1, 0.8, 4)
         coming = zip(chosen.tolist(), ahead.tolist(), sure.tolist(), strict=True)
-        return Anticipation(now, tuple(Prediction(ACTIONS[i], now + t, c, (0.05,) * 10) for i, t, c in coming))
+        return Forecast(now, tuple(Prediction(ACTIONS[i], now + t, c, (0.05,) * 10) for i, t, c in coming))
 
 
 async def watch(port: int, until: float) -> Counter[str]:
@@ -73,8 +71,8 @@ def main() -> None:
     port, waits = listener.getsockname()[1], []
     with tempfile.TemporaryDirectory() as data:
         settings = Settings(data=Path(data), streams={"stream": str(given.video)})
-        house = House(settings, Engine(Quick))  # type: ignore[arg-type]
-        with running(house, listener):
+        service = Service(settings, Engine(Quick))  # type: ignore[arg-type]
+        with running(service, listener):
             until = time.monotonic() + given.seconds
 
             def ask() -> None:
@@ -93,7 +91,7 @@ def main() -> None:
             got = asyncio.run(all_())
             took, computed = time.monotonic() - began, time.process_time() - computed
             asking.join()
-            started = house.streams["stream"].started
+            started = service.streams["stream"].started
     for kind in ("anticipation", "preview", "lost"):
         counts = [viewer[kind] for viewer in got]
         print(f"{kind:13} {min(counts)} to {max(counts)} a viewer")

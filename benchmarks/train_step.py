@@ -19,20 +19,18 @@ import numpy as np
 import torch
 from torch import nn
 
+from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import load
 from ballcast.core.files import write_json
-from ballcast.core.recipe import Recipe
-from ballcast.data.batch import Batch, Samples
-from ballcast.data.sampler import Plan, plan_epoch
-from ballcast.data.windows import WindowSet
+from ballcast.data.samples.batches import Batch, Plan, Samples, plan_epoch
+from ballcast.data.samples.windows import WindowSet
+from ballcast.inference.torch_runtime import Graphed
 from ballcast.loss.criterion import Criterion
-from ballcast.loss.targets import Targets
+from ballcast.loss.matcher import Targets
 from ballcast.model.anticipator import Anticipator
-from ballcast.model.attention import DropPath
-from ballcast.model.graph import Graphed
+from ballcast.model.layers import DropPath
 from ballcast.training.engine import train_epoch
-from ballcast.training.optimizer import build_optimizer
-from ballcast.training.step import TrainStep, compute_losses
+from ballcast.training.steps import TrainStep, build_optimizer, compute_losses
 
 PEAK_FLOPS, PEAK_BYTES = 790e12, 4.3e12  # bf16 matrix products and copies, as measured on the H200 here
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import torch
 
-from ballcast.data.windows import WindowSet
-from ballcast.inference.ensemble import answer, scores_untuned, untuned
-from ballcast.inference.tune import fit, match_scores
+from ballcast.data.samples.windows import WindowSet
+from ballcast.inference.predictor import answer, scores_untuned, untuned
+from ballcast.inference.tuning import fit, match_scores
 from ballcast.model.anticipator import Anticipator
-from ballcast.model.chances import Chances, Floats
+from ballcast.model.postprocess import Floats, SlotProbabilities
 from benchmarks.rows import Result, row_of
 
 SPLITS = ("valid", "test")
@@ -19,27 +19,27 @@ SPLITS = ("valid", "test")
 def tuned_rows(runs: Sequence[Path], windows: Mapping[str, WindowSet], device: torch.device) -> dict[str, list[Result]]:
     """By name: every run's model tuned; if there are several, their ensemble, and that tuned."""
     models = [Anticipator.from_pretrained(run / "best") for run in runs]
-    answers = {split: answer(models, windows[split], device) for split in SPLITS}
-    rows = {"tuned": [_tuned([m], [i], answers, windows, device) for i, m in enumerate(models)]}
+    outputs = {split: answer(models, windows[split], device) for split in SPLITS}
+    rows = {"tuned": [_tuned([m], [i], outputs, windows, device) for i, m in enumerate(models)]}
     if len(models) > 1:
         everyone = list(range(len(models)))
         name = f"ensemble of {len(models)}"
-        rows[name] = [_rows({split: untuned(models).scores(answers[split]) for split in SPLITS}, windows)]
-        rows[f"{name}, tuned"] = [_tuned(models, everyone, answers, windows, device)]
+        rows[name] = [_rows({split: untuned(models).scores(outputs[split]) for split in SPLITS}, windows)]
+        rows[f"{name}, tuned"] = [_tuned(models, everyone, outputs, windows, device)]
     return rows
 
 
 def _tuned(
     models: Sequence[Anticipator],
     which: Sequence[int],
-    answers: Mapping[str, Sequence[Chances]],
+    outputs: Mapping[str, Sequence[SlotProbabilities]],
     windows: Mapping[str, WindowSet],
     device: torch.device,
 ) -> Result:
     """What `ballcast tune` leaves: the models calibrated, or as they were where that does not help."""
     began = time.perf_counter()
     before = scores_untuned(models, windows["valid"], device)
-    chosen = {split: [answers[split][i] for i in which] for split in SPLITS}
+    chosen = {split: [outputs[split][i] for i in which] for split in SPLITS}
     fitted = fit(chosen["valid"], windows["valid"].clips, before, pos_weight=models[0].pos_weight)
     seconds = time.perf_counter() - began
     outside = f"{100 * fitted.outside_before:.2f} → {100 * fitted.outside_after:.2f}"

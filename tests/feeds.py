@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ballcast.data.feed import Feed
-from ballcast.data.wyscout import read_v2
+from ballcast.data.events.feed import Feed
+from ballcast.data.events.wyscout import read_v2
 
 KINDS = (  # event, sub_event: every row of the mapping
     *(

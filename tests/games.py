@@ -7,7 +7,7 @@ import av
 import numpy as np
 
 from ballcast.core.actions import ACTIONS
-from ballcast.core.clips import Event
+from ballcast.core.events import Event
 
 HEIGHT, WIDTH = 32, 64
 
@@ -71,8 +71,8 @@ def make_matches(folder: Path, splits: tuple[str, ...] = ("train", "valid"), fra
 
 def make_clips(folder: Path, count: int, seed: int) -> Path:
     """A split of SN-BAA: so many clips of one game, 5 s apart, with its labels; the frames they share are equal."""
-    from ballcast.core.clips import Clip
-    from ballcast.data.soccernet import write_labels
+    from ballcast.core.events import Clip
+    from ballcast.data.labels.soccernet import write_labels
 
     frames = 125 * (count - 1) + 875  # the 5 s after the last clip are labelled, but not shown
     events = make_events(frames, seed)

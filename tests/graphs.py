@@ -8,7 +8,7 @@ from torch.utils import _pytree as pytree
 
 
 def record(work: Callable[[], Any], warmups: int = 3) -> tuple[Callable[[], None], Any]:
-    """As `ballcast.features.graph.record`: warm-ups change what `work` changes, replays overwrite what it returned."""
+    """As `torch_stream_encoder.record`: warm-ups change what `work` changes, replays overwrite what it returned."""
     for _ in range(warmups):
         work()
     result = work()

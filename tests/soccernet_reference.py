@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ballcast.core.actions import ACTIONS
-from ballcast.core.clips import Clip, Prediction
-from ballcast.core.grid import GRID_BINS
+from ballcast.core.events import GRID_BINS, Clip, Prediction
 
 TOLERANCES = (1, 2, 3, 4, 5, 11)
 

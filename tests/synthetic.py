@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 
 from ballcast.core.actions import ACTIONS
-from ballcast.core.clips import Clip, Event
-from ballcast.data.soccernet import write_labels
-from ballcast.features.manifest import BackboneIdentity, Header
+from ballcast.core.backbone_config import BackboneIdentity
+from ballcast.core.events import Clip, Event
+from ballcast.data.labels.soccernet import write_labels
+from ballcast.features.manifest import Header
 from ballcast.features.store import LABELS, FeatureStore, StoreWriter
 
 WINDOWS, CLIPS, WIDTH = 6, 5, 24

@@ -16,7 +16,7 @@ import yaml
 
 from ballcast import __version__
 from ballcast.cli import app
-from ballcast.core.embedded import BACKBONE, RECIPES, SAMPLES
+from ballcast.core.hub import BACKBONE, RECIPES, SAMPLES
 from ballcast.web.guard import ANYONE
 
 ROOT = Path(__file__).parent.parent

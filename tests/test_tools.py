@@ -10,18 +10,17 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from ballcast.core.backbone import trained_size
-from ballcast.core.clips import Event, Prediction
+from ballcast.core.anticipator_config import Recipe
+from ballcast.core.backbone_config import trained_size
 from ballcast.core.config import load
-from ballcast.core.recipe import Recipe
-from ballcast.data.spotting_labels import Match
-from ballcast.data.windows import official_windows
-from ballcast.inference.ensemble import answer
-from ballcast.metrics.pairing import Pair
+from ballcast.core.events import Event, Prediction
+from ballcast.data.labels.games import Match
+from ballcast.data.samples.windows import official_windows
+from ballcast.inference.predictor import answer
+from ballcast.metrics.diagnosis import Pair
 from ballcast.model.anticipator import Anticipator
-from ballcast.model.chances import Chances
-from ballcast.model.slot_arrays import softmax
-from ballcast.video.decode import VideoFile
+from ballcast.model.postprocess import SlotProbabilities, softmax
+from ballcast.video.file import VideoFile
 from tests.synthetic import SMALL, WINDOWS, make_clips, make_split
 from tests.video.conftest import make_video, number_of
 
@@ -95,13 +94,13 @@ def test_what_the_sampler_showed_too_often_is_taken_back() -> None:
     slots = rng.normal(size=(300, 4)).astype(np.float32) + 2
     times = np.full((300, 4, 1, 32), 1 / 32, np.float32)
     real = np.array([300, 310, 50, 80, 15, 20, 30, 30, 0, 60])
-    classes, objectness = assets.taken_back(Chances(slots, softmax(logits), times), real, 4.0)
+    classes, objectness = assets.taken_back(SlotProbabilities(slots, softmax(logits), times), real, 4.0)
     assert classes[9] > classes[:2].max() + 4
     assert abs(classes.mean()) < 1e-9
-    after = Chances(slots - objectness, softmax(logits - classes), times).intensity([4.0] * 10).sum((1, 2))
+    after = SlotProbabilities(slots - objectness, softmax(logits - classes), times).intensity([4.0] * 10).sum((1, 2))
     assert after.tolist() == pytest.approx(real.tolist(), abs=1)
     with pytest.raises(SystemExit, match="8950 actions come, and the model has 1200 slots"):
-        assets.taken_back(Chances(slots, softmax(logits), times), 10 * real, 4.0)
+        assets.taken_back(SlotProbabilities(slots, softmax(logits), times), 10 * real, 4.0)
 
 
 def test_the_biases_are_all_that_taking_back_changes(tmp_path: Path) -> None:
@@ -119,8 +118,8 @@ def test_the_biases_are_all_that_taking_back_changes(tmp_path: Path) -> None:
         "network.heads.classes.bias",
         "network.heads.objectness.bias",
     }
-    (answers,) = answer([natural], windows, torch.device("cpu"))
-    expected = answers.intensity([natural.pos_weight] * 10).sum((1, 2))
+    (outputs,) = answer([natural], windows, torch.device("cpu"))
+    expected = outputs.intensity([natural.pos_weight] * 10).sum((1, 2))
     assert expected.tolist() == pytest.approx(windows.class_counts().tolist(), abs=1)
     for size in ((224, 398), (720, 1280)):  # what is said there already stays
         assets.tell_size(tmp_path / "half", size)

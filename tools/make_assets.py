@@ -30,22 +30,22 @@ from rich.console import Console
 from rich.progress import Progress
 from safetensors.torch import load_file, save
 
-from ballcast.core import pair
+from ballcast.core import files as pair
 from ballcast.core.actions import ACTIONS, END_MS, FPS, OBSERVED_MS
-from ballcast.core.clips import Clip, Event
-from ballcast.core.embedded import SAMPLES
+from ballcast.core.backbone_config import BackboneIdentity
+from ballcast.core.events import Clip, Event
 from ballcast.core.files import write_bytes, write_json
-from ballcast.data.soccernet import LABELS, write_labels
-from ballcast.data.spotting_labels import MATCHES, Match, read_matches
-from ballcast.data.stitch import STEP_MS, cut_clip, shift
-from ballcast.data.windows import WindowSet, game_windows
+from ballcast.core.hub import SAMPLES
+from ballcast.data.labels.games import MATCHES, Match, read_matches
+from ballcast.data.labels.soccernet import LABELS, write_labels
+from ballcast.data.samples.windows import STEP_MS, WindowSet, cut_clip, game_windows, shift
 from ballcast.features.backbone import Backbone
 from ballcast.features.extract import extract
-from ballcast.features.manifest import BackboneIdentity, Header
+from ballcast.features.manifest import Header
 from ballcast.features.store import FeatureStore, StoreWriter
-from ballcast.inference.ensemble import answer
+from ballcast.inference.predictor import answer
 from ballcast.model.anticipator import Anticipator
-from ballcast.model.chances import Chances
+from ballcast.model.postprocess import SlotProbabilities
 
 ROUNDS = 100  # of corrections to the biases; they settle after a few
 LIMIT = 32_000_000  # bytes of all embedded files
@@ -108,18 +108,18 @@ def tell_size(folder: Path, size: tuple[int, int] | None) -> None:
         write_json(config, tree, indent=1)
 
 
-def taken_back(answers: Chances, real: np.ndarray, pos_weight: float) -> tuple[np.ndarray, float]:
+def taken_back(outputs: SlotProbabilities, real: np.ndarray, pos_weight: float) -> tuple[np.ndarray, float]:
     """What to take from the biases of the class head, (C,), and of the objectness head, for these answers to be right.
 
     Right in number: with it, each action is expected as often as it came, `real` (C,). Found by repeated correction.
     """
-    if real.sum() >= answers.objectness.size:
-        sys.exit(f"{real.sum()} actions come, and the model has {answers.objectness.size} slots for them")
+    if real.sum() >= outputs.objectness.size:
+        sys.exit(f"{real.sum()} actions come, and the model has {outputs.objectness.size} slots for them")
     classes, objectness = np.zeros(len(real)), 0.0
     for _ in range(ROUNDS):
-        shares = answers.classes * np.exp(-classes).astype(np.float32)
+        shares = outputs.classes * np.exp(-classes).astype(np.float32)
         shares /= shares.sum(-1, keepdims=True)
-        corrected = Chances(answers.objectness - np.float32(objectness), shares, answers.times)
+        corrected = SlotProbabilities(outputs.objectness - np.float32(objectness), shares, outputs.times)
         expected = corrected.intensity([pos_weight] * len(real)).sum((1, 2))
         classes += np.log((expected + 0.5) / (real + 0.5))  # an action that never comes stays possible
         objectness += np.log(expected.sum() / real.sum())
@@ -132,8 +132,8 @@ def make_natural(folder: Path, learned: WindowSet) -> None:
     People look at these confidences, and actions shown 40 times too often are otherwise seen coming all the time.
     """
     model, path = Anticipator.from_pretrained(folder), folder / "model.safetensors"
-    (answers,) = answer([model], learned, torch.device("cpu"))
-    classes, objectness = taken_back(answers, learned.class_counts(), model.pos_weight)
+    (outputs,) = answer([model], learned, torch.device("cpu"))
+    classes, objectness = taken_back(outputs, learned.class_counts(), model.pos_weight)
     state = load_file(path)
     for head, value in (("classes", classes), ("objectness", np.array([objectness]))):
         state[f"network.heads.{head}.bias"] -= torch.from_numpy(value)

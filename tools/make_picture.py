@@ -17,20 +17,19 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 
 from ballcast.core.actions import ACTION_INDEX, HORIZON_MS, OBSERVED_MS, SHORT_NAMES
-from ballcast.core.clips import Clip, Event, Prediction
-from ballcast.core.embedded import SAMPLES, choose_models
+from ballcast.core.events import Clip, Event, Prediction
 from ballcast.core.files import replacing
+from ballcast.core.hub import SAMPLES, choose_models
 from ballcast.core.palette import DARK, ink_on, rgb
-from ballcast.data.soccernet import read_labels
-from ballcast.data.stitch import STEP_MS
+from ballcast.data.labels.soccernet import read_labels
+from ballcast.data.samples.windows import STEP_MS
 from ballcast.features.backbone import Backbone
-from ballcast.features.cut import cut_clips
 from ballcast.features.extract import extract
-from ballcast.inference.page.report import REACH_MS
+from ballcast.features.store_import import cut_clips
 from ballcast.inference.predictor import check_backbone, predict_store
-from ballcast.metrics.diagnosis import ranked
-from ballcast.metrics.pairing import Pair, pair_all
+from ballcast.metrics.diagnosis import Pair, pair_all, ranked
 from ballcast.model.anticipator import Anticipator
+from ballcast.report.report import REACH_MS
 from ballcast.video.stills import stills
 
 WIDTH, EDGE = 1280, 36  # pixels

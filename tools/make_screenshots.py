@@ -14,10 +14,9 @@ from pathlib import Path
 
 from PIL import Image
 
-from ballcast.core.embedded import choose_models
+from ballcast.core.hub import choose_models
 from ballcast.inference.torch_runtime import TorchRuntime
-from ballcast.web.engine import make_engine
-from ballcast.web.settings import Settings
+from ballcast.web.settings import Settings, make_engine
 from tests.browser import PHONE, Browser, open_browser
 from tests.web.conftest import LIMITS, Running, running
 

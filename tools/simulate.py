@@ -27,8 +27,8 @@ from rich.progress import Progress
 from ballcast.core.actions import FPS
 from ballcast.core.errors import BallcastError
 from ballcast.core.files import check_writable
-from ballcast.data.spotting_labels import MATCHES, Match, read_matches
-from ballcast.video.packets import MAX_GAP_S
+from ballcast.data.labels.games import MATCHES, Match, read_matches
+from ballcast.video.container import MAX_GAP_S
 from tools.simulation.compare import count_table, gap_table
 from tools.simulation.engine import load_engine
 from tools.simulation.fixture import Fixture

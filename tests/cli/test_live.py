@@ -17,14 +17,12 @@ from stream_server import PieceServer
 from typer.testing import CliRunner
 
 from ballcast import cli
-from ballcast.cli.live_lines import Lines
-from ballcast.cli.live_view import LiveView
-from ballcast.core.clips import Prediction
+from ballcast.cli.live import JsonLines, LiveView
 from ballcast.core.errors import BallcastError, InputError
-from ballcast.core.timeline import Anticipation
-from ballcast.inference.live_records import Lost, Made, Status
+from ballcast.core.events import Forecast, Prediction
 from ballcast.inference.torch_runtime import TorchRuntime
-from tests.inference.test_live import tiny
+from ballcast.live.status import LiveForecast, MissedRecords, Status
+from tests.live.test_session import tiny
 from tests.video.conftest import make_video
 
 MODELS = ["--model", "model", "--backbone", "backbone", "--device", "cpu", "threshold=0"]
@@ -185,7 +183,7 @@ def test_a_recording_holds_all_that_was_told(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     path.write_text("earlier")
     told = [Status(state, "", 0, 0, 1000) for state in ("opening", "waiting", "filling", "running")]
-    with Lines(path) as lines:
+    with JsonLines(path) as lines:
         for record in told[:2]:
             lines.write(record)
             assert path.read_text() == "earlier"
@@ -217,8 +215,8 @@ def test_the_view_shows_what_comes() -> None:
     coming = (Prediction("PASS", 61_500, 0.4), Prediction("HIGH PASS", 64_900, 0.25))
     with view:
         view.show(Status("slow", "this machine is behind, so it anticipates every 2 s", 60_960, 0, 2000))
-        view.show(Made(Anticipation(61_000, coming), 0, 71.6, 0, 2000))
-        view.show(Lost(2))
+        view.show(LiveForecast(Forecast(61_000, coming), 0, 71.6, 0, 2000))
+        view.show(MissedRecords(2))
         console.print(view.picture())
     text = console.export_text()
     for words in ("pass", "in 0.5 s", "40 %", "high pass", "in 3.9 s", "01:01", "every 2 s", "72 ms after the last"):

@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-import ballcast.demo
+import ballcast.workflows.demo
 from ballcast import cli
 from ballcast.cli.shell import resumable
 from ballcast.core.errors import InputError
@@ -72,7 +72,7 @@ def test_the_demos_report_is_shown_where_asked_for(
 ) -> None:
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", opened.append)
-    monkeypatch.setattr(ballcast.demo, "run", lambda out, console, device: out / "report.html")
+    monkeypatch.setattr(ballcast.workflows.demo, "run", lambda out, console, device: out / "report.html")
     done = CliRunner().invoke(cli.app, ["demo", option, "--out", str(tmp_path / "a b")])
     assert done.exit_code == 0, done.exception
     assert opened == ([(tmp_path / "a b" / "report.html").as_uri()] if shown else [])

@@ -6,9 +6,9 @@ import pytest
 from typer.testing import CliRunner
 
 from ballcast.cli import app
-from ballcast.core.clips import Clip, Event, Prediction
 from ballcast.core.errors import InputError
-from ballcast.data.soccernet import write_labels
+from ballcast.core.events import Clip, Event, Prediction
+from ballcast.data.labels.soccernet import write_labels
 from ballcast.inference.submission import write_submission
 
 

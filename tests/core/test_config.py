@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ballcast.core.anticipator_config import Recipe
+from ballcast.core.backbone_config import BackboneIdentity
 from ballcast.core.config import from_dict, keys, load, to_dict, to_yaml
 from ballcast.core.errors import InputError
-from ballcast.core.recipe import Recipe
-from ballcast.features.manifest import BackboneIdentity
 
 
 def test_overrides_reach_every_depth_and_type() -> None:

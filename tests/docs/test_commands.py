@@ -12,9 +12,9 @@ from docs.pages import PAGES, SHELL, Block, blocks, commands, mentioned, overrid
 from docs.typed import mention, run, write_variants
 from docs.world import AFTER, HAS
 
+from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import from_dict, keys, parse_overrides
-from ballcast.core.pretrain import PretrainConfig
-from ballcast.core.recipe import Recipe
+from ballcast.core.pretrain_config import PretrainConfig
 
 BY_NAME = {path.name: path for path in PAGES}
 

@@ -10,10 +10,10 @@ import torch
 from feeds import made_up
 from games import draw_game, make_clips, make_events, write_video
 
-from ballcast.core.backbone import BackboneConfig
-from ballcast.core.clips import Clip, Prediction
-from ballcast.core.recipe import HierarchyConfig, ModelConfig
-from ballcast.data.soccernet import read_labels, write_labels
+from ballcast.core.anticipator_config import HierarchyConfig, ModelConfig
+from ballcast.core.backbone_config import BackboneConfig
+from ballcast.core.events import Clip, Prediction
+from ballcast.data.labels.soccernet import read_labels, write_labels
 from ballcast.features.backbone import Backbone
 from ballcast.inference.submission import write_submission
 from ballcast.model.anticipator import Anticipator

@@ -22,10 +22,9 @@ from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.features.backbone import Backbone
 from ballcast.features.extract import extract
 from ballcast.features.manifest import Header
-from ballcast.features.parts import Parts, cut
-from ballcast.features.sources import find_sources
 from ballcast.features.store import FeatureStore
-from ballcast.video.decode import VideoFile
+from ballcast.features.videos import Parts, cut, find_sources
+from ballcast.video.file import VideoFile
 from tests.features.conftest import small_backbone
 
 

@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 from synthetic import SMALL, make_clips, make_features, make_split
 
+from ballcast.core.anticipator_config import Recipe
+from ballcast.core.backbone_config import BackboneIdentity
 from ballcast.core.config import load
 from ballcast.core.errors import BallcastWarning
-from ballcast.core.recipe import Recipe
-from ballcast.data.soccernet import write_labels
+from ballcast.data.labels.soccernet import write_labels
 from ballcast.features.backbone import Backbone, BackboneConfig
-from ballcast.features.manifest import BackboneIdentity, Header
+from ballcast.features.manifest import Header
 from ballcast.features.store import FeatureStore, StoreWriter
-from ballcast.training.splits import open_material
+from ballcast.training.splits import open_training_data
 
 
 def store_of(folder: Path, trained_on: tuple[str, ...], names: tuple[str, ...] = ("clip_1", "clip_2")) -> FeatureStore:
@@ -61,7 +62,7 @@ def test_validating_on_what_the_backbone_learned_from_is_told(tmp_path: Path) ->
         writer.finish()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            material = open_material(recipe)
-        assert material.leaks == ({"valid": "4 of 4"} if told else {})  # for the model's card
+            training_data = open_training_data(recipe)
+        assert training_data.leaks == ({"valid": "4 of 4"} if told else {})  # for the model's card
         found = [str(w.message) for w in caught if issubclass(w.category, BallcastWarning)]
         assert any("mine, was trained on 4 of its 4 videos" in text for text in found) == told

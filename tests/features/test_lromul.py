@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from ballcast.core.backbone import trained_size
+from ballcast.core.backbone_config import trained_size
 from ballcast.core.errors import InputError
 from ballcast.features.backbone import Backbone, pad_frames
-from ballcast.video.fit import Fit, fitted
+from ballcast.video.luma import FrameResizer, fitted
 
 Published = Callable[[str], dict[str, np.ndarray]]
 
@@ -93,7 +93,7 @@ def test_frames_of_1280_by_720_are_padded_and_not_stretched(published: Published
     for own in ((720, 1280), (1080, 1920), (224, 398), (360, 640)):
         assert fitted(own, size) == (720, 1280)
     frame = np.full((720, 1280), 200, np.uint8)
-    seen = Fit(size)(frame)
+    seen = FrameResizer(size)(frame)
     assert seen is frame
     padded = pad_frames(torch.from_numpy(seen), backbone.config.padding)
     assert padded.shape == (736, 1280)

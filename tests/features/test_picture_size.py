@@ -12,17 +12,17 @@ from typer.testing import CliRunner
 
 from ballcast import cli
 from ballcast.cli.runtime import open_runtime
+from ballcast.core.anticipator_config import HierarchyConfig, ModelConfig
 from ballcast.core.errors import BallcastWarning, InputError
-from ballcast.core.recipe import HierarchyConfig, ModelConfig
 from ballcast.features.backbone import Backbone
+from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.extract import extract
-from ballcast.features.shared import SharedStacks
 from ballcast.features.store import FeatureStore
 from ballcast.inference.rolling import RollingAnticipator
 from ballcast.model.anticipator import Anticipator
-from ballcast.video.decode import VideoFile
-from ballcast.video.fit import Fit
-from ballcast.web.engine import make_engine
+from ballcast.video.file import VideoFile
+from ballcast.video.luma import FrameResizer
+from ballcast.web.settings import make_engine
 from tests.features.test_extract import write_video
 from tests.features.test_lromul import Published, save
 
@@ -65,9 +65,9 @@ class Seen:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.windows: list[np.ndarray] = []
         self.clips: list[np.ndarray] = []
-        windows, keep = SharedStacks.windows, RollingAnticipator._keep
+        windows, keep = BatchEncoder.windows, RollingAnticipator._keep
 
-        def watched(engine: SharedStacks, *given: Any) -> torch.Tensor:
+        def watched(engine: BatchEncoder, *given: Any) -> torch.Tensor:
             self.windows.append((found := windows(engine, *given)).numpy())
             return found
 
@@ -75,7 +75,7 @@ class Seen:
             self.clips.append(features.copy())
             keep(rolling, features)
 
-        monkeypatch.setattr(SharedStacks, "windows", watched)
+        monkeypatch.setattr(BatchEncoder, "windows", watched)
         monkeypatch.setattr(RollingAnticipator, "_keep", kept)
 
     def stream(self) -> np.ndarray:
@@ -103,7 +103,7 @@ def test_every_route_gives_the_same_features(place: Path, monkeypatch: pytest.Mo
         for frame in frames:
             serving.push(frame)
     served = seen.stream()
-    pictures = np.stack([Fit(serving.fit.trained)(frame) for frame in frames])
+    pictures = np.stack([FrameResizer(serving.fit.trained)(frame) for frame in frames])
     assert pictures.shape[1:] == shape
     direct = Backbone.load("lromul.pth").windows(torch.from_numpy(pictures), [0])[0].numpy()
     scale = np.abs(direct).max()
@@ -131,7 +131,7 @@ def test_without_a_size_it_is_warned_of_before_any_work(place: Path, monkeypatch
 
     monkeypatch.setattr("ballcast.features.extract.find_sources", work)
     monkeypatch.setattr("ballcast.inference.rolling.anticipate_video", work)
-    monkeypatch.setattr("ballcast.video.live_source.open_source", work)
+    monkeypatch.setattr("ballcast.video.sources.open_source", work)
     models = ["--model", "model", "--backbone", "silent.pth", "--device", "cpu"]
     for command in (
         ["extract", "a.mp4", "store", *models[2:]],

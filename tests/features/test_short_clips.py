@@ -15,11 +15,10 @@ from ballcast import cli
 from ballcast.core.errors import InputError
 from ballcast.features.backbone import Backbone
 from ballcast.features.extract import extract
-from ballcast.features.parts import cut
-from ballcast.features.sources import find_sources
+from ballcast.features.extract_workers import decode
 from ballcast.features.store import FeatureStore
-from ballcast.features.worker import decode
-from ballcast.video.decode import VideoFile
+from ballcast.features.videos import cut, find_sources
+from ballcast.video.file import VideoFile
 from tests.features.test_extract import write_video
 
 BLACK = torch.zeros(48, 64, dtype=torch.uint8)

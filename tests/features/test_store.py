@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ballcast.core.backbone_config import BackboneIdentity
 from ballcast.core.errors import InputError
-from ballcast.features.manifest import BackboneIdentity, Header
+from ballcast.features.manifest import Header
 from ballcast.features.store import ENTRIES_PER_SHARD, FeatureStore, StoreWriter
 
 CLIPS, WIDTH = 3, 4

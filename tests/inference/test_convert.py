@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from ballcast.core.clips import Clip, Event, Prediction
 from ballcast.core.errors import InputError
-from ballcast.core.timeline import Anticipation
-from ballcast.data.soccernet import read_labels, write_labels
+from ballcast.core.events import Clip, Event, Forecast, Prediction
+from ballcast.data.labels.soccernet import read_labels, write_labels
 from ballcast.inference.convert import convert
 from ballcast.inference.submission import read_submission, write_submission
-from ballcast.inference.timeline_io import write_timeline_osl
+from ballcast.inference.timeline import write_timeline_osl
 
 
 def there_and_back(source: Path) -> Path:
@@ -72,7 +71,7 @@ def test_what_the_challenges_files_cannot_hold_is_refused(tmp_path: Path, data: 
 
 
 def test_a_videos_timeline_is_no_submission(tmp_path: Path) -> None:
-    timeline = [Anticipation(30000, (Prediction("PASS", 31000, 0.5),))]
+    timeline = [Forecast(30000, (Prediction("PASS", 31000, 0.5),))]
     write_timeline_osl(tmp_path / "osl.json", timeline, "match.mp4")
     with pytest.raises(InputError, match="is what was anticipated along a video"):
         convert(tmp_path / "osl.json", tmp_path / "out.json")

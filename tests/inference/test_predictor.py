@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from synthetic import make_split
 
+from ballcast.core.anticipator_config import ModelConfig
 from ballcast.core.errors import BallcastWarning
-from ballcast.core.recipe import ModelConfig
 from ballcast.inference.predictor import check_fits
 from ballcast.model.anticipator import Anticipator
 

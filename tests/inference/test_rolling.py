@@ -16,20 +16,18 @@ import torch
 from typer.testing import CliRunner
 
 from ballcast import cli
-from ballcast.core.clips import Prediction
+from ballcast.core.anticipator_config import EmitConfig, FaantraConfig, HierarchyConfig, ModelConfig
 from ballcast.core.errors import InputError
-from ballcast.core.recipe import EmitConfig, FaantraConfig, HierarchyConfig, ModelConfig
-from ballcast.core.timeline import Anticipation
-from ballcast.data.osl import read_osl
+from ballcast.core.events import Forecast, Prediction
+from ballcast.data.labels.osl import read_osl
 from ballcast.features.backbone import Backbone
-from ballcast.features.shared import SharedStacks
+from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.inference.rolling import RollingAnticipator, anticipate_video
-from ballcast.inference.torch_runtime import TorchRuntime
+from ballcast.inference.torch_runtime import GraphedSteps, TorchRuntime
 from ballcast.model.anticipator import Anticipator
-from ballcast.model.emit import emit
-from ballcast.model.graph import GraphedSteps
-from ballcast.video.decode import VideoFile
-from ballcast.video.fit import Fit
+from ballcast.model.postprocess import emit
+from ballcast.video.file import VideoFile
+from ballcast.video.luma import FrameResizer
 from tests.features.conftest import SMALL, small_backbone
 from tests.video.conftest import make_video
 
@@ -70,7 +68,7 @@ def model(backbone: Backbone, video: np.ndarray) -> Anticipator:
     return made.eval()
 
 
-def roll(rolling: RollingAnticipator, frames: np.ndarray) -> list[Anticipation]:
+def roll(rolling: RollingAnticipator, frames: np.ndarray) -> list[Forecast]:
     return [made for frame in frames if (made := rolling.push(frame)) is not None]
 
 
@@ -89,7 +87,7 @@ def from_scratch(model: Anticipator, backbone: Backbone, frames: np.ndarray, at_
     return [replace(p, position_ms=p.position_ms + shift) for p in emit(slots, ALL, pos_weight=4.0)[0]]
 
 
-def assert_same(got: Anticipation, expected: list[Prediction]) -> None:
+def assert_same(got: Forecast, expected: list[Prediction]) -> None:
     assert [(p.label, p.position_ms) for p in got.predictions] == [(p.label, p.position_ms) for p in expected]
     for a, b in zip(got.predictions, expected, strict=True):
         assert a.scores == pytest.approx(b.scores, abs=1e-5)
@@ -119,11 +117,11 @@ def test_pictures_of_another_size_are_brought_to_that_of_training(
     seeing.metadata = {"picture_size": [64, 128]}
     large = video[:150].repeat(2, 1).repeat(2, 2)  # (T, 64, 128)
 
-    def said(runtime: TorchRuntime, frames: np.ndarray) -> list[Anticipation]:
+    def said(runtime: TorchRuntime, frames: np.ndarray) -> list[Forecast]:
         return roll(RollingAnticipator(runtime, emit=ALL), frames)
 
     plain = said(TorchRuntime(model, backbone), large)
-    scaled = np.stack([Fit((32, 64))(frame) for frame in large])
+    scaled = np.stack([FrameResizer((32, 64))(frame) for frame in large])
     assert scaled.shape == (150, 32, 64)
     assert said(TorchRuntime(knowing, seeing), large) == said(TorchRuntime(model, backbone), scaled) != plain
     assert said(TorchRuntime(knowing, backbone), scaled) == said(TorchRuntime(model, backbone), scaled)
@@ -161,8 +159,8 @@ def test_no_stack_and_no_window_is_computed_twice(
     model: Anticipator, backbone: Backbone, video: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stacks, windows = [], []
-    encode, encode_window = SharedStacks.encode, Anticipator.encode_window
-    monkeypatch.setattr(SharedStacks, "encode", lambda self, x: stacks.extend(x.numpy().copy()) or encode(self, x))
+    encode, encode_window = BatchEncoder.encode, Anticipator.encode_window
+    monkeypatch.setattr(BatchEncoder, "encode", lambda self, x: stacks.extend(x.numpy().copy()) or encode(self, x))
     monkeypatch.setattr(Anticipator, "encode_window", lambda self, x: windows.append(x) or encode_window(self, x))
     rolling = RollingAnticipator(TorchRuntime(model, backbone), every_ms=1000, emit=ALL)
     timeline = roll(rolling, video)
@@ -176,7 +174,7 @@ def test_recorded_graphs_say_the_same(
     model: Anticipator, backbone: Backbone, video: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a replay overwrites is not kept; where there is no GPU, with a stand-in for the graphs."""
-    monkeypatch.setattr("ballcast.model.graph.record", graphs.record)
+    monkeypatch.setattr("ballcast.inference.torch_runtime.record", graphs.record)
     plain = RollingAnticipator(TorchRuntime(model, backbone), emit=ALL)
     runtime = TorchRuntime(model, backbone)
     runtime._steps = GraphedSteps(model)
@@ -303,7 +301,7 @@ def test_the_command_line_writes_all_four(
     with VideoFile(short) as file:
         expected = anticipate_video(file, RollingAnticipator(TorchRuntime(model, backbone), every_ms=2000, emit=ALL))
     got = [
-        Anticipation(
+        Forecast(
             a["at_ms"],
             tuple(
                 Prediction(p["label"], p["position_ms"], p["confidence"], tuple(p["scores"])) for p in a["predictions"]
@@ -403,7 +401,7 @@ def test_a_stop_leaves_nothing(
     monkeypatch.chdir(made)
     before, push = sorted(made.iterdir()), RollingAnticipator.push
 
-    def stopped(self: RollingAnticipator, frame: np.ndarray) -> Anticipation | None:
+    def stopped(self: RollingAnticipator, frame: np.ndarray) -> Forecast | None:
         if self.frames == 150:
             raise KeyboardInterrupt
         return push(self, frame)

@@ -10,17 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ballcast.core.clips import Clip, Event, Prediction
 from ballcast.core.errors import InputError
-from ballcast.core.grid import grid_bin, merge_bins
-from ballcast.data.soccernet import write_labels
-from ballcast.inference.submission import (
-    RESULTS,
-    check_submission,
-    merge_systems,
-    read_submission,
-    write_submission,
-)
+from ballcast.core.events import Clip, Event, Prediction, grid_bin, merge_bins
+from ballcast.data.labels.soccernet import write_labels
+from ballcast.inference.submission import RESULTS, check_submission, merge_systems, read_submission, write_submission
 from ballcast.metrics.bootstrap import bootstrap, difference
 
 CLIPS = [Clip(f"clip_{i}", (), (Event("PASS", 31000),)) for i in (1, 2, 3)]

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ballcast.core.recipe import HierarchyConfig, LossConfig, ModelConfig
+from ballcast.core.anticipator_config import HierarchyConfig, LossConfig, ModelConfig
 from ballcast.loss.criterion import Criterion, focal_bce
-from ballcast.loss.targets import Targets, gaussian_targets
+from ballcast.loss.matcher import Targets, gaussian_targets
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.slots import Slots
 

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from ballcast.core.actions import ACTIONS
-from ballcast.core.recipe import LossConfig, ModelConfig
+from ballcast.core.anticipator_config import LossConfig, ModelConfig
 from ballcast.loss.criterion import Criterion, Losses
-from ballcast.loss.targets import Targets, segments, widen
+from ballcast.loss.matcher import Targets, segments, widen
 from ballcast.model.slots import Slots
 
 PASS, SHOT = ACTIONS.index("PASS"), ACTIONS.index("SHOT")

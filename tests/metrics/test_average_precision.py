@@ -10,10 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ballcast.core.actions import ACTIONS
-from ballcast.core.clips import Clip, Event, Prediction
 from ballcast.core.errors import InputError
-from ballcast.core.grid import grid_bin, label_bin
-from ballcast.data.soccernet import read_labels
+from ballcast.core.events import Clip, Event, Prediction, grid_bin, label_bin
+from ballcast.data.labels.soccernet import read_labels
 from ballcast.inference.submission import read_submission
 from ballcast.metrics.average_precision import score, score_arrays, score_by_visibility
 

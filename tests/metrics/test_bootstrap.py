@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ballcast.core.actions import ACTIONS
-from ballcast.core.clips import Clip, Event, Prediction
 from ballcast.core.errors import InputError
+from ballcast.core.events import Clip, Event, Prediction
 from ballcast.metrics import bootstrap as module
 from ballcast.metrics.average_precision import match_all, match_by_visibility, score, score_by_visibility
 from ballcast.metrics.bootstrap import bootstrap, bootstrap_matches, difference, paired_bootstrap

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from ballcast.core.actions import ACTIONS
-from ballcast.core.clips import Clip, Event
-from ballcast.core.grid import geometric_ranks
+from ballcast.core.events import Clip, Event, geometric_ranks
 from ballcast.metrics.average_precision import score_arrays
 from ballcast.metrics.ranked import ranked_ap
 

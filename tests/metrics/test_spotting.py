@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ballcast.core.actions import ACTIONS
-from ballcast.core.clips import Event
+from ballcast.core.events import Event
 from ballcast.metrics.spotting import Peaks, average_precisions, chance_score, find_peaks, spotting_score
 
 

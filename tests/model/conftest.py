@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ballcast.core.recipe import FaantraConfig, HierarchyConfig, ModelConfig
+from ballcast.core.anticipator_config import FaantraConfig, HierarchyConfig, ModelConfig
 
 
 @pytest.fixture(autouse=True)

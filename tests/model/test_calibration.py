@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ballcast.core.actions import ACTIONS
+from ballcast.core.anticipator_config import ModelConfig
 from ballcast.core.errors import InputError
-from ballcast.core.grid import grid_bin
-from ballcast.core.recipe import ModelConfig
+from ballcast.core.events import grid_bin
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.calibration import (
     POSITIONS_MS,
@@ -24,18 +24,17 @@ from ballcast.model.calibration import (
     read_calibration,
     write_calibration,
 )
-from ballcast.model.chances import Chances, mean_intensity
-from ballcast.model.peaks import find_peaks, shift
+from ballcast.model.postprocess import SlotProbabilities, find_peaks, mean_intensity, shift
 from ballcast.model.slots import Slots
 
 PASS, DRIVE = 0, 1
 
 
-def chances(*slots: tuple[float, int, int]) -> Chances:
+def chances(*slots: tuple[float, int, int]) -> SlotProbabilities:
     """One sample; a slot is (p_obj, class, bin), sure of both."""
     p, c, b = map(np.array, zip(*slots, strict=True))
     eye = np.eye(10, dtype=np.float32), np.eye(32, dtype=np.float32)
-    return Chances(np.log(p / (1 - p))[None].astype(np.float32), eye[0][c][None], eye[1][b][None, :, None])
+    return SlotProbabilities(np.log(p / (1 - p))[None].astype(np.float32), eye[0][c][None], eye[1][b][None, :, None])
 
 
 def plain(**changes: object) -> Calibration:
@@ -60,7 +59,7 @@ def test_a_models_bins_are_laid_on_the_scorers() -> None:
     """Bin 20 of 32 is 3125 to 3281 ms: 75 ms in the scorer's bin 19 (to 3200), 81 ms in bin 20."""
     offsets = torch.full((1, 1, 32), -1e9)
     offsets[..., 20] = 0
-    times = Chances.of(Slots(torch.zeros(1, 1), torch.zeros(1, 1, 10), offsets, 32)).times[0, 0, 0]
+    times = SlotProbabilities.of(Slots(torch.zeros(1, 1), torch.zeros(1, 1, 10), offsets, 32)).times[0, 0, 0]
     assert times[19] == pytest.approx(75 / 156.25)
     assert times[20] == pytest.approx(81.25 / 156.25)
     assert times.sum() == pytest.approx(1)
@@ -68,7 +67,7 @@ def test_a_models_bins_are_laid_on_the_scorers() -> None:
 
 def test_the_time_of_a_scalar_is_its_bin() -> None:
     slots = Slots(torch.zeros(1, 2), torch.zeros(1, 2, 10), torch.tensor([[0.5, 1.0]]), 32)
-    assert Chances.of(slots).times[0, :, 0].argmax(-1).tolist() == [15, 31]  # 2500 ms, and the last bin
+    assert SlotProbabilities.of(slots).times[0, :, 0].argmax(-1).tolist() == [15, 31]  # 2500 ms, and the last bin
 
 
 def test_times_of_each_class_are_read_apart() -> None:
@@ -76,7 +75,7 @@ def test_times_of_each_class_are_read_apart() -> None:
     offsets[0, 0, :, 4] = 0
     offsets[0, 0, DRIVE] = -1e9
     offsets[0, 0, DRIVE, 25] = 0
-    found = Chances.of(Slots(torch.zeros(1, 1), torch.zeros(1, 1, 10), offsets, 32)).intensity([1.0] * 10)
+    found = SlotProbabilities.of(Slots(torch.zeros(1, 1), torch.zeros(1, 1, 10), offsets, 32)).intensity([1.0] * 10)
     assert found[PASS, 0].sum() == pytest.approx(0.05)  # p_obj a half, one class of ten
     assert found[DRIVE, 0, 20:].sum() == pytest.approx(0.05)
     assert found[PASS, 0, 20:].sum() == 0

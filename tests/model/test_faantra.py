@@ -5,10 +5,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from ballcast.core.anticipator_config import ModelConfig
 from ballcast.core.errors import InputError
-from ballcast.core.recipe import ModelConfig
-from ballcast.model.anticipator import Anticipator
-from ballcast.model.build import build_faantra
+from ballcast.model.anticipator import Anticipator, build_faantra
 from ballcast.model.faantra import Faantra
 
 

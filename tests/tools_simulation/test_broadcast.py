@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ballcast.core.errors import InputError
-from ballcast.video.decode import VideoFile
+from ballcast.video.file import VideoFile
 from tools.simulation.broadcast import COVER, RADAR, count_frames, develop, filming
 
 

@@ -11,14 +11,13 @@ from tools_simulation.stand_in import ENGINE
 from tools_simulation.story import Story
 
 from ballcast.core.files import alone
-from ballcast.data.games import find_games
-from ballcast.data.spotting_labels import read_matches
-from ballcast.video.decode import VideoFile
+from ballcast.data.labels.games import find_games, read_matches
+from ballcast.video.file import VideoFile
 from tools import simulate
 from tools.simulation import matches as folder
 from tools.simulation.broadcast import filming
 from tools.simulation.fixture import TEST_SEEDS, Fixture
-from tools.simulation.game import Game, Moment
+from tools.simulation.game import Game, ProgressUpdate
 from tools.simulation.states import write_states
 
 Run = Callable[..., int]
@@ -106,7 +105,7 @@ def test_what_is_played_is_kept_and_what_was_broken_off_is_played(
     out, words = tmp_path / "out", ("--matches", 3, "--seed", 1, "--minutes", 0.0134)
     play = Game.play
 
-    def break_off(self: Game, fixture: Fixture, steps: int, *, every: int) -> list[Moment]:
+    def break_off(self: Game, fixture: Fixture, steps: int, *, every: int) -> list[ProgressUpdate]:
         for n, moment in enumerate(play(self, fixture, steps, every=every)):
             if fixture.seed == 2 and n == 9:
                 raise KeyboardInterrupt

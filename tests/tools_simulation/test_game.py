@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tools_simulation.stand_in import ENGINE, WALK
 
-from ballcast.video.decode import VideoFile
+from ballcast.video.file import VideoFile
 from tools.simulation.fixture import GAINS, SKILLS, Fixture
 from tools.simulation.game import HEIGHT, WIDTH, Game
 from tools.simulation.states import COLUMNS

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from ballcast.core.pretrain import AugmentConfig
-from ballcast.training.augment import Changes, change, draw_changes, mix
+from ballcast.core.pretrain_config import AugmentConfig
+from ballcast.training.augment import Augmentation, change, draw_augmentation, mix
 
 NONE = AugmentConfig(flip=0, shift=0, zoom=0, brightness=0, contrast=0, blur=0, drop=0, mixup=0)
 
 
-def changes(config: AugmentConfig, batch: int = 4, pictures: int = 6, seed: int = 0) -> Changes:
-    return draw_changes(config, 3, batch, pictures, np.random.default_rng(seed))[0]
+def changes(config: AugmentConfig, batch: int = 4, pictures: int = 6, seed: int = 0) -> Augmentation:
+    return draw_augmentation(config, 3, batch, pictures, np.random.default_rng(seed))[0]
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_mixup_mixes_pictures_and_targets_alike(pictures: torch.Tensor) -> None:
 
 
 def test_draws_stay_within_their_limits() -> None:
-    how = draw_changes(AugmentConfig(mixup=0.2), 50, 32, 12, np.random.default_rng(0))
+    how = draw_augmentation(AugmentConfig(mixup=0.2), 50, 32, 12, np.random.default_rng(0))
     across, down = how.shift.unbind(-1)  # up to 0.05 of the width is up to 0.1 of its half
     for drawn, low, high in (
         (across, -0.1, 0.1),

@@ -11,21 +11,20 @@ import torch
 from games import HEIGHT, WIDTH, make_clips
 from synthetic import SMALL
 
-from ballcast.core.backbone import BackboneConfig, trained_size
+from ballcast.core.anticipator_config import Recipe
+from ballcast.core.backbone_config import BackboneConfig, trained_size
 from ballcast.core.config import load
 from ballcast.core.errors import InputError
-from ballcast.core.recipe import Recipe
-from ballcast.data.pixels import PixelBatch, WindowPixels
+from ballcast.data.samples.window_pixels import PixelBatch, WindowPixels
 from ballcast.features.backbone import Backbone
-from ballcast.features.card import backbone_card
+from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.extract import extract
-from ballcast.features.shared import SharedStacks
-from ballcast.features.tuning import TunedWindows, learning
+from ballcast.features.finetune import FinetuneEncoder, learning
 from ballcast.model.anticipator import Anticipator
-from ballcast.training.distributed import Ranks
-from ballcast.training.engine import evaluate
+from ballcast.publish.cards import backbone_card
+from ballcast.training.engine import Ranks, evaluate
 from ballcast.training.finetune import FinetuneRun
-from ballcast.training.moment import Moment
+from ballcast.training.progress import ProgressUpdate
 from ballcast.training.run import Run, train
 
 CPU = torch.device("cpu")
@@ -76,7 +75,7 @@ def run(data: Data, folder: Path, *overrides: str) -> FinetuneRun:
 
 def features_of(pixels: WindowPixels, backbone: Backbone) -> np.ndarray:
     """(rows, N, D) float16 of the samples' windows, from their pixels."""
-    return pixels.rows(SharedStacks(backbone, compiled=False).clips).rows[0]
+    return pixels.rows(BatchEncoder(backbone, compiled=False).clips).rows[0]
 
 
 @pytest.mark.parametrize("recompute", [False, True])
@@ -84,8 +83,8 @@ def features_of(pixels: WindowPixels, backbone: Backbone) -> np.ndarray:
 def test_windows_are_those_of_extraction_and_gradients_go_as_far_as_told(stages: int, recompute: bool) -> None:
     backbone = tiny_backbone()
     pixels = torch.randint(40, 80, (3, 125, 32, 64), dtype=torch.uint8)
-    expected = SharedStacks(backbone, compiled=False).windows(pixels[1], [0])[0]
-    tuned = TunedWindows(backbone, stages=stages, at_once=2, recompute=recompute)
+    expected = BatchEncoder(backbone, compiled=False).windows(pixels[1], [0])[0]
+    tuned = FinetuneEncoder(backbone, stages=stages, at_once=2, recompute=recompute)
     backbone.train()  # whoever did that: neither statistics of these few windows, nor dropped paths
     features = tuned(pixels)
     assert torch.allclose(features[1], expected, atol=1e-5)
@@ -103,7 +102,7 @@ def test_windows_are_those_of_extraction_and_gradients_go_as_far_as_told(stages:
 def test_pixels_are_the_frames_the_features_were_made_of(data: Data, tmp_path: Path) -> None:
     """Features of each batch's pixels, by the backbone as it was, are the stored ones."""
     made = run(data, tmp_path, "finetune.windows=3")
-    engine = SharedStacks(made.backbone, compiled=False)
+    engine = BatchEncoder(made.backbone, compiled=False)
     chosen = torch.tensor([[0, 3], [2, 1]])
     for batch in made.samples.stream(chosen.unbind()):
         assert isinstance(batch, PixelBatch)
@@ -117,7 +116,7 @@ def test_both_learn_and_what_is_saved_gives_the_score(data: Data, tmp_path: Path
     before = Backbone.load(data.backbone)
     after: list[Backbone] = []  # each epoch; not the mean that is saved
 
-    def show(moment: Moment) -> None:
+    def show(moment: ProgressUpdate) -> None:
         if moment.ended:
             after.append(deepcopy(made.backbone))
 
@@ -196,7 +195,7 @@ def test_cut_between_epochs_it_ends_with_the_same_bytes(data: Data, tmp_path: Pa
     class Cut(Exception):
         pass
 
-    def cut(moment: Moment) -> None:
+    def cut(moment: ProgressUpdate) -> None:
         if moment.epoch == 1:
             raise Cut
 

@@ -15,18 +15,17 @@ import torch
 from games import HEIGHT, WIDTH, make_matches
 
 from ballcast.core.actions import ACTIONS
-from ballcast.core.backbone import BackboneConfig, trained_size
+from ballcast.core.backbone_config import BackboneConfig, trained_size
 from ballcast.core.config import keys, load, read_yaml
-from ballcast.core.embedded import find_recipe
 from ballcast.core.errors import BallcastWarning, InputError
-from ballcast.core.pretrain import PretrainConfig
+from ballcast.core.hub import find_recipe
+from ballcast.core.pretrain_config import PretrainConfig
 from ballcast.features.backbone import Backbone
-from ballcast.features.start import first_layers, start_backbone, start_from_imagenet, take_raw_pictures
+from ballcast.features.imagenet import first_layers, start_backbone, start_from_imagenet, take_raw_pictures
 from ballcast.loss.criterion import focal_bce
-from ballcast.training.moment import Moment
 from ballcast.training.pretrain import Pretraining
-from ballcast.training.schedule import one_cycle
-from ballcast.training.spot_step import spotting_loss
+from ballcast.training.progress import ProgressUpdate
+from ballcast.training.steps import one_cycle, spotting_loss
 
 CPU = torch.device("cpu")
 YAML = Path("pretrain")
@@ -61,7 +60,7 @@ def test_it_learns_to_spot(matches: Path, tmp_path: Path) -> None:
         *("augment.flip=0", "augment.shift=0", "augment.zoom=0", "spotting.every=4", "backbone.projected=16"),
     )
     said: list[str] = []
-    moments: list[Moment] = []
+    moments: list[ProgressUpdate] = []
     progress = Pretraining(config, tmp_path, device=CPU, show=moments.append, say=said.append).fit()
     assert progress.finished
     assert progress.step == 160
@@ -86,8 +85,8 @@ class Cut(Exception):
     """Ends a run as suddenly as a kill, but for the state on disk."""
 
 
-def cut_after(steps: int) -> Callable[[Moment], None]:
-    def show(moment: Moment) -> None:
+def cut_after(steps: int) -> Callable[[ProgressUpdate], None]:
+    def show(moment: ProgressUpdate) -> None:
         if moment.epoch * moment.steps + moment.step == steps:
             raise Cut
 

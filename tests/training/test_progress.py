@@ -5,8 +5,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from ballcast.training.moment import Moment
-from ballcast.training.progress import Display
+from ballcast.training.progress import Display, ProgressUpdate
 
 
 class Score:
@@ -23,6 +22,6 @@ class Score:
 def test_an_epochs_line(measure: str, losses: dict[str, float], line: str) -> None:
     out = StringIO()
     with Display(Console(file=out, width=200), 3, measure=measure) as display:
-        display.show(Moment(0, 5, 10, 1e-4, losses, 20.0))  # no terminal: no bar
-        display.show(Moment(0, 10, 10, 1e-4, losses, 20.0, Score(), better=True, ended=True))
+        display.show(ProgressUpdate(0, 5, 10, 1e-4, losses, 20.0))  # no terminal: no bar
+        display.show(ProgressUpdate(0, 10, 10, 1e-4, losses, 20.0, Score(), better=True, ended=True))
     assert out.getvalue() == f"epoch 1/3: {line}\n"

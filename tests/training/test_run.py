@@ -18,17 +18,16 @@ import torch
 from safetensors.torch import save_file
 from synthetic import SMALL, make_clips, make_features, make_game, make_split, write_store
 
-from ballcast.core.backbone import trained_size
-from ballcast.core.clips import Clip
+from ballcast.core.anticipator_config import Recipe
+from ballcast.core.backbone_config import trained_size
 from ballcast.core.config import load
 from ballcast.core.errors import InputError
-from ballcast.core.recipe import Recipe
+from ballcast.core.events import Clip
 from ballcast.inference.baselines import ClassPrior
 from ballcast.metrics.average_precision import score
 from ballcast.model.anticipator import Anticipator
-from ballcast.training.distributed import Ranks
-from ballcast.training.engine import NotFinite, evaluate, mode, predict, score_of
-from ballcast.training.moment import Moment
+from ballcast.training.engine import NotFinite, Ranks, evaluate, mode, predict, score_of
+from ballcast.training.progress import ProgressUpdate
 from ballcast.training.run import Run, train
 
 CPU = torch.device("cpu")
@@ -89,7 +88,7 @@ def test_shuffled_labels_teach_nothing(tmp_path: Path) -> None:
 
 
 def test_a_run_folder_holds_everything(splits: Path, tmp_path: Path) -> None:
-    moments: list[Moment] = []
+    moments: list[ProgressUpdate] = []
     made = recipe(splits)
     progress = train(made, tmp_path / "run", device=CPU, show=moments.append)
     names = {p.name for p in (tmp_path / "run").iterdir()}

@@ -9,11 +9,11 @@ import pytest
 import torch
 from synthetic import SMALL, WINDOWS, make_clips, make_features, make_game, write_store
 
+from ballcast.core.anticipator_config import DataConfig, Recipe
 from ballcast.core.config import load
 from ballcast.core.errors import BallcastWarning
-from ballcast.core.recipe import DataConfig, Recipe
-from ballcast.data.soccernet import read_labels, write_labels
-from ballcast.data.windows import WindowSet, official_windows
+from ballcast.data.labels.soccernet import read_labels, write_labels
+from ballcast.data.samples.windows import WindowSet, official_windows
 from ballcast.features.store import LABELS
 from ballcast.training.run import train
 from ballcast.training.splits import check_stitching, describe_samples

@@ -7,13 +7,12 @@ import av
 import numpy as np
 import pytest
 
-from ballcast.core.clips import Prediction
 from ballcast.core.errors import InputError
-from ballcast.core.timeline import Anticipation
+from ballcast.core.events import Forecast, Prediction
 from ballcast.video.overlay import write_overlay
 from tests.video.conftest import Make, number_of
 
-TIMELINE = [Anticipation(t, (Prediction("PASS", t + 1500, 0.6),)) for t in range(0, 4000, 500)]
+TIMELINE = [Forecast(t, (Prediction("PASS", t + 1500, 0.6),)) for t in range(0, 4000, 500)]
 
 
 def pictures(path: Path) -> tuple[list[float], list[np.ndarray]]:
@@ -65,7 +64,7 @@ def test_turned_videos(make: Make, tmp_path: Path, degrees: int, back: int, size
 def test_a_part_keeps_the_videos_clock(make: Make, tmp_path: Path) -> None:
     """Cut from 1 s: the first picture is number 25, and what was anticipated for 2 s is a second away."""
     source = make("a.mp4", range(75), size=(64, 398))
-    timeline = [Anticipation(0, (Prediction("SHOT", 2000, 0.9),))]
+    timeline = [Forecast(0, (Prediction("SHOT", 2000, 0.9),))]
     told: list[tuple[int, int | None]] = []
 
     def progress(done: int, total: int | None) -> None:

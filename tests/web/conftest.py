@@ -12,16 +12,15 @@ import numpy as np
 import pytest
 import torch
 
-from ballcast.core.recipe import EmitConfig, HierarchyConfig, ModelConfig
-from ballcast.core.timeline import Anticipation
+from ballcast.core.anticipator_config import EmitConfig, HierarchyConfig, ModelConfig
+from ballcast.core.events import Forecast
 from ballcast.inference.rolling import RollingAnticipator
 from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.model.anticipator import Anticipator
-from ballcast.web.engine import Engine
-from ballcast.web.house import House
 from ballcast.web.server import Server, bind
 from ballcast.web.server import running as running_house
-from ballcast.web.settings import Limits, Settings
+from ballcast.web.service import Service
+from ballcast.web.settings import Engine, Limits, Settings
 from benchmarks.serve import Quick
 from tests.features.conftest import SMALL, small_backbone
 from tests.video.conftest import make_video
@@ -61,7 +60,7 @@ def paused(frames: int = 0) -> tuple[Engine, threading.Event]:
     release = threading.Event()
 
     class Held(Quick):
-        def push(self, frame: np.ndarray) -> Anticipation | None:
+        def push(self, frame: np.ndarray) -> Forecast | None:
             if self.frames >= frames:
                 release.wait(20)
             return super().push(frame)
@@ -73,7 +72,7 @@ def paused(frames: int = 0) -> tuple[Engine, threading.Event]:
 class Running:
     """A server that runs; `client` speaks to it, `url` is its address without a slash at the end."""
 
-    house: House
+    service: Service
     server: Server
     url: str
     client: httpx.Client
@@ -102,10 +101,10 @@ class Running:
 @contextmanager
 def running(settings: Settings, engine: Engine, port: int = 0, **how: object) -> Iterator[Running]:
     """A server of these settings, and a client of it."""
-    house, listener = House(settings, engine, **how), bind("127.0.0.1", port)
+    service, listener = Service(settings, engine, **how), bind("127.0.0.1", port)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    with running_house(house, listener) as (server, thread), httpx.Client(base_url=url, timeout=30) as client:
-        yield Running(house, server, url, client, thread)
+    with running_house(service, listener) as (server, thread), httpx.Client(base_url=url, timeout=30) as client:
+        yield Running(service, server, url, client, thread)
 
 
 Serve = Callable[..., Running]

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from ballcast.core.errors import InputError
-from ballcast.video.decode import VideoFile
+from ballcast.video.file import VideoFile
 from ballcast.web import decoder
 from ballcast.web.settings import Limits
 from tests.video.conftest import make_video
@@ -38,7 +38,7 @@ def raw(server: Running, text: str, seconds: float = 5) -> bytes:
 
 def kept(server: Running) -> list[str]:
     """Everything below the data folder but the database."""
-    data = server.house.settings.data
+    data = server.service.settings.data
     return sorted(str(p.relative_to(data)) for p in (data / "jobs").rglob("*"))
 
 
@@ -75,7 +75,7 @@ def test_a_file_name_is_never_a_path(serving: Serve, clip: Path, tmp_path: Path)
         assert job["name"] in ("evil.mp4", "C:evil.mp4"), (name, job)
     assert not list(tmp_path.rglob("*evil*"))
     assert {Path(p).name for p in kept(server)} <= {"video", "timeline.json", "timeline.csv"} | {
-        job.id for job in server.house.store.all()
+        job.id for job in server.service.store.all()
     }
 
 
@@ -363,9 +363,9 @@ def test_without_the_token_nothing_but_the_login(serving: Serve, clip: Path) -> 
 
 def test_guessing_the_token_is_slowed_down(serving: Serve) -> None:
     server = serving(token=TOKEN, limits={"guesses": 5, "guesses_s": 1.5})
-    answers = [server.client.post("/api/login", json={"token": f"guess {i}"}).status_code for i in range(3)]
-    answers += [server.client.get("/api/jobs", headers={"Authorization": f"Bearer {i}"}).status_code for i in range(3)]
-    assert answers == [401, 401, 401, 401, 401, 429]
+    outputs = [server.client.post("/api/login", json={"token": f"guess {i}"}).status_code for i in range(3)]
+    outputs += [server.client.get("/api/jobs", headers={"Authorization": f"Bearer {i}"}).status_code for i in range(3)]
+    assert outputs == [401, 401, 401, 401, 401, 429]
     refused = server.client.post("/api/login", json={"token": TOKEN})  # nor may it be found by going on
     assert refused.status_code == 429
     assert int(refused.headers["retry-after"]) >= 1
@@ -463,7 +463,7 @@ def test_a_reader_that_stops_reading_is_let_go(serving: Serve, tmp_path: Path) -
     server = serving(limits={"stall_s": 0.5})
     with make_video(tmp_path / "a.mp4", range(150)).open("rb") as file:
         job = server.client.post("/api/uploads", content=file.read()).json()
-    path = server.house.folder_of(server.house.job(job["id"])) / "video"
+    path = server.service.folder_of(server.service.job(job["id"])) / "video"
     server.until(job["id"], "done", "failed")
     with path.open("ab") as file:
         file.write(bytes(60 << 20))  # more than any buffer between us

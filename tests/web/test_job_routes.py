@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 from ballcast.core.actions import ACTIONS
-from ballcast.core.clips import Event
-from ballcast.core.timeline import Anticipation
-from ballcast.data.osl import write_osl
+from ballcast.core.events import Event, Forecast
+from ballcast.data.labels.osl import write_osl
 from ballcast.inference.rolling import anticipate_video
-from ballcast.video.decode import VideoFile
-from ballcast.web.engine import Engine
+from ballcast.video.file import VideoFile
+from ballcast.web.settings import Engine
 from benchmarks.serve import Quick
 from tests.video.conftest import make_video
 from tests.web.conftest import Running, Serve, paused
@@ -128,7 +127,7 @@ def test_wrong_labels_are_one_sentence_and_leave_nothing(serving: Serve, clip: P
     assert answer.status_code == 422
     assert said in answer.json()["error"]
     assert "/" not in answer.json()["error"].replace("Labels-ball.json, matches.json and OSL", "")
-    assert not list(server.house.folder_of(server.house.job(job["id"])).glob("*labels*"))
+    assert not list(server.service.folder_of(server.service.job(job["id"])).glob("*labels*"))
 
 
 def test_results_before_the_end_are_refused(serving: Serve, clip: Path) -> None:
@@ -153,7 +152,7 @@ def test_a_running_job_is_cancelled(serving: Serve, clip: Path) -> None:
     assert server.until(second["id"], "done", "failed")["state"] == "done"
     assert server.client.get(f"/api/jobs/{job['id']}").json()["state"] == "cancelled"
     assert server.client.get(f"/api/jobs/{job['id']}/timeline").status_code == 409
-    assert not server.house.workers._begun
+    assert not server.service.workers._begun
 
 
 def test_deleting_removes_everything(serving: Serve, clip: Path) -> None:
@@ -161,11 +160,11 @@ def test_deleting_removes_everything(serving: Serve, clip: Path) -> None:
     server = serving(engine=held)
     job = server.upload(clip).json()
     server.until(job["id"], "running")
-    folder = server.house.folder_of(server.house.job(job["id"]))
+    folder = server.service.folder_of(server.service.job(job["id"]))
     assert server.client.delete(f"/api/jobs/{job['id']}").status_code == 204
     release.set()
     until = time.monotonic() + 10
-    while server.house.workers._begun and time.monotonic() < until:
+    while server.service.workers._begun and time.monotonic() < until:
         time.sleep(0.02)
     assert not folder.exists()
     assert server.client.get(f"/api/jobs/{job['id']}").status_code == 404
@@ -177,7 +176,7 @@ def test_jobs_survive_a_restart(serving: Serve, clip: Path) -> None:
     first = serving(engine=held)
     done = first.upload(clip, "first.mp4").json()
     running, waiting = first.upload(clip, "second.mp4").json(), first.upload(clip, "third.mp4").json()
-    first.house.store.end(done["id"], "failed", "a test")
+    first.service.store.end(done["id"], "failed", "a test")
     first.until(running["id"], "running", "queued")
     release.set()
     first.server.end()
@@ -206,7 +205,7 @@ def test_users_take_turns(serving: Serve, clip: Path) -> None:
     """One user's many videos do not hold up another's one, which comes last; nor does a long one that has begun."""
 
     class Slow(Quick):
-        def push(self, frame: np.ndarray) -> Anticipation | None:
+        def push(self, frame: np.ndarray) -> Forecast | None:
             time.sleep(0.004)
             return super().push(frame)
 

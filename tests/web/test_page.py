@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 from browser import PHONE, Browser, open_browser
 
-from ballcast.core.clips import Event
-from ballcast.data.osl import write_osl
-from ballcast.inference.live import LiveSession
-from ballcast.video.live_source import open_source
+from ballcast.core.events import Event
+from ballcast.data.labels.osl import write_osl
+from ballcast.live.session import LiveSession
+from ballcast.video.sources import open_source
 from ballcast.web import streams
-from ballcast.web.engine import Engine
-from ballcast.web.settings import Settings
+from ballcast.web.settings import Engine, Settings
 from tests.web.conftest import LIMITS, Running, Serve, paused, running
 
 NOT_CONNECTED = ("ERR_CONNECTION", "ERR_INCOMPLETE", "ERR_EMPTY_RESPONSE", "Failed to load resource")
@@ -208,7 +207,7 @@ def test_the_server_restarts_while_a_job_is_watched(
         if at_its_end:  # it is done in the server's last moment, and its results can no longer be fetched
             release.set()
         first.server.end()
-        first.house.workers._stopping = not at_its_end
+        first.service.workers._stopping = not at_its_end
         release.set()
     time.sleep(2)  # the page asks in vain
     with running(settings, quick, port=port):
@@ -250,7 +249,7 @@ def test_live(live: Running, browser: Browser) -> None:
     browser.size(PHONE, 844)
     assert browser.overflow() <= 0
     browser.wait(lambda: "ended" in browser.find(".badge").text, "the end", 20)
-    assert live.house.streams["pitch"].started == 1
+    assert live.service.streams["pitch"].started == 1
 
 
 def hide(browser: Browser, hidden: bool) -> None:
@@ -270,7 +269,7 @@ def test_a_hidden_tab_lets_go_of_its_connection(
     monkeypatch.setattr(streams, "LINGER_S", 1.0)
     how = {"sessions": lambda address: LiveSession(open_source(address, speed=2), quick.new())}
     server = serving(streams={"pitch": str(clip)}, how=how)
-    stream = server.house.streams["pitch"]
+    stream = server.service.streams["pitch"]
     browser.show(f"{server.url}/#/stream/pitch")
     browser.wait(lambda: browser.all(".third li"), "an anticipation")
     hide(browser, True)

@@ -11,13 +11,13 @@ from urllib.parse import urlsplit
 import pytest
 
 from ballcast.core.errors import InputError
-from ballcast.inference.live import LiveSession
 from ballcast.inference.rolling import anticipate_video
-from ballcast.video.decode import VideoFile
-from ballcast.video.live_source import Break, LiveFrame, open_source
+from ballcast.live.session import LiveSession
+from ballcast.video.file import VideoFile
+from ballcast.video.sources import LiveFrame, StreamGap, open_source
 from ballcast.web import streams
-from ballcast.web.engine import Engine
-from ballcast.web.sse import MOST, Channel
+from ballcast.web.server_sent_events import MOST, Channel
+from ballcast.web.settings import Engine
 from tests.web.conftest import Running, Serve, paused
 
 VIEWERS = 200
@@ -60,7 +60,7 @@ def made(records: list[dict]) -> list[dict]:
 def test_two_hundred_viewers_cost_one_computation(
     serving: Serve, clip: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    all_there = fast(engine, lambda: server.house.viewers() == VIEWERS)
+    all_there = fast(engine, lambda: server.service.viewers() == VIEWERS)
     server = serving(streams={"pitch": str(clip)}, how=all_there)
     with VideoFile(clip) as video:
         expected = json.loads(json.dumps([m.to_json() for m in anticipate_video(video, engine.new())]))
@@ -86,12 +86,12 @@ def test_two_hundred_viewers_cost_one_computation(
         assert made(records) == expected
         assert records[-1]["state"] == "ended"
         assert not [r for r in records if r["type"] == "lost"]
-    assert server.house.streams["pitch"].started == 1
+    assert server.service.streams["pitch"].started == 1
     assert max(waits) < 3, "others must be answered meanwhile"
     until = time.monotonic() + 5
-    while server.house.viewers() and time.monotonic() < until:
+    while server.service.viewers() and time.monotonic() < until:
         time.sleep(0.02)
-    assert server.house.viewers() == 0
+    assert server.service.viewers() == 0
     with capsys.disabled():
         each, worst = sum(map(len, seen)) / VIEWERS, 1000 * max(waits)
         sys.stderr.write(
@@ -102,7 +102,7 @@ def test_two_hundred_viewers_cost_one_computation(
 def test_who_comes_later_sees_what_was_and_what_comes(serving: Serve, clip: Path) -> None:
     held, release = paused(250)
     server = serving(streams={"pitch": str(clip)}, how=fast(held))
-    stream = server.house.streams["pitch"]
+    stream = server.service.streams["pitch"]
 
     async def two() -> list[list[dict]]:
         first = asyncio.create_task(watch(server.url, "/api/streams/pitch/events"))
@@ -123,7 +123,7 @@ def test_who_comes_later_sees_what_was_and_what_comes(serving: Serve, clip: Path
 def test_viewers_that_vanish_leave_nothing_running(serving: Serve, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "LINGER_S", 0.3)
     server = serving(streams={"pitch": str(clip)})
-    stream = server.house.streams["pitch"]
+    stream = server.service.streams["pitch"]
 
     async def leave() -> None:
         await asyncio.gather(*(watch(server.url, "/api/streams/pitch/events", most=2) for _ in range(20)))
@@ -149,9 +149,9 @@ class Broken:
 
     name, patient = "rtsp://camera.local/1", False
 
-    def items(self) -> Iterator[LiveFrame | Break]:
+    def items(self) -> Iterator[LiveFrame | StreamGap]:
         time.sleep(1)  # until somebody watches
-        yield Break("reconnecting", f"{self.name}: broke off; it is opened again; --give-up would help")
+        yield StreamGap("reconnecting", f"{self.name}: broke off; it is opened again; --give-up would help")
         raise InputError(f"{SECRET}: cannot be opened any more, is {self.name} on?; give another --stream")
 
     def close(self) -> None:
@@ -174,7 +174,7 @@ def test_who_comes_back_learns_whether_it_is_the_same_clock(
 ) -> None:
     monkeypatch.setattr(streams, "LINGER_S", 0.2)
     server = serving(streams={"pitch": str(clip)})
-    stream = server.house.streams["pitch"]
+    stream = server.service.streams["pitch"]
 
     async def sessions() -> list[str]:
         path = "/api/streams/pitch/events"
@@ -211,7 +211,7 @@ def test_viewers_are_bounded(serving: Serve, clip: Path) -> None:
 
     async def three() -> int:
         others = [asyncio.create_task(watch(server.url, "/api/streams/pitch/events")) for _ in range(2)]
-        while server.house.viewers() < 2:
+        while server.service.viewers() < 2:
             await asyncio.sleep(0.02)
         status = (await asyncio.to_thread(server.client.get, "/api/streams/pitch/events")).status_code
         for other in others:

@@ -12,8 +12,8 @@ from urllib.parse import quote
 import av
 import httpx
 
-from ballcast.video.decode import VideoFile
-from ballcast.video.stream_source import StreamSource
+from ballcast.video.file import VideoFile
+from ballcast.video.stream import StreamSource
 from tests.video.conftest import make_video
 from tools.fuzzing.mutate import mutate_bytes, mutate_json
 from tools.fuzzing.target import Target
@@ -153,8 +153,7 @@ class Upload(Video):
     def begin(self) -> httpx.Client:
         """The server runs in the process that asks, so it is started by the first case."""
         if self.client is None:
-            from ballcast.web.engine import Engine
-            from ballcast.web.settings import Limits, Settings
+            from ballcast.web.settings import Engine, Limits, Settings
             from tests.web.conftest import Quick, running
 
             self.stack = ExitStack()
@@ -180,7 +179,7 @@ class Upload(Video):
             done = self.served.until(job, "done", "failed", seconds=40)
             assert "\n" not in (done.get("error") or "")
             self.ask("DELETE", f"/api/jobs/{job}")
-        jobs = self.served.house.settings.data / "jobs"
+        jobs = self.served.service.settings.data / "jobs"
         left = [p for p in jobs.rglob("*") if p.is_file()]
         assert not left, f"left behind: {left[:3]}"
 
@@ -214,7 +213,7 @@ class UploadedLabels(Upload):
             self.job = self.ask("POST", "/api/uploads", content=self.video, headers=name).json()["id"]
         self.ask("PUT", f"/api/jobs/{self.job}/labels", content=path.read_bytes())
         self.ask("GET", f"/api/jobs/{self.job}/actual")
-        folder = self.served.house.settings.data / "jobs" / self.job
+        folder = self.served.service.settings.data / "jobs" / self.job
         assert not list(folder.glob(".*.tmp"))
 
 

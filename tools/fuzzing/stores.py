@@ -10,24 +10,23 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ballcast.core.clips import Clip
+from ballcast.core.anticipator_config import EmitConfig, Recipe
 from ballcast.core.config import load
 from ballcast.core.errors import BallcastWarning
-from ballcast.core.recipe import EmitConfig, Recipe
-from ballcast.data.event_windows import read_store, write_store
-from ballcast.data.wyscout import read_v2
+from ballcast.core.events import Clip
+from ballcast.data.events.event_windows import read_store, write_store
+from ballcast.data.events.wyscout import read_v2
 from ballcast.features.backbone import Backbone, BackboneConfig
 from ballcast.features.extract import extract
-from ballcast.features.importer import import_npy
 from ballcast.features.manifest import Header
-from ballcast.features.parts import Parts
 from ballcast.features.store import FeatureStore
-from ballcast.inference.ensemble import hashes
-from ballcast.inference.predictor import check_fits, predict_store
+from ballcast.features.store_import import import_npy
+from ballcast.features.videos import Parts
+from ballcast.inference.predictor import check_fits, hashes, predict_store
 from ballcast.inference.submission import write_submission
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.calibration import Calibration, ClassCalibration, read_calibration
-from ballcast.training.distributed import Ranks
+from ballcast.training.engine import Ranks
 from ballcast.training.run import Run, train
 from tests.feeds import made_up
 from tests.games import make_matches

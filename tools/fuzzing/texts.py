@@ -10,24 +10,23 @@ from typing import Any
 import numpy as np
 import torch
 
+from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import load, parse_overrides, to_yaml
 from ballcast.core.errors import BallcastError
-from ballcast.core.pretrain import PretrainConfig
-from ballcast.core.recipe import Recipe
-from ballcast.data.event_windows import write_store
-from ballcast.data.games import split_games
-from ballcast.data.osl import read_osl
-from ballcast.data.soccernet import check, read_labels, write_labels
-from ballcast.data.spotting_labels import read_halves, read_matches
-from ballcast.data.wyscout import iterate_table, read_v2
+from ballcast.core.pretrain_config import PretrainConfig
+from ballcast.data.events.event_windows import write_store
+from ballcast.data.events.wyscout import iterate_table, read_v2
+from ballcast.data.labels.games import read_halves, read_matches, split_games
+from ballcast.data.labels.osl import read_osl
+from ballcast.data.labels.soccernet import check, read_labels, write_labels
 from ballcast.features.backbone import Backbone
 from ballcast.inference.convert import convert
 from ballcast.inference.submission import check_submission, merge_systems, read_submission, write_submission
 from ballcast.loss.criterion import Criterion
 from ballcast.metrics.average_precision import score, score_by_visibility
-from ballcast.model.build import build
-from ballcast.training.ablate import read_variants
-from ballcast.web.actual import read_actual
+from ballcast.model.anticipator import build
+from ballcast.training.ablation import read_variants
+from ballcast.web.labels import read_actual
 from tests.feeds import made_up
 from tests.synthetic import make_clips
 from tools.fuzzing.mutate import mutate_bytes, mutate_json, mutate_lines, mutate_yaml, mutate_zip

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ballcast.core.actions import FRAME_MS
-from ballcast.core.clips import Event
+from ballcast.core.events import Event
 from tools.simulation import thresholds as at
 from tools.simulation.contacts import Contact, find_contacts
 from tools.simulation.states import CORNER, GOAL_KICK, HALF_LENGTH, IN_PLAY, THROW_IN, States

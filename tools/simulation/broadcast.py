@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ballcast.core.actions import FPS
 from ballcast.core.errors import InputError
-from ballcast.video.probe import open_container
+from ballcast.video.container import open_container
 from tools.simulation.game import HEIGHT, WIDTH
 
 MARGIN = 1  # columns cut at either side: 400 to 398

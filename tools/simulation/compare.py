@@ -8,7 +8,7 @@ import numpy as np
 from rich.table import Table
 
 from ballcast.core.actions import ACTIONS, SHORT_NAMES
-from ballcast.data.spotting_labels import Match
+from ballcast.data.labels.games import Match
 
 PAIRS = 12  # the commonest of all
 

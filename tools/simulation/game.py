@@ -15,7 +15,7 @@ PHYSICS_STEPS = 4  # of 10 ms: a step is 40 ms, a frame at 25 fps
 
 
 @dataclass(frozen=True)
-class Moment:
+class ProgressUpdate:
     """One step that a broadcast shows.
 
     Attributes:
@@ -41,7 +41,7 @@ class Game:
         config.render = True
         self._game.start_game()
 
-    def play(self, fixture: Fixture, steps: int, *, every: int) -> Iterator[Moment]:
+    def play(self, fixture: Fixture, steps: int, *, every: int) -> Iterator[ProgressUpdate]:
         """The first `steps` steps that are shown; a picture of every `every`-th from the first on, and of the last."""
         game = self._game
 
@@ -55,7 +55,7 @@ class Game:
         while True:
             info = game.get_info()
             if info.is_in_play:
-                yield Moment(state_row(info), hidden, self._picture() if is_seen(shown) else None)
+                yield ProgressUpdate(state_row(info), hidden, self._picture() if is_seen(shown) else None)
                 shown, hidden = shown + 1, 0
                 if shown == steps:
                     return

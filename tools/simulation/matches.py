@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from ballcast.core.clips import Event
 from ballcast.core.errors import InputError
-from ballcast.core.files import alone_at, make_room, replacing, write_json
-from ballcast.core.order import natural
-from ballcast.data.spotting_labels import MATCHES, Match
+from ballcast.core.events import Event
+from ballcast.core.files import exclusive_lock, make_room, replacing, write_json
+from ballcast.core.util import natural
+from ballcast.data.labels.games import MATCHES, Match
 from tools.simulation.actions import find_actions
 from tools.simulation.broadcast import count_frames, develop, filming
 from tools.simulation.fixture import TEST_SEEDS, Fixture
@@ -48,7 +48,7 @@ def record(
     """
     make_room(video)
     busy = f"{video}: is being played by another process; wait for it, or give another --seed"
-    with alone_at(video, video.with_name(f".{video.stem}.lock"), busy):
+    with exclusive_lock(video, video.with_name(f".{video.stem}.lock"), busy):
         for left in video.parent.glob(f".{video.stem}.*.tmp"):  # by one that was killed
             left.unlink()
         rows: list[list[float]] = []

@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 
 import typer
 
-from ballcast.cli import house, data, features, training, tuning, prediction, scoring  # isort: skip  # noqa: F401
-from ballcast.cli import reproduce, live, serve, export, hub  # isort: skip  # noqa: F401
+from ballcast.cli import demo, data, extract, train, tune, predict, score  # isort: skip  # noqa: F401
+from ballcast.cli import reproduce, live, serve, export  # isort: skip  # noqa: F401
 from ballcast.cli.shell import app
 from ballcast.core.errors import BallcastError, BallcastWarning
 

@@ -44,9 +44,9 @@ def export(
 
     ballcast export runs/paper/best --backbone my-backbone --int8 --video match.mp4 --out exported
     """
-    from ballcast.core.embedded import choose_models
-    from ballcast.inference.export import EXCERPT
-    from ballcast.inference.export import export as run
+    from ballcast.core.hub import choose_models
+    from ballcast.export.export import EXCERPT
+    from ballcast.export.export import export as run
 
     chosen, network = choose_models(model, backbone, "export")
     console = new_console()

@@ -78,14 +78,14 @@ def reproduce(
 
     ballcast reproduce snbaa --only score,submit,table
     """
-    from ballcast.reproduce.steps import reproduce as run_steps
-    from ballcast.reproduce.work import Work
-    from ballcast.training.distributed import start
+    from ballcast.training.engine import start
+    from ballcast.workflows.reproduce.steps import reproduce as run_steps
+    from ballcast.workflows.reproduce.work import RunningJob
 
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         raise InputError("reproduce is one process on one GPU; start it without torchrun")
     secret, console = password or os.environ.get("SOCCERNET_PASSWORD"), new_console()
-    work = Work(
+    work = RunningJob(
         data=snbaa,
         out=out or Path("runs/reproduce-quick" if quick else "runs/reproduce"),
         console=console,

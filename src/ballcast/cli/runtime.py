@@ -1,6 +1,4 @@
-"""Which runtime `predict`, `live` and `serve` compute with, and what it needs; `--runtime onnx` never imports torch."""
-
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -8,7 +6,9 @@ import typer
 from ballcast.core.errors import InputError
 
 if TYPE_CHECKING:
+    from ballcast.core.anticipator_config import EmitConfig
     from ballcast.inference.runtime import Runtime
+
 
 Kind = Annotated[
     Literal["torch", "onnx"],
@@ -33,15 +33,15 @@ def open_runtime(
 
     `size`: see `choose_size`.
     """
-    from ballcast.inference.export_folder import is_export
-    from ballcast.video.fit import choose_size
+    from ballcast.inference.export_config import is_export
+    from ballcast.video.luma import choose_size
 
     if kind == "torch":
         if model is not None and is_export(model):
             raise InputError(f"{model}: is what `ballcast export` wrote; add --runtime onnx")
-        from ballcast.core.embedded import choose_models
+        from ballcast.core.hub import choose_models
         from ballcast.inference.torch_runtime import TorchRuntime
-        from ballcast.training.distributed import start
+        from ballcast.training.engine import start
 
         first = TorchRuntime.load(*choose_models(model, backbone, command), device=start(device)[1])
         first.picture_size = choose_size(size, first.picture_size, str(first.about["model"]))
@@ -57,3 +57,24 @@ def open_runtime(
     opened = OnnxRuntime.open(model)
     opened.picture_size = choose_size(size, opened.picture_size, model)
     return lambda: opened
+
+
+def changed_emission(own: "EmitConfig", overrides: Sequence[str], *, shown: bool) -> "EmitConfig":
+    """The model's own way with the user's changes; an InputError for one that would change nothing.
+
+    `shown`: to people, along a video or a feed, where slots speak one by one (see `EmitConfig.shown`).
+    """
+    from ballcast.core.anticipator_config import EmitConfig
+    from ballcast.core.config import from_dict, parse_overrides, to_dict
+
+    tree = parse_overrides([text.removeprefix("emit.") for text in overrides])
+    asked = from_dict(EmitConfig, {**to_dict(own), **tree}).of_loss(own.inflation)
+    if shown and tree.get("mode") == "expected":
+        raise InputError(
+            "mode=expected is for submissions (--features); along a video or a feed take mode=slot or class"
+        )
+    made = asked.shown if shown else asked
+    if idle := [f"{key}={tree[key]}" for key in made.unused if key in tree]:
+        other = "mode=slot or mode=class" if made.mode == "expected" else "mode=expected (--features)"
+        raise InputError(f"{idle[0]} changes nothing with mode={made.mode}; leave it out, or take {other}")
+    return made

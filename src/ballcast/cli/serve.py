@@ -67,12 +67,11 @@ def serve(
     """
     import asyncio
 
-    from ballcast.web.engine import make_engine
-    from ballcast.web.house import House
+    from ballcast.web.auth import check_token, is_local, new_token
     from ballcast.web.server import bind
     from ballcast.web.server import serve as run
-    from ballcast.web.settings import Limits, Settings
-    from ballcast.web.tokens import check_token, is_local, new_token
+    from ballcast.web.service import Service
+    from ballcast.web.settings import Limits, Settings, make_engine
 
     streams = _named(stream or [])
     made = token is None and not is_local(host)
@@ -90,7 +89,7 @@ def serve(
     )
     listener = bind(host, port)
     engine = make_engine(open_runtime(runtime, model, backbone, device, "serve", size), every_ms=settings.every_ms)
-    house, console = House(settings, engine), new_console()
+    service, console = Service(settings, engine), new_console()
 
     def ready(_: object) -> None:
         shown = f"[{host}]" if ":" in host else host
@@ -98,7 +97,7 @@ def serve(
         if made:
             console.print(f"the token to log in with: {settings.token}", soft_wrap=True, markup=False)
 
-    asyncio.run(run(house, listener, ready))
+    asyncio.run(run(service, listener, ready))
 
 
 def _named(given: list[str]) -> dict[str, str]:

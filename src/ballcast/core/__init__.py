@@ -1,1 +1,1 @@
-"""What every other room speaks in: actions, clips and events, config, errors, files. No torch, no video here."""
+"""Shared records: actions, events and clips (times in ms), config, errors, files. No torch, no video."""

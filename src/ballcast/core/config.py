@@ -1,8 +1,3 @@
-"""Config as data: frozen dataclasses filled from YAML files and dotted `key=value` overrides.
-
-Unknown keys and values of the wrong type are errors that name the nearest valid key and the expected type.
-"""
-
 import dataclasses
 import math
 import types
@@ -13,10 +8,9 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import yaml
 
-from ballcast.core.embedded import find_recipe
 from ballcast.core.errors import InputError
-from ballcast.core.files import read_bytes
-from ballcast.core.records import show
+from ballcast.core.files import read_bytes, show
+from ballcast.core.hub import find_recipe
 
 T = TypeVar("T")
 
@@ -197,3 +191,14 @@ def _nearest(cls: type, key: str, prefix: str) -> str:
 
 def _at(where: str, message: str) -> str:
     return f"{where}: {message}" if where else message
+
+
+def require(ok: bool, message: str) -> None:
+    if not ok:
+        raise InputError(message)
+
+
+def within(config: Any, low: float, high: float, *names: str) -> None:
+    """Each named value is between `low` and `high`; far beyond what is sensible, short of what stops the machine."""
+    for name in names:
+        require(low <= getattr(config, name) <= high, f"{name} must be between {low} and {high}")

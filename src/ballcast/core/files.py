@@ -1,7 +1,9 @@
-"""Reading and writing files so that a user never meets a traceback or a half-written file."""
+"""Reading and writing files: no traceback, no half-written file, every defect of a JSON tree with its place."""
 
 import errno
+import hashlib
 import json
+import math
 import os
 import re
 import secrets
@@ -9,6 +11,7 @@ import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -167,7 +170,7 @@ def alone(lock: Path, busy: str) -> Iterator[None]:
 
 
 @contextmanager
-def alone_at(path: Path, lock: Path, busy: str) -> Iterator[None]:
+def exclusive_lock(path: Path, lock: Path, busy: str) -> Iterator[None]:
     """As `alone`, for work on `path`: what keeps its lock from being made is told of it, and no lock is left behind."""
     with ExitStack() as stack:
         try:
@@ -200,3 +203,116 @@ def write_together(files: Mapping[Path, bytes]) -> None:
 def write_json(path: Path, content: Any, *, indent: int | None = None) -> None:
     """Strict JSON: a NaN in a result is a fault of ours and must not reach a file."""
     write_bytes(path, json.dumps(content, indent=indent, allow_nan=False).encode() + b"\n")
+
+
+KEY = "weights_sha256"  # in the config; files from before it was written there have none
+
+
+def write_pair(folder: Path, weights_name: str, weights: bytes, config_name: str, config: dict[str, Any]) -> None:
+    """Write both files into `folder`, the config as JSON with the hash of the weights in it."""
+    told = {**config, KEY: hashlib.sha256(weights).hexdigest()}
+    text = json.dumps(told, indent=1, allow_nan=False).encode() + b"\n"
+    write_together({folder / weights_name: weights, folder / config_name: text})
+
+
+def check_pair(weights_path: Path, weights: bytes, config_path: Path, config: dict[str, Any]) -> None:
+    """An InputError if `config`, as read, was written for other weights."""
+    if config.get(KEY) not in (None, hashlib.sha256(weights).hexdigest()):
+        raise InputError(
+            f"{weights_path}: is not what {config_path.name} beside it was written for; one of the two was replaced or "
+            "saving was stopped between them, so save or fetch both again"
+        )
+
+
+_WHOLE = re.compile(r"[+-]?\d{1,18}")
+
+
+@dataclass(frozen=True)
+class Defect:
+    """Something wrong in a file, at `place` ("videos[3].annotations.anticipation[0]")."""
+
+    file: str
+    place: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.place}: {self.message}" if self.place else f"{self.file}: {self.message}"
+
+
+class _Placed(InputError):
+    """An error that names its place already."""
+
+
+@dataclass
+class Defects:
+    """The defects found so far. `strict` raises the first as an InputError instead of collecting it."""
+
+    file: str
+    strict: bool = False
+    found: list[Defect] = field(default_factory=list)
+
+    def add(self, place: str, message: str) -> None:
+        defect = Defect(self.file, place, message)
+        if self.strict:
+            raise _Placed(str(defect))
+        self.found.append(defect)
+
+    @contextmanager
+    def at(self, place: str) -> Iterator[None]:
+        """An InputError in the block becomes a defect at `place`; what the block was building is left out."""
+        try:
+            yield
+        except _Placed:  # from a block within, which knew the place better
+            raise
+        except InputError as error:
+            try:
+                self.add(place, str(error))
+            except _Placed as placed:
+                raise placed from None
+
+
+def get(record: Any, key: str, kind: type | tuple[type, ...], what: str) -> Any:
+    """`record[key]`, which must be there and of the type `kind`; `what` names the type for the reader."""
+    if not isinstance(record, dict):
+        raise InputError(f"is {show(record)} instead of a record with the key '{key}'")
+    if key not in record:
+        raise InputError(f"has no '{key}'")
+    value = record[key]
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise InputError(f"'{key}' is {show(value)} instead of {what}")
+    return value
+
+
+def whole_number(record: Any, key: str) -> int:
+    """A whole number, written as a number or, as SoccerNet does, as text."""
+    value = get(record, key, (int, str, float), "a whole number")
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
+        return int(value)
+    raise InputError(f"'{key}' is {show(value)} instead of a whole number of milliseconds")
+
+
+def finite(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"'{name}' is {show(value)} instead of a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise InputError(f"'{name}' is {show(value)} instead of a finite number")
+    return number
+
+
+def show(value: Any) -> str:
+    """`value` for the reader of an error: short, whatever it is."""
+    if isinstance(value, dict | list):
+        return "a list" if isinstance(value, list) else "a record"
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no whole number of more than 4300 digits
+        return "a number of thousands of digits"
+    return text if len(text) <= 40 else text[:37] + "…"

@@ -1,1 +1,1 @@
-"""Labels and features as training and evaluation see them."""
+"""Labels, event feeds, samples to train on, and downloads."""

@@ -1,0 +1,1 @@
+"""The backbone, shared stacks, the feature store, extraction."""

@@ -1,12 +1,3 @@
-"""The backbone: frames of broadcast video to one feature vector per clip, and on top of it the spotting logits.
-
-    backbone = Backbone.load("my-backbone")              # a folder, a hub id, or a published checkpoint
-    features = backbone.clips(frames)                    # consecutive frames (T, H, W) uint8 → (n, D)
-
-A clip is `frames` pictures, every `step`-th of the video, read as J stacks of `stack` pictures. A 2D network sees each
-stack on its own, 3D blocks mix the clip's J stacks, and pooling gives D = J · projected features.
-"""
-
 import hashlib
 import json
 from collections.abc import Mapping
@@ -17,18 +8,93 @@ import numpy as np
 import timm
 import torch
 from safetensors.torch import load, save
+from timm.layers import DropPath
 from torch import Tensor, nn
+from torch.nn.functional import silu
 
 from ballcast.core import config as configs
 from ballcast.core import hub
-from ballcast.core.backbone import BackboneConfig, padding_sides, trained_size
+from ballcast.core.backbone_config import BackboneConfig, BackboneIdentity, padding_sides, trained_size
 from ballcast.core.errors import InputError
-from ballcast.core.files import read_bytes, read_json
-from ballcast.core.pair import check_pair, write_pair
-from ballcast.core.records import show
-from ballcast.features.blocks import GeM, InvertedResidual3d, NormAct
-from ballcast.features.card import backbone_card
-from ballcast.features.manifest import BackboneIdentity, Preprocessing
+from ballcast.core.files import check_pair, read_bytes, read_json, show, write_pair
+from ballcast.features.manifest import Preprocessing
+from ballcast.publish.cards import backbone_card
+
+
+class NormAct(nn.BatchNorm2d):
+    """Batch norm, then SiLU unless `act` is false; (B, C, h, w) in and out."""
+
+    def __init__(self, channels: int, *, act: bool = True) -> None:
+        super().__init__(channels)
+        self.act = act
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = super().forward(x)
+        return silu(x) if self.act else x
+
+
+class SqueezeExcite(nn.Module):
+    """A gate per clip and channel, from the mean over the clip's stacks and pixels."""
+
+    def __init__(self, *, channels: int, ratio: int) -> None:
+        super().__init__()
+        self.conv_reduce = nn.Conv2d(channels, channels // ratio, 1)
+        self.conv_expand = nn.Conv2d(channels // ratio, channels, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, J, C, h, w) in and out."""
+        gate = x.mean((1, 3, 4))[:, :, None, None]  # (B, C, 1, 1)
+        gate = self.conv_expand(silu(self.conv_reduce(gate))).sigmoid()
+        return x * gate[:, None]
+
+
+class InvertedResidual3d(nn.Module):
+    """Expand, mix stacks and pixels depthwise 3×3×3, gate, project, and add.
+
+    Split at the expansion: `expand` sees single stacks, so for stacks that several clips share it need run only once.
+    """
+
+    def __init__(self, *, channels: int, expansion: int, se_ratio: int, drop_path: float = 0.0) -> None:
+        super().__init__()
+        inner = channels * expansion
+        self.conv_pw = nn.Conv2d(channels, inner, 1, bias=False)
+        self.bn1 = NormAct(inner)
+        self.conv_dw = nn.Conv3d(inner, inner, 3, padding=1, groups=inner, bias=False)
+        self.bn2 = NormAct(inner)
+        self.se = SqueezeExcite(channels=inner, ratio=se_ratio)
+        self.conv_pwl = nn.Conv2d(inner, channels, 1, bias=False)
+        self.bn3 = NormAct(channels, act=False)
+        self.drop_path = DropPath(drop_path)
+
+    def expand(self, x: Tensor) -> Tensor:
+        """(S, C, h, w) single stacks → (S, C', h, w)."""
+        return self.bn1(self.conv_pw(x))
+
+    def mix(self, expanded: Tensor) -> Tensor:
+        """(B, J, C', h, w) → (B, J, C, h, w), the residual branch's result."""
+        J = expanded.shape[1]
+        y = self.conv_dw(expanded.transpose(1, 2)).transpose(1, 2)  # over (J, h, w)
+        y = self.bn2(y.flatten(0, 1)).unflatten(0, (-1, J))  # (B, J, C', h, w)
+        y = self.bn3(self.conv_pwl(self.se(y).flatten(0, 1)))  # (B·J, C, h, w)
+        return self.drop_path(y.unflatten(0, (-1, J)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, J, C, h, w) in and out."""
+        return x + self.mix(self.expand(x.flatten(0, 1)).unflatten(0, (-1, x.shape[1])))
+
+
+class GeM(nn.Module):
+    """Generalised mean over pixels, (mean xᵖ)^(1/p) with a learnable p, always in float32; (B, C, h, w) → (B, C)."""
+
+    def __init__(self, *, p: float = 3.0, eps: float = 1e-6) -> None:
+        super().__init__()
+        self.p = nn.Parameter(torch.full((1,), p))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        p = self.p.float()
+        return x.float().clamp(min=self.eps).pow(p).mean((2, 3)).pow(1 / p)
+
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 
@@ -130,17 +196,17 @@ class Backbone(nn.Module):
     def clips(self, frames: np.ndarray | Tensor) -> Tensor:
         """Consecutive frames (T, H, W) uint8 → features of every clip, one every `stride` frames, (n, D) float32.
 
-        For much work build a `ballcast.features.shared.SharedStacks` once, which this makes anew at every call.
+        For much work build a `ballcast.features.batch_encoder.SharedStacks` once, which this makes anew at every call.
         """
-        from ballcast.features.shared import SharedStacks
+        from ballcast.features.batch_encoder import BatchEncoder
 
-        return SharedStacks(self, compiled=False).clips(frames)
+        return BatchEncoder(self, compiled=False).clips(frames)
 
     def windows(self, frames: np.ndarray | Tensor, starts: "list[int] | tuple[int, ...]") -> Tensor:
         """Consecutive frames (T, H, W) uint8 → features of the windows that start at the frames `starts`, (M, N, D)."""
-        from ballcast.features.shared import SharedStacks
+        from ballcast.features.batch_encoder import BatchEncoder
 
-        return SharedStacks(self, compiled=False).windows(frames, starts)
+        return BatchEncoder(self, compiled=False).windows(frames, starts)
 
     # ------------------------------------------------------------------------------------------ identity and files
 

@@ -18,17 +18,16 @@ import numpy as np
 import torch
 
 from ballcast.core.actions import FPS, WINDOW_FRAMES
-from ballcast.core.backbone import trained_size
+from ballcast.core.backbone_config import trained_size
 from ballcast.core.errors import BallcastError, BallcastWarning, InputError
-from ballcast.core.files import alone_at, make_room, replacing
-from ballcast.core.machine import cores
+from ballcast.core.files import exclusive_lock, make_room, replacing
+from ballcast.core.util import cores
 from ballcast.features.backbone import Backbone
-from ballcast.features.engines import run_local, run_ray
+from ballcast.features.extract_workers import run_local, run_ray
 from ballcast.features.manifest import FILE_NAME, Failure, Header
-from ballcast.features.parts import Parts, Piece, cut
-from ballcast.features.sources import Source, find_sources
 from ballcast.features.store import LABELS, FeatureStore, StoreWriter
-from ballcast.video.fit import Size, choose_size, fitted, show_size
+from ballcast.features.videos import Parts, Piece, Source, cut, find_sources
+from ballcast.video.luma import Size, choose_size, fitted, show_size
 
 ENLARGED = 1.5  # pictures made this many times larger are warned of
 Engine = Literal["local", "ray"]
@@ -97,7 +96,7 @@ def extract(
     device = _device(device)
     options = _Options(every, engine, device, workers or _workers(device, engine), decoder, picture_size, pad)
     lock = out.with_name(f".{out.name}.lock")  # two extractions would take each other's pieces away
-    with alone_at(out, lock, f"{out}: another extraction is at work there; wait for it, or give another folder"):
+    with exclusive_lock(out, lock, f"{out}: another extraction is at work there; wait for it, or give another folder"):
         return _extract(source, out, backbone, options, progress)
 
 
@@ -179,7 +178,7 @@ def _unchanged(store: FeatureStore, sources: list[Source]) -> bool:
 
 def _plan(sources: list[Source], every: int) -> tuple[dict[Source, list[Piece]], dict[str, str]]:
     """Every video's pieces; and those that cannot even be opened, with the reason."""
-    from ballcast.video.decode import VideoFile
+    from ballcast.video.file import VideoFile
 
     planned: dict[Source, list[Piece]] = {}
     failures: dict[str, str] = {}
@@ -266,7 +265,7 @@ def _copy_labels(given: Path, out: Path) -> None:
 
 def _warn_of_first(piece: Piece) -> None:
     """What to know of the first video before the work starts; one that cannot be opened is listed with the others."""
-    from ballcast.video.gpu import open_video
+    from ballcast.video.file import open_video
 
     with suppress(BallcastError), open_video(piece.source.path, device=piece.decoder) as video:
         if piece.decoder == "cuda" and "CPU" in video.decoder:

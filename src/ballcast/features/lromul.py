@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ballcast.core.backbone import BackboneConfig, is_size, padding_sides
+from ballcast.core.backbone_config import BackboneConfig, is_size, padding_sides
 from ballcast.core.errors import BallcastWarning, InputError
-from ballcast.core.records import show
-from ballcast.video.fit import Size
+from ballcast.core.files import show
+from ballcast.video.luma import Size
 
 WIDE = (16, 9)  # the shape of broadcast pictures
 LEAK = (

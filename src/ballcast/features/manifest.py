@@ -8,32 +8,15 @@ from typing import Any
 
 from ballcast.core import config
 from ballcast.core.actions import FPS, WINDOW_FRAMES
-from ballcast.core.backbone import MAX_SIDE, is_size
+from ballcast.core.backbone_config import MAX_SIDE, BackboneIdentity, is_size
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_json, write_json
-from ballcast.video.fit import show_size
+from ballcast.video.luma import show_size
 
 FORMAT, VERSION = "ballcast-features", 1
 FILE_NAME = "manifest.json"
-EVENT_GRID = "event grid"  # in the name of what turns event feeds into features
 _ENTRY_TYPES = [str, str, *[int] * 7]
 _SHARD = re.compile(r"shard-\d{5}\.safetensors")
-
-
-@dataclass(frozen=True)
-class BackboneIdentity:
-    """Which network computed the features; two stores fit together only if the hashes are the same."""
-
-    hash: str  # sha256 over weights and config
-    name: str  # for people
-    fold: str | None = None  # the fold an imported spotting model held out, if it is one
-    note: str = ""  # what its user should know, such as a leak
-    trained_on: tuple[str, ...] = ()  # the games it learned from: "match_003", or "train/clip_1" of the split train
-
-    @property
-    def is_event_grid(self) -> bool:
-        """Whether it stands for no network: the features are of an event feed, not of pixels."""
-        return EVENT_GRID in self.name
 
 
 @dataclass(frozen=True)

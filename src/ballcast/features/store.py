@@ -18,11 +18,10 @@ from safetensors.numpy import save
 
 from ballcast.core import hub
 from ballcast.core.errors import InputError
-from ballcast.core.files import write_bytes
-from ballcast.core.records import show
-from ballcast.features.card import store_card
+from ballcast.core.files import show, write_bytes
 from ballcast.features.manifest import FILE_NAME, Entry, Failure, Header, Manifest, Shard
-from ballcast.video.fit import other_size, show_size
+from ballcast.publish.cards import store_card
+from ballcast.video.luma import other_size, show_size
 
 PARTS = "parts"  # an extraction under way keeps its finished clips here
 LABELS = "Labels-ball.json"  # a split's labels travel with its features

@@ -1,1 +1,1 @@
-"""From a model to what people hand in, watch or count on."""
+"""Predictors, runtimes, submissions, tuning."""

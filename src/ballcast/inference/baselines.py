@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ballcast.core.actions import ACTIONS, HORIZON_MS, OBSERVED_MS
-from ballcast.core.clips import Clip, Event, Prediction
+from ballcast.core.events import Clip, Event, Prediction
 
 PARTS = 4  # predictions a clip, evenly spread over the 5 s
 SINCE_MS = (500, 1000, 1500, 2000, 3000, 5000)  # edges of "time since the last action"

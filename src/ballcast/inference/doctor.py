@@ -29,7 +29,7 @@ class Finding:
     what: str
     ok: bool | None
     detail: str
-    mend: str = ""
+    fix: str = ""
 
 
 def examine(folder: Path) -> list[Finding]:
@@ -82,7 +82,7 @@ def _decoder() -> Iterator[Finding]:
             yield Finding(f"decoder {codec}", True, f"PyAV {av.__version__}")
         except ValueError:
             yield Finding(f"decoder {codec}", False, "not in this PyAV", "pip install --force-reinstall av")
-    from ballcast.video.gpu import decoder_report
+    from ballcast.video.file import decoder_report
 
     yield Finding("NVDEC", None, decoder_report()["nvdec"])
 

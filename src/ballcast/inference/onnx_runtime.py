@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ballcast.core.backbone import padding_sides
+from ballcast.core.backbone_config import padding_sides
 from ballcast.core.errors import InputError, MissingExtra
-from ballcast.features.stream import Floats, Step
-from ballcast.inference.export_folder import INPUTS, ExportConfig, read_config, read_part
-from ballcast.model.slot_arrays import SlotArrays
+from ballcast.features.stream_encoder import Floats, Step
+from ballcast.inference.export_config import INPUTS, ExportConfig, read_config, read_part
+from ballcast.model.postprocess import SlotArrays
 
 
 class OnnxRuntime:

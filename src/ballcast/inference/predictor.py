@@ -1,24 +1,29 @@
-"""Predictions from feature stores."""
+"""Predictions from feature stores, by one model or by several read together."""
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
-from ballcast.core.backbone import trained_size
-from ballcast.core.clips import Clip, Prediction
+from ballcast.core import hub
+from ballcast.core.anticipator_config import EmitConfig
+from ballcast.core.backbone_config import BackboneIdentity, trained_size
 from ballcast.core.errors import BallcastWarning, InputError
-from ballcast.core.recipe import EmitConfig
-from ballcast.data.batch import Samples
-from ballcast.data.event_windows import is_event_store, read_store
-from ballcast.data.windows import WindowSet, official_windows
+from ballcast.core.events import GRID_BINS, Clip, Prediction, grid_bin, merge_arrays
+from ballcast.data.events.event_windows import is_event_store, read_store
+from ballcast.data.samples.batches import Samples
+from ballcast.data.samples.windows import WindowSet, official_windows
 from ballcast.features.backbone import Backbone
-from ballcast.features.manifest import BackboneIdentity
 from ballcast.features.store import FeatureStore
-from ballcast.model.anticipator import Anticipator
-from ballcast.model.emit import emit
-from ballcast.video.fit import other_size
+from ballcast.inference.tuning import TuningResult
+from ballcast.model.anticipator import CONFIG, WEIGHTS, Anticipator
+from ballcast.model.calibration import Calibration, weights_hash
+from ballcast.model.postprocess import Floats, SlotProbabilities, emit, emit_flat
+from ballcast.model.slots import Slots
+from ballcast.video.luma import other_size
 
 
 def check_fits(model: Anticipator, store: FeatureStore, source: Path | str) -> None:
@@ -38,19 +43,19 @@ def check_backbone(model: Anticipator, backbone: Backbone, source: Path | str, p
 
 
 def _check(
-    model: Anticipator, source: str, grid: tuple[int, int], backbone: BackboneIdentity, given: str, mend: str
+    model: Anticipator, source: str, grid: tuple[int, int], backbone: BackboneIdentity, given: str, fix: str
 ) -> None:
     trained_on = model.metadata.get("backbone", {})
     name = f"{given} the backbone {backbone.name} ({backbone.hash[:12]})"
     if grid != (model.config.clips, model.config.width):
         raise InputError(
             f"{name}, with windows of {grid[0]} clips × {grid[1]} features, but the model {source} reads "
-            f"{model.config.clips} × {model.config.width}; {mend} the backbone it was trained on"
+            f"{model.config.clips} × {model.config.width}; {fix} the backbone it was trained on"
         )
     if trained_on.get("hash") not in (None, backbone.hash):
         raise InputError(
             f"{name}, but the model {source} was trained on {trained_on.get('name')} ({trained_on['hash'][:12]}); "
-            f"{mend} that one"
+            f"{fix} that one"
         )
 
 
@@ -80,3 +85,79 @@ def predict_store(
     model = model.to(device).eval()
     emitted = [sample for slots in samples.run(model) for sample in emit(slots, config, pos_weight=pos_weight)]
     return dict(zip(samples.windows.names, emitted, strict=True))
+
+
+def load_models(sources: Sequence[str], store: FeatureStore) -> list[Anticipator]:
+    """The models of these folders or hub ids; an InputError unless all of them read the store's features."""
+    models = [Anticipator.from_pretrained(source) for source in sources]
+    for model, source in zip(models, sources, strict=True):
+        check_fits(model, store, source)
+        if model.config.windows != models[0].config.windows:
+            raise InputError(f"{source}: reads another number of windows than {sources[0]}; average models that agree")
+        if model.pos_weight != models[0].pos_weight:  # undone for all of them at once
+            raise InputError(
+                f"{source}: its loss counted an action {model.pos_weight:g} times, that of {sources[0]} "
+                f"{models[0].pos_weight:g} times; average models that agree in loss.pos_weight"
+            )
+    return models
+
+
+def hashes(sources: Sequence[str]) -> tuple[str, ...]:
+    """What a calibration of these models knows them by."""
+    return tuple(weights_hash(hub.locate(source, (CONFIG, WEIGHTS)) / WEIGHTS) for source in sources)
+
+
+@torch.inference_mode()
+def answer(models: Sequence[Anticipator], windows: WindowSet, device: torch.device) -> list[SlotProbabilities]:
+    """What each model answers, for every sample in order."""
+    samples = Samples(windows, device, "auto")
+    outputs = []
+    for model in models:
+        parts = [SlotProbabilities.of(slots) for slots in samples.run(model.to(device).eval())]
+        outputs.append(SlotProbabilities.join(parts))
+        model.cpu()  # many models need not fit on the device at once
+    return outputs
+
+
+def scores_untuned(models: Sequence[Anticipator], windows: WindowSet, device: torch.device) -> Floats:
+    """(n, 32, C): what a submission holds without a calibration, in the scorer's bins; 0: nothing is said."""
+    if len(models) > 1:
+        return untuned(models).scores(answer(models, windows, device))
+    model = models[0].to(device).eval()
+    with torch.inference_mode():
+        parts = [grid_scores(slots, model.emit) for slots in Samples(windows, device, "auto").run(model)]
+    return np.concatenate(parts)
+
+
+def grid_scores(slots: Slots, config: EmitConfig) -> Floats:
+    """(n, 32, C): all that is emitted, in the scorer's bins."""
+    clip, position_ms, vectors = merge_arrays(*emit_flat(slots, config))
+    scores = np.zeros((len(slots.objectness), GRID_BINS, vectors.shape[-1]), np.float32)
+    scores[clip, grid_bin(position_ms)] = vectors
+    return scores
+
+
+def untuned(models: Sequence[Anticipator]) -> Calibration:
+    """The calibration of models that were not tuned together: what their loss inflated is undone."""
+    return Calibration.untuned(models[0].pos_weight)
+
+
+def predict_together(
+    models: Sequence[Anticipator], windows: WindowSet, calibration: Calibration, device: torch.device
+) -> dict[str, list[Prediction]]:
+    """All that the models anticipate together for each sample, by name, in order; one entry a bin."""
+    predictions = calibration.predict(answer(models, windows, device))
+    return dict(zip(windows.names, predictions, strict=True))
+
+
+def calibration_of(fitted: TuningResult, sources: Sequence[str], store: FeatureStore, samples: int) -> Calibration:
+    """What was fitted to these models on `samples` samples of the store, with its weights' hashes and its figures."""
+    figures = {
+        "samples": float(samples),
+        "before": fitted.before.avg,
+        "after": fitted.after.avg,
+        "outside_before": fitted.outside_before,
+        "outside_after": fitted.outside_after,
+    }
+    about = f"{store.path.name}, features by {store.manifest.header.backbone.name}"
+    return replace(fitted.calibration, weights=hashes(sources), fitted_on=about, figures=figures)

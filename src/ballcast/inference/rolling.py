@@ -1,39 +1,25 @@
-"""Anticipation along a stream: frames in, in order, and every so often what is expected of the next 5 s.
-
-    rolling = RollingAnticipator(TorchRuntime(Anticipator.from_pretrained("model"), Backbone.load("backbone")))
-    for frame in video.frames():          # (H, W) uint8 at 25 fps
-        made = rolling.push(frame)        # an Anticipation when one is due, else None
-
-A file and a live broadcast take the same way through here, so they give the same predictions bit for bit: what is
-computed together depends on the frames alone, never on how fast they came or how often an anticipation is asked for.
-
-At time T the model reads windows of 5 s that start at T − 30 s, − 25 s, …, − 5 s. Each begins at the latest clip of the
-stream's grid that is not after its own start (`snap`), at most 2 frames early. So all windows of all times share their
-clips: a stack is encoded once, a clip mixed once, and a window that comes again 5 s later (an earlier one by then) has
-its tokens ready. Windows before the stream began are absent.
-
-No torch here: what computes is a `Runtime`, and arrays go to and fro.
-"""
-
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ballcast.core.actions import FPS, FRAME_MS, OBSERVED_MS, WINDOW_FRAMES
+from ballcast.core.anticipator_config import EmitConfig
 from ballcast.core.errors import InputError
-from ballcast.core.recipe import EmitConfig
-from ballcast.core.timeline import Anticipation, Timeline
-from ballcast.features.stream import ClipStream, Floats
+from ballcast.core.events import Clip, Forecast, Timeline, merge_arrays
+from ballcast.features.stream_encoder import Floats, StreamEncoder
 from ballcast.inference.runtime import Runtime
-from ballcast.model.emit import emit
-from ballcast.video.fit import Fit
-from ballcast.video.prefetch import Prefetched
-from ballcast.video.sampling import snap
+from ballcast.metrics.average_precision import Score, score_arrays
+from ballcast.model.postprocess import SlotArrays, emit, emit_flat
+from ballcast.video.file import snap
+from ballcast.video.luma import FrameResizer
+from ballcast.video.queues import Prefetcher
 
 if TYPE_CHECKING:
-    from ballcast.video.decode import VideoFile
+    from ballcast.video.file import VideoFile
+
 
 FIRST_MS = WINDOW_FRAMES * FRAME_MS  # the first moment with a whole window behind it
 
@@ -58,8 +44,8 @@ class RollingAnticipator:
         self.emit = (emit or runtime.emit).shown
         self.pos_weight = runtime.pos_weight
         self._stride = runtime.config.stride
-        self.stream = ClipStream(runtime)
-        self.fit = Fit(runtime.picture_size)
+        self.stream = StreamEncoder(runtime)
+        self.fit = FrameResizer(runtime.picture_size)
         self.reset()
 
     def reset(self) -> None:
@@ -75,7 +61,7 @@ class RollingAnticipator:
         """How many frames came in."""
         return self.stream.frames
 
-    def push(self, frame: np.ndarray) -> Anticipation | None:
+    def push(self, frame: np.ndarray) -> Forecast | None:
         """The next frame (H, W) uint8 of the stream at 25 fps → what is anticipated after it, if that is due now.
 
         It is seen at the size of the pictures in training, where the runtime knows it (see `Fit`). The frame is kept
@@ -109,7 +95,7 @@ class RollingAnticipator:
         self._clips, self._first = clips[gone:].copy(), self._first + gone
         self._tokens = {first: tokens for first, tokens in self._tokens.items() if first >= oldest}
 
-    def _anticipate(self) -> Anticipation:
+    def _anticipate(self) -> Forecast:
         encoded = [self._window_tokens(first) for first in self._windows()]
         absent = self.runtime.lookback - len(encoded)
         tokens = np.stack([np.zeros_like(encoded[0])] * absent + encoded)  # (W, N, d)
@@ -118,7 +104,7 @@ class RollingAnticipator:
             raise InputError(f"at {self._due_ms} ms: the model gives numbers that are not finite")
         (emitted,) = emit(slots, self.emit, pos_weight=self.pos_weight)
         shift = self._due_ms - OBSERVED_MS  # a clip's future begins at 30 000 ms, the stream's now
-        return Anticipation(self._due_ms, tuple(replace(p, position_ms=p.position_ms + shift) for p in emitted))
+        return Forecast(self._due_ms, tuple(replace(p, position_ms=p.position_ms + shift) for p in emitted))
 
     def _window_tokens(self, first: int) -> Floats:
         """Tokens (N, d) of the window whose first clip is `first`, encoded alone, when it is first asked for."""
@@ -139,7 +125,7 @@ def anticipate_video(
     """
     rolling.reset()
     timeline, total = [], video.frame_count()
-    with Prefetched(video.frames()) as frames:
+    with Prefetcher(video.frames()) as frames:
         for frame in frames:
             made = rolling.push(frame)
             if made is not None:
@@ -155,3 +141,50 @@ def require_window(frames: int, name: object) -> None:
     if frames < WINDOW_FRAMES:
         length = f"{frames / FPS:.1f} s long"
         raise InputError(f"{name}: is only {length}; anticipation needs a whole window of 5 s behind it")
+
+
+def clip_features(runtime: Runtime, frames: Iterable[np.ndarray]) -> Floats:
+    """Frames (H, W) uint8 of a video, in order → features (n, D) of its clips, one every `stride` frames."""
+    stream = StreamEncoder(runtime)
+    return np.concatenate([stream.push(frame) for frame in frames])
+
+
+def answers_along(runtime: Runtime, features: Floats, windows: int) -> SlotArrays:
+    """Features (n, D) of a video's clips → the slots at 30 s, 35 s, … of it, as `predict` gives them.
+
+    `windows`: W of the model's config, which says how much must have been seen before the first answer.
+    """
+    stride, outputs = runtime.config.stride, []
+    tokens: dict[int, Floats] = {}
+    for end in count(windows * WINDOW_FRAMES, WINDOW_FRAMES):
+        starts = [snap(end - WINDOW_FRAMES * w, stride) // stride for w in range(runtime.lookback, 0, -1)]
+        if starts[-1] + runtime.clips > len(features):
+            break
+        for start in starts:
+            if start not in tokens:
+                tokens[start] = runtime.encode_window(features[start : start + runtime.clips])
+        present = np.ones(len(starts), np.bool_)
+        outputs.append(runtime.anticipate(np.stack([tokens[start] for start in starts]), present))
+    if not outputs:
+        raise InputError(f"{len(features)} clips are too few for {windows} windows of 5 s")
+    return join(outputs)
+
+
+def join(outputs: Sequence[SlotArrays]) -> SlotArrays:
+    """The samples of all, one after the other."""
+    return SlotArrays(
+        np.concatenate([a.objectness for a in outputs]),
+        np.concatenate([a.classes for a in outputs]),
+        np.concatenate([a.offsets for a in outputs]),
+        outputs[0].bins,
+    )
+
+
+def score_answers(runtime: Runtime, slots: SlotArrays, clips: Sequence[Clip]) -> Score:
+    """The official score of slots, one sample a clip in order, merged as a submission is.
+
+    Answers beyond the last clip, at the end of a video, have nothing after them to be held against.
+    """
+    if len(slots.objectness) < len(clips):
+        raise InputError(f"only {len(slots.objectness)} answers were made for {len(clips)} labelled clips")
+    return score_arrays(list(clips), *merge_arrays(*emit_flat(slots.first(len(clips)), runtime.emit)))

@@ -8,12 +8,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ballcast.core.recipe import EmitConfig
-from ballcast.features.stream import Eyes, Floats
-from ballcast.model.slot_arrays import SlotArrays
+from ballcast.core.anticipator_config import EmitConfig
+from ballcast.features.stream_encoder import Floats, StackEncoder
+from ballcast.model.postprocess import SlotArrays
 
 
-class Runtime(Eyes, Protocol):
+class Runtime(StackEncoder, Protocol):
     """A backbone (`Eyes`) and the model trained on its features.
 
     - `clips`: N. `lookback`: how many of the latest windows the model reads, W.

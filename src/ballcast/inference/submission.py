@@ -10,13 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from ballcast.core.actions import ACTIONS, END_MS, OBSERVED_MS, action_index
-from ballcast.core.clips import Clip, Prediction
 from ballcast.core.errors import InputError
-from ballcast.core.files import parse_json, read_bytes, write_bytes, write_json
-from ballcast.core.grid import grid_bin, merge_bins
-from ballcast.core.order import natural
-from ballcast.core.records import Defect, Defects, finite, get, show, whole_number
-from ballcast.data.soccernet import clip_name
+from ballcast.core.events import Clip, Prediction, grid_bin, merge_bins
+from ballcast.core.files import (
+    Defect,
+    Defects,
+    finite,
+    get,
+    parse_json,
+    read_bytes,
+    show,
+    whole_number,
+    write_bytes,
+    write_json,
+)
+from ballcast.core.util import natural
+from ballcast.data.labels.soccernet import clip_name
 
 RESULTS = "results_anticipation.json"
 VECTOR = 1 + len(ACTIONS)  # BACKGROUND first

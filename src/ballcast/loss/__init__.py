@@ -1,1 +1,1 @@
-"""Which slot answers for which event, and what it costs to be wrong."""
+"""Matching of slots with events, and the criterion."""

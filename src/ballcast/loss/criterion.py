@@ -8,9 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ballcast.core.actions import ACTIONS
-from ballcast.core.recipe import LossConfig, ModelConfig
-from ballcast.loss.matcher import assign, assign_in_order, matching_cost
-from ballcast.loss.targets import Targets, gaussian_targets, segments, widen
+from ballcast.core.anticipator_config import LossConfig, ModelConfig
+from ballcast.loss.matcher import Targets, assign, assign_in_order, gaussian_targets, matching_cost, segments, widen
 from ballcast.model.slots import Slots
 
 Reduce = Callable[[Tensor], Tensor]

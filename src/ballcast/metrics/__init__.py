@@ -1,1 +1,1 @@
-"""Scores: the challenge's mAP, exactly as the reference computes it. Pure numpy, no torch."""
+"""Scores: the challenge's mAP, spotting, diagnosis. numpy only: no torch, no drawing."""

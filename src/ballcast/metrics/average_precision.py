@@ -1,7 +1,7 @@
 """The official score: mAP at tolerances of 1 to 5 s and without limit, over the ten actions.
 
 The reference works on a grid of 32 bins of 160 ms; labels are binned in doubles as it does, submitted predictions in
-whole numbers (`core/grid.py`). A bin holds one event and one prediction, the last in file order.
+whole numbers (`core/events.py`). A bin holds one event and one prediction, the last in file order.
 Events, in time order, each take the best-scored free prediction of their class within half the tolerance (the earliest
 of equals). Precision and recall are read at 200 thresholds over all clips; AP is their 11-point interpolation; a class
 without events counts as 0. `exact` scores the same way on milliseconds, without the grid.
@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ballcast.core.actions import ACTIONS
-from ballcast.core.clips import Clip, Prediction
 from ballcast.core.errors import InputError
-from ballcast.core.grid import GRID_BINS, GRID_FPS, grid_bin, label_bin
+from ballcast.core.events import GRID_BINS, GRID_FPS, Clip, Prediction, grid_bin, label_bin
 
 TOLERANCES = {"at1": 1, "at2": 2, "at3": 3, "at4": 4, "at5": 5, "atInfty": 11}  # s, the full width; 11 covers all
 THRESHOLDS = np.linspace(0, 1, 200)

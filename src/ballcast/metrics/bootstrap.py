@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ballcast.core.actions import ACTIONS
-from ballcast.core.clips import Clip, Prediction
 from ballcast.core.errors import InputError
+from ballcast.core.events import Clip, Prediction
 from ballcast.metrics.average_precision import (
     THRESHOLDS,
     TOLERANCES,

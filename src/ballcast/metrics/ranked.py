@@ -10,8 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ballcast.core.clips import Clip
-from ballcast.core.grid import geometric_ranks
+from ballcast.core.events import Clip, geometric_ranks
 from ballcast.metrics.average_precision import RECALLS, Floats, lay_flat, match
 
 

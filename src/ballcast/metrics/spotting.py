@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ballcast.core.actions import ACTIONS, SHORT_NAMES
-from ballcast.core.clips import Event
+from ballcast.core.events import Event
 from ballcast.metrics.average_precision import RECALLS, Floats
 
 

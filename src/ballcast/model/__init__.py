@@ -1,1 +1,1 @@
-"""The networks: from windows of clip features to slots, and from slots to predictions."""
+"""The networks, from windows of features to slots, and post-processing from slots to predictions."""

@@ -17,14 +17,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ballcast.core.actions import ACTIONS, HORIZON_MS, action_index
-from ballcast.core.clips import Prediction
+from ballcast.core.anticipator_config import EmitConfig, LossConfig
 from ballcast.core.config import from_dict, to_dict
 from ballcast.core.errors import InputError
+from ballcast.core.events import GRID_BINS, Prediction, geometric_ranks
 from ballcast.core.files import read_bytes, read_json, write_json
-from ballcast.core.grid import GRID_BINS, geometric_ranks
-from ballcast.core.recipe import EmitConfig, LossConfig
-from ballcast.model.chances import BIN_MS, Chances, Floats, mean_intensity
-from ballcast.model.peaks import PEAKS, POSITIONS_MS, find_peaks, shift
+from ballcast.model.postprocess import (
+    BIN_MS,
+    PEAKS,
+    POSITIONS_MS,
+    Floats,
+    SlotProbabilities,
+    find_peaks,
+    mean_intensity,
+    shift,
+)
 
 FORMAT = "ballcast-calibration-1"
 FILE_NAME = "calibration.json"
@@ -94,25 +101,25 @@ class Calibration:
         """For models nobody tuned: what their loss inflated is undone, and no more."""
         return cls(actions={label: ClassCalibration(inflation=pos_weight) for label in ACTIONS})
 
-    def raw(self, answers: Sequence[Chances]) -> Floats:
+    def raw(self, outputs: Sequence[SlotProbabilities]) -> Floats:
         """(n, 32, C): scores before they are spread: the chance that each time is matched; 0: nothing is said."""
-        intensity = mean_intensity(answers, [c.inflation for c in self.classes])
+        intensity = mean_intensity(outputs, [c.inflation for c in self.classes])
         found = find_peaks(intensity, [c.reach_ms for c in self.classes], self.peaks)
         for c, own in enumerate(self.classes):
             found[:, :, c] = shift(found[:, :, c], own.shift_ms // BIN_MS)
         return found
 
-    def scores(self, answers: Sequence[Chances]) -> Floats:
+    def scores(self, outputs: Sequence[SlotProbabilities]) -> Floats:
         """(n, 32, C): what a submission holds, from the answers of one model or several; 0: nothing is said."""
-        found = self.raw(answers)
+        found = self.raw(outputs)
         for c, own in enumerate(self.classes):
             found[:, :, c] = own.spread(found[:, :, c])
         return found
 
-    def predict(self, answers: Sequence[Chances]) -> list[list[Prediction]]:
+    def predict(self, outputs: Sequence[SlotProbabilities]) -> list[list[Prediction]]:
         """One list of predictions a sample, in order of time: one for each bin of which anything is said."""
         predictions = []
-        for sample in self.scores(answers):  # (32, C)
+        for sample in self.scores(outputs):  # (32, C)
             told = np.flatnonzero(sample.any(-1))
             predictions.append([Prediction.from_scores(int(POSITIONS_MS[b]), sample[b].tolist()) for b in told])
         return predictions

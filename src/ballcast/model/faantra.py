@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from ballcast.model.attention import CrossAttention, DecoderLayer, EncoderLayer, SelfAttention
-from ballcast.model.heads import Heads
-from ballcast.model.slots import Slots
+from ballcast.model.layers import CrossAttention, DecoderLayer, EncoderLayer, SelfAttention
+from ballcast.model.slots import Heads, Slots
 
 POSITION_BOUND = (6 / (2001 * 512)) ** 0.5  # Xavier's for the public code's table of 2000 positions of 512
 

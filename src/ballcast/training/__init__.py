@@ -1,1 +1,1 @@
-"""Training: the schedule, one step, an engine of plain functions, and a run that survives being killed."""
+"""A run, its engine, steps, schedules and checkpoints."""

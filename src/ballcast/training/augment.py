@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ballcast.core.pretrain import AugmentConfig
+from ballcast.core.pretrain_config import AugmentConfig
 
 
 @dataclass(frozen=True)
-class Changes:
+class Augmentation:
     """Of B runs of P pictures, or of steps × B runs; all float32 but the last two.
 
     - `turn` (…, B): −1 for left and right exchanged, else 1.
@@ -38,14 +38,16 @@ class Changes:
     kept: Tensor
     partner: Tensor
 
-    def __getitem__(self, step: int) -> "Changes":
-        return Changes(*(getattr(self, f.name)[step] for f in fields(self)))
+    def __getitem__(self, step: int) -> "Augmentation":
+        return Augmentation(*(getattr(self, f.name)[step] for f in fields(self)))
 
-    def to(self, device: torch.device) -> "Changes":
-        return Changes(*(getattr(self, f.name).to(device) for f in fields(self)))
+    def to(self, device: torch.device) -> "Augmentation":
+        return Augmentation(*(getattr(self, f.name).to(device) for f in fields(self)))
 
 
-def draw_changes(config: AugmentConfig, steps: int, batch: int, pictures: int, rng: np.random.Generator) -> Changes:
+def draw_augmentation(
+    config: AugmentConfig, steps: int, batch: int, pictures: int, rng: np.random.Generator
+) -> Augmentation:
     """Changes of an epoch: `steps` × `batch` runs of so many pictures."""
     shape = (steps, batch)
 
@@ -64,7 +66,7 @@ def draw_changes(config: AugmentConfig, steps: int, batch: int, pictures: int, r
     if config.mixup:
         share = rng.beta(config.mixup, config.mixup, shape).astype(np.float32)
         partner = rng.permuted(partner, axis=1)
-    return Changes(
+    return Augmentation(
         turn,
         shift,
         zoom,
@@ -77,7 +79,7 @@ def draw_changes(config: AugmentConfig, steps: int, batch: int, pictures: int, r
     )
 
 
-def change(pictures: Tensor, how: Changes) -> Tensor:
+def change(pictures: Tensor, how: Augmentation) -> Tensor:
     """Pictures (B, P, H, W) uint8 → the changed ones, float32 in [0, 1]."""
     B, P, H, W = pictures.shape
     shown = how.kept + P * torch.arange(B, device=pictures.device)[:, None]  # (B, P)
@@ -95,7 +97,7 @@ def change(pictures: Tensor, how: Changes) -> Tensor:
     return mix(x, how)
 
 
-def mix(values: Tensor, how: Changes) -> Tensor:
+def mix(values: Tensor, how: Augmentation) -> Tensor:
     """MixUp of whatever belongs to each run, (B, …)."""
     share = how.share.view(-1, *[1] * (values.ndim - 1))
     return share * values + (1 - share) * values[how.partner]

@@ -1,24 +1,83 @@
-"""An epoch of training and a pass of evaluation, as plain functions. Each sets the mode it needs and puts it back."""
+"""An epoch of training and a pass of evaluation, as plain functions, in one process or in several (torchrun, DDP)."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
-from ballcast.core.clips import Prediction
-from ballcast.core.errors import BallcastError
-from ballcast.core.grid import merge_arrays, merge_bins
-from ballcast.core.recipe import EmitConfig, TrainConfig
-from ballcast.data.batch import Samples
-from ballcast.data.sampler import Plan
+from ballcast.core.anticipator_config import EmitConfig, TrainConfig
+from ballcast.core.errors import BallcastError, InputError
+from ballcast.core.events import Prediction, merge_arrays, merge_bins
+from ballcast.data.samples.batches import Plan, Samples
 from ballcast.metrics.average_precision import Score, score, score_arrays
-from ballcast.model.emit import emit, emit_flat
+from ballcast.model.postprocess import emit, emit_flat
 from ballcast.model.slots import Slots
-from ballcast.training.distributed import Ranks
-from ballcast.training.optimizer import set_learning_rate
-from ballcast.training.schedule import learning_rate
-from ballcast.training.step import TrainStep
+from ballcast.training.steps import TrainStep, learning_rate, set_learning_rate
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among all of them."""
+
+    rank: int = 0
+    count: int = 1
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process writes files and shows progress."""
+        return self.rank == 0
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        if self.count == 1:
+            return model
+        devices = [p.device.index for p in model.parameters()][:1] if next(model.parameters()).is_cuda else None
+        return nn.parallel.DistributedDataParallel(model, device_ids=devices)
+
+    def mean(self, values: Tensor) -> Tensor:
+        """The mean over all processes, in every one of them."""
+        if self.count > 1:
+            values = values.detach().clone()
+            dist.all_reduce(values)
+            values = values / self.count
+        return values
+
+    def interleave(self, own: Tensor, total: int) -> Tensor:
+        """Rows r, r + count, … of each rank r → all `total` rows in order, in every process."""
+        if self.count == 1:
+            return own
+        longest = -(-total // self.count)
+        padded = torch.zeros(longest, *own.shape[1:], dtype=own.dtype, device=own.device)
+        padded[: len(own)] = own
+        parts = [torch.empty_like(padded) for _ in range(self.count)]
+        dist.all_gather(parts, padded)
+        return torch.stack(parts, 1).flatten(0, 1)[:total]
+
+
+def start(device: str) -> tuple[Ranks, torch.device]:
+    """Join the others if torchrun started us; gives our rank and our device.
+
+    `device` is "auto", "cpu" or "cuda".
+    """
+    count, local = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("LOCAL_RANK", 0))
+    has_gpu = torch.cuda.is_available()
+    if device == "cuda" and not has_gpu:
+        raise InputError("--device cuda: torch sees no GPU here; use --device auto or cpu (see `ballcast doctor`)")
+    chosen = torch.device("cuda", local) if has_gpu and device != "cpu" else torch.device("cpu")
+    if chosen.type == "cuda":
+        torch.cuda.set_device(chosen)
+    if count > 1 and not dist.is_initialized():
+        dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+    return (Ranks(dist.get_rank(), count) if count > 1 else Ranks()), chosen
+
+
+def stop(ranks: Ranks) -> None:
+    if ranks.count > 1 and dist.is_initialized():
+        dist.destroy_process_group()
+
 
 READ_EVERY = 25  # steps between looks at the losses on a GPU; each look makes the host wait
 
@@ -94,11 +153,11 @@ def predict(
 
     Several ranks share the work and all get the result.
     """
-    return dict(zip(samples.windows.names, emit(answers(model, samples, ranks=ranks), config), strict=True))
+    return dict(zip(samples.windows.names, emit(predict_slots(model, samples, ranks=ranks), config), strict=True))
 
 
 @torch.inference_mode()
-def answers(model: nn.Module, samples: Samples, *, ranks: Ranks | None = None) -> Slots:
+def predict_slots(model: nn.Module, samples: Samples, *, ranks: Ranks | None = None) -> Slots:
     """The slots of every sample, in order and in float32."""
     ranks = ranks or Ranks()
     with mode(model, training=False):
@@ -111,7 +170,7 @@ def evaluate(model: nn.Module, samples: Samples, config: EmitConfig, *, ranks: R
 
     The same as `score_of` what `predict` says, without an object for each prediction.
     """
-    slots = answers(model, samples, ranks=ranks)
+    slots = predict_slots(model, samples, ranks=ranks)
     return score_arrays(samples.windows.clips, *merge_arrays(*emit_flat(slots, config)))
 
 

@@ -14,26 +14,25 @@ from torch import Tensor, nn
 from ballcast import __version__
 from ballcast.core.config import to_dict
 from ballcast.core.errors import InputError
-from ballcast.data.batch import Batch, Samples
-from ballcast.data.pixels import PixelBatch, PixelSamples, WindowPixels
-from ballcast.data.windows import WindowSet
+from ballcast.data.samples.batches import Batch, Samples
+from ballcast.data.samples.window_pixels import PixelBatch, PixelSamples, WindowPixels
+from ballcast.data.samples.windows import WindowSet
 from ballcast.features.backbone import Backbone
-from ballcast.features.shared import SharedStacks
-from ballcast.features.start import began_with, told_games
-from ballcast.features.tuning import TunedWindows
+from ballcast.features.batch_encoder import BatchEncoder
+from ballcast.features.finetune import FinetuneEncoder
+from ballcast.features.imagenet import began_with, describe_games
 from ballcast.loss.criterion import Criterion
 from ballcast.model.anticipator import Anticipator
-from ballcast.training.optimizer import build_optimizer
 from ballcast.training.run import Run
-from ballcast.training.splits import Material
-from ballcast.training.step import TrainStep
-from ballcast.video.fit import other_size, show_size
+from ballcast.training.splits import TrainingData
+from ballcast.training.steps import TrainStep, build_optimizer
+from ballcast.video.luma import other_size, show_size
 
 
 class FinetuneStep(TrainStep):
     """A step whose batches carry pixels: the latest windows' features are computed here, with gradients."""
 
-    tuned: TunedWindows
+    tuned: FinetuneEncoder
 
     def _work(self, batch: Batch, share: Tensor, absent: Tensor) -> Tensor:
         assert isinstance(batch, PixelBatch)
@@ -49,39 +48,40 @@ class FinetuneStep(TrainStep):
 class FinetuneRun(Run):
     """A run that trains the backbone's last part together with the anticipator."""
 
-    def _open(self, material: Material) -> None:
+    def _open(self, training_data: TrainingData) -> None:
         recipe, config = self.recipe, self.recipe.finetune
         if self.ranks.count > 1:
             raise InputError("train.backbone=finetune is one process on one GPU; start it without torchrun")
         if recipe.train.save_every:
             raise InputError("train.backbone=finetune saves its state after each epoch; set train.save_every=0")
-        if material.train.mirrored:
+        if training_data.train.mirrored:
             raise InputError("train.backbone=finetune is for videos, not for event feeds")
         self.backbone = Backbone.load(config.backbone)
-        if self.backbone.hash != material.backbone.hash:
+        if self.backbone.hash != training_data.backbone.hash:
             raise InputError(
                 f"{config.backbone}: is {self.backbone.name} ({self.backbone.hash[:12]}), but the features are of "
-                f"{material.backbone.name} ({material.backbone.hash[:12]}); give that one, or extract again"
+                f"{training_data.backbone.name} ({training_data.backbone.hash[:12]}); give that one, or extract again"
             )
-        _rename(self.backbone, [game.name for _, games in material.train_sources for game in games], recipe.train.seed)
+        games = [game.name for _, games in training_data.train_sources for game in games]
+        _rename(self.backbone, games, recipe.train.seed)
         self.backbone.to(self.device)
         if self.device.type == "cuda":
             self.backbone.encoder.to(memory_format=torch.channels_last)
         where = recipe.data.device
-        self.train_pixels = WindowPixels(material.train, material.train_sources, self.device, where)
+        self.train_pixels = WindowPixels(training_data.train, training_data.train_sources, self.device, where)
         size = self.train_pixels.bank.size
-        if other_size(size, material.picture_size):
-            seen = f"but the features are of pictures seen at {show_size(material.picture_size)}"
+        if other_size(size, training_data.picture_size):
+            seen = f"but the features are of pictures seen at {show_size(training_data.picture_size)}"
             raise InputError(
                 f"{config.videos}: its pictures are {show_size(size)}, {seen}; fine-tuning reads videos as they are: "
                 "give videos of that size, or extract with --size own"
             )
         self.backbone.metadata["picture_size"] = list(size)
-        self._use(material.train)
+        self._use(training_data.train)
         self.valid, self.valid_pixels = None, None
-        if material.valid is not None:
-            self.valid_pixels = WindowPixels(material.valid, material.valid_sources, self.device, where)
-            self.valid = Samples(material.valid, self.device, where)
+        if training_data.valid is not None:
+            self.valid_pixels = WindowPixels(training_data.valid, training_data.valid_sources, self.device, where)
+            self.valid = Samples(training_data.valid, self.device, where)
 
     def _use(self, windows: WindowSet) -> None:
         where = self.recipe.data.device
@@ -99,7 +99,7 @@ class FinetuneRun(Run):
 
     def _learner(self) -> nn.Module:
         config, half = self.recipe.finetune, self.device.type == "cuda" and self.recipe.train.precision == "bf16"
-        self.tuned = TunedWindows(
+        self.tuned = FinetuneEncoder(
             self.backbone, stages=config.stages, at_once=config.at_once, recompute=config.recompute, half=half
         )
         self.graphed = False  # its batches are too large to be kept for a graph, and its kernels not worth one
@@ -132,7 +132,7 @@ class FinetuneRun(Run):
             self.valid = Samples(self._computed(self.valid_pixels), self.device, self.recipe.data.device)
 
     def _computed(self, pixels: WindowPixels) -> WindowSet:
-        engine = SharedStacks(self.backbone, device=self.device, compiled=False)
+        engine = BatchEncoder(self.backbone, device=self.device, compiled=False)
         return pixels.rows(engine.clips)
 
     def _write(self, name: str) -> None:
@@ -146,7 +146,7 @@ class FinetuneRun(Run):
 
 def _rename(backbone: Backbone, games: list[str], seed: int) -> None:
     """A name, a note and metadata of its own for what these games make of a backbone, whose own scores hold no more."""
-    note = f"fine-tuned on {told_games(games)} from {backbone.name} ({backbone.hash[:12]})"
+    note = f"fine-tuned on {describe_games(games)} from {backbone.name} ({backbone.hash[:12]})"
     kept = {key: value for key, value in backbone.metadata.items() if key == "actions"}
     own = {"task": "anticipation", "trained_on": games, "seed": seed, "ballcast": __version__}
     backbone.metadata = kept | began_with(backbone) | own

@@ -20,27 +20,23 @@ from ballcast import __version__
 from ballcast.core.actions import ACTIONS
 from ballcast.core.config import to_dict
 from ballcast.core.files import sweep, write_json
-from ballcast.core.pretrain import PretrainConfig
-from ballcast.data.clip_sampler import ClipSampler, frame_targets
-from ballcast.data.frames import FrameBank
-from ballcast.data.frames import Progress as Decoded
-from ballcast.data.games import choose_games, count_actions
+from ballcast.core.pretrain_config import PretrainConfig
+from ballcast.data.labels.games import choose_games, count_actions
+from ballcast.data.samples.frames import FrameCache
+from ballcast.data.samples.frames import Progress as Decoded
+from ballcast.data.samples.snippets import SnippetSampler, frame_targets
 from ballcast.features.backbone import Backbone, read_about
-from ballcast.features.start import start_backbone, told_games
+from ballcast.features.imagenet import describe_games, start_backbone
 from ballcast.metrics.spotting import SpottingScore
 from ballcast.training import checkpoint
-from ballcast.training.augment import draw_changes
+from ballcast.training.augment import draw_augmentation
 from ballcast.training.checkpoint import Progress
 from ballcast.training.ema import Ema
 from ballcast.training.engine import READ_EVERY, NotFinite, mode
-from ballcast.training.estimate import Estimate
-from ballcast.training.folder import alone_in, asks_for_more, check_folder, write_origin
-from ballcast.training.journal import Journal
-from ballcast.training.moment import Moment
-from ballcast.training.optimizer import build_optimizer, set_learning_rate
-from ballcast.training.schedule import one_cycle
-from ballcast.training.spot_step import SpotStep
-from ballcast.training.spotting import score_chance, score_games
+from ballcast.training.progress import Estimate, ProgressUpdate
+from ballcast.training.run_folder import RunLog, check_folder, extends_training, run_lock, write_run_config
+from ballcast.training.spotting_eval import score_chance, score_games
+from ballcast.training.steps import SpotStep, build_optimizer, one_cycle, set_learning_rate
 
 STEP_COLUMNS = ("step", "epoch", "lr", "loss")
 EPOCH_COLUMNS = ("epoch", "seconds", "loss", "mean_ap", "mean_area")
@@ -64,17 +60,17 @@ class Pretraining:
         folder: Path,
         *,
         device: torch.device,
-        show: Callable[[Moment], None] = lambda moment: None,
+        show: Callable[[ProgressUpdate], None] = lambda moment: None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.config, self.folder, self.device = config, folder, device
         self.show, self.say = show, say
-        self.bank: FrameBank | None = None
+        self.bank: FrameCache | None = None
         self._estimate = Estimate(config.train.epochs * config.train.steps, say)
         check_folder(folder)
         state = folder / checkpoint.FILE_NAME
         resumed = state.exists()
-        longer = resumed and asks_for_more(config, folder)
+        longer = resumed and extends_training(config, folder)
         self.new_config = longer or not resumed
         self.games = choose_games(config.data)
 
@@ -93,7 +89,7 @@ class Pretraining:
             "seed": config.train.seed,
             "ballcast": __version__,
         }
-        self.backbone.note = f"learned spotting on {told_games(self.backbone.metadata['trained_on'])}"
+        self.backbone.note = f"learned spotting on {describe_games(self.backbone.metadata['trained_on'])}"
         self.optimizer = build_optimizer(self.backbone, config.train)
         self.ema = Ema(self.backbone, config.train.ema) if config.train.ema else None
         self.progress = Progress()
@@ -103,7 +99,7 @@ class Pretraining:
             self.progress.finished = False
 
     def fit(self) -> Progress:
-        with alone_in(self.folder):
+        with run_lock(self.folder):
             return self._fit()
 
     def _fit(self) -> Progress:
@@ -112,12 +108,12 @@ class Pretraining:
         if progress.finished:
             return progress
         if self.new_config:
-            write_origin(self.folder, config, self.device)
+            write_run_config(self.folder, config, self.device)
         self.load_frames()
         assert self.bank is not None
         if not progress.step:
             self.backbone.save_pretrained(self.folder / "last")
-        self.journal = Journal(self.folder, progress, steps=STEP_COLUMNS, epochs=EPOCH_COLUMNS, per_epoch=steps)
+        self.run_log = RunLog(self.folder, progress, steps=STEP_COLUMNS, epochs=EPOCH_COLUMNS, per_epoch=steps)
         self.step = SpotStep(backbone=self.backbone, optimizer=self.optimizer, ema=self.ema, config=config.train)
         tuned, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, self.device.type == "cuda"
         try:
@@ -128,7 +124,7 @@ class Pretraining:
             self._save()
         finally:
             torch.backends.cudnn.benchmark = tuned
-            self.journal.close()
+            self.run_log.close()
         return progress
 
     def load_frames(self, decoded: Decoded = lambda done, total: None) -> None:
@@ -139,14 +135,14 @@ class Pretraining:
         self.held_out = self._bank("valid", decoded) if self.games["valid"] else None
         self.backbone.metadata["picture_size"] = list(self.bank.size)  # other videos are brought to it
         games, clips, bank = self.games["train"], self.config.clips, self.bank
-        self.sampler = ClipSampler(games, bank.first, bank.length, network=self.config.network, config=clips)
+        self.sampler = SnippetSampler(games, bank.first, bank.length, network=self.config.network, config=clips)
         # A step's targets lie where its numbers do: on the GPU, a step then never waits for the host.
         self.targets = torch.from_numpy(frame_targets(games, bank.length, clips)).to(self.device)
 
-    def _bank(self, split: str, decoded: Decoded = lambda done, total: None) -> FrameBank:
+    def _bank(self, split: str, decoded: Decoded = lambda done, total: None) -> FrameCache:
         data = self.config.data
         began = time.perf_counter()
-        bank = FrameBank(self.games[split], self.device, data.device, workers=data.workers, progress=decoded)
+        bank = FrameCache(self.games[split], self.device, data.device, workers=data.workers, progress=decoded)
         place = {"gpu": "on the GPU", "memory": "in memory", "disk": "on disk, read as needed"}[bank.where]
         H, W = bank.size
         events = sum(len(game.events) for game in bank.games)
@@ -163,7 +159,7 @@ class Pretraining:
         assert bank is not None
         begins = self.sampler.draw(total, rng)  # (steps, B)
         pictures = len(self.sampler.pictures)
-        changes = draw_changes(self.config.augment, total, self.config.clips.batch, pictures, rng).to(self.device)
+        changes = draw_augmentation(self.config.augment, total, self.config.clips.batch, pictures, rng).to(self.device)
         frames = begins[..., None] + self.sampler.pictures  # (steps, B, P)
         middles = torch.from_numpy(begins[..., None] + self.sampler.middles).to(self.device)  # (steps, B, n)
         every = READ_EVERY if self.device.type == "cuda" else 1
@@ -196,8 +192,8 @@ class Pretraining:
                     f"epoch {epoch + 1}, before step {done + 1}: the loss is {loss}; lower train.lr; "
                     "the last saved state is from before"
                 )
-        named = self.journal.add_steps(epoch, rates, [[loss] for loss in losses])
-        self.show(Moment(epoch, done, self.config.train.steps, rates[-1], named, speed))
+        named = self.run_log.add_steps(epoch, rates, [[loss] for loss in losses])
+        self.show(ProgressUpdate(epoch, done, self.config.train.steps, rates[-1], named, speed))
 
     def _finish_epoch(self, epoch: int, seconds: float) -> None:
         config = self.config
@@ -209,10 +205,10 @@ class Pretraining:
         if score:
             told, curves = (score.avg, score.mean_area), {"mean_ap": score.avg, "mean_area": score.mean_area}
             curves |= {ACTIONS[c]: float(score.ap[c]) for c in range(len(ACTIONS)) if score.events[c]}
-        losses, total = self.journal.add_epoch(epoch, seconds, told, curves), config.train.steps
+        losses, total = self.run_log.add_epoch(epoch, seconds, told, curves), config.train.steps
         self._save()
         speed = total * config.clips.batch * config.clips.run / max(seconds, 1e-9)
-        self.show(Moment(epoch, total, total, self.journal.rate, losses, speed, score, better, ended=True))
+        self.show(ProgressUpdate(epoch, total, total, self.run_log.rate, losses, speed, score, better, ended=True))
         if score:
             self.say(f"  {score.told()}")
 
@@ -243,7 +239,7 @@ class Pretraining:
             "games": {split: [game.name for game in games] for split, games in self.games.items()},
             "train_actions": count_actions(self.games["train"]),
             "steps": self.progress.step,
-            "seconds": self.journal.seconds,
+            "seconds": self.run_log.seconds,
         }
         if "validation" in best.metadata:
             assert self.held_out is not None
@@ -259,4 +255,4 @@ class Pretraining:
         write_json(self.folder / REPORT, {**report, "config": to_dict(self.config)}, indent=1)
 
     def _save(self) -> None:
-        self.journal.save(self.backbone, self.optimizer, self.ema)
+        self.run_log.save(self.backbone, self.optimizer, self.ema)

@@ -1,11 +1,62 @@
-"""What a run shows in a terminal: a bar with losses, rate, speed and time left, and a line an epoch."""
+"""Progress of a run in a terminal: a bar with losses, rate, speed and time left, and a line an epoch."""
 
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
+from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ballcast.training.moment import Moment
+
+class ScoreLike(Protocol):
+    """A score with one number to go by, a fraction."""
+
+    @property
+    def avg(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class ProgressUpdate:
+    """How a run stands, after some of its steps."""
+
+    epoch: int  # counted from 0
+    step: int  # steps done in this epoch
+    steps: int  # steps of an epoch
+    rate: float
+    losses: dict[str, float]
+    samples_per_s: float
+    score: ScoreLike | None = None  # after an epoch with validation
+    better: bool = False  # than all epochs before
+    ended: bool = False  # the epoch is over
+
+
+AFTER = 25  # steps from the first look to the one that tells
+
+
+class Estimate:
+    """Told after steps how many are done; says how long the rest takes by those since the first look, before which
+    things were compiled and read.
+
+    total: steps of the run. say: takes the sentence.
+    """
+
+    def __init__(self, total: int, say: Callable[[str], None]) -> None:
+        self._total, self._say = total, say
+        self._first: tuple[int, float] | None = None  # steps done at the first look, and when that was
+        self._told = False
+
+    def __call__(self, done: int) -> None:
+        now = time.perf_counter()
+        if self._first is None:
+            self._first = (done, now)
+        steps, seconds = done - self._first[0], now - self._first[1]
+        if steps < AFTER or self._told:
+            return
+        self._told, left = True, self._total - done
+        minutes, each = left * seconds / steps / 60, 1000 * seconds / steps
+        self._say(f"{each:.0f} ms a step: {minutes:.1f} minutes for the {left} to go, without scoring")
 
 
 class Display:
@@ -45,7 +96,7 @@ class Display:
         if not self.quiet:
             self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def show(self, moment: Moment) -> None:
+    def show(self, moment: ProgressUpdate) -> None:
         if self.quiet:
             return
         name, losses = f"{moment.epoch + 1}/{self.epochs}", moment.losses

@@ -15,33 +15,35 @@ import torch
 from torch import Tensor, nn
 
 from ballcast import __version__
+from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import to_dict
 from ballcast.core.errors import InputError
 from ballcast.core.files import sweep
-from ballcast.core.recipe import Recipe
-from ballcast.data.batch import Samples
-from ballcast.data.sampler import Plan, plan_epoch
+from ballcast.data.samples.batches import Plan, Samples, plan_epoch
 from ballcast.loss.criterion import Criterion
-from ballcast.loss.targets import class_weights
+from ballcast.loss.matcher import class_weights
 from ballcast.metrics.average_precision import TOLERANCES, Score
 from ballcast.model.anticipator import Anticipator
 from ballcast.training import checkpoint
 from ballcast.training.checkpoint import Progress
-from ballcast.training.distributed import Ranks
 from ballcast.training.ema import Ema
-from ballcast.training.engine import evaluate, train_epoch
-from ballcast.training.folder import alone_in, asks_for_more, check_folder, write_origin
-from ballcast.training.journal import Journal
-from ballcast.training.log import STEP_COLUMNS
-from ballcast.training.moment import Moment
-from ballcast.training.optimizer import build_optimizer
-from ballcast.training.splits import Material, check_stitching, describe_samples, open_material
-from ballcast.training.step import TrainStep
+from ballcast.training.engine import Ranks, evaluate, train_epoch
+from ballcast.training.progress import ProgressUpdate
+from ballcast.training.run_folder import (
+    STEP_COLUMNS,
+    RunLog,
+    check_folder,
+    extends_training,
+    run_lock,
+    write_run_config,
+)
+from ballcast.training.splits import TrainingData, check_stitching, describe_samples, open_training_data
+from ballcast.training.steps import TrainStep, build_optimizer
 
 EPOCH_COLUMNS = ("epoch", "seconds", *STEP_COLUMNS[3:], *TOLERANCES, "avg")
 
 
-def _silent(shown: Moment | str) -> None:
+def _silent(shown: ProgressUpdate | str) -> None:
     pass
 
 
@@ -51,8 +53,8 @@ def train(
     *,
     device: torch.device,
     ranks: Ranks | None = None,
-    show: Callable[[Moment], None] = _silent,
-    material: Material | None = None,
+    show: Callable[[ProgressUpdate], None] = _silent,
+    training_data: TrainingData | None = None,
     say: Callable[[str], None] = _silent,
 ) -> Progress:
     """Train by the recipe into `folder`, going on where a killed run of the same recipe stopped.
@@ -63,8 +65,8 @@ def train(
     if recipe.train.backbone == "finetune":
         from ballcast.training.finetune import FinetuneRun
 
-        return FinetuneRun(recipe, folder, device, ranks or Ranks(), show, material, say).fit()
-    return Run(recipe, folder, device, ranks or Ranks(), show, material, say).fit()
+        return FinetuneRun(recipe, folder, device, ranks or Ranks(), show, training_data, say).fit()
+    return Run(recipe, folder, device, ranks or Ranks(), show, training_data, say).fit()
 
 
 class Run:
@@ -76,8 +78,8 @@ class Run:
         folder: Path,
         device: torch.device,
         ranks: Ranks,
-        show: Callable[[Moment], None],
-        material: Material | None = None,
+        show: Callable[[ProgressUpdate], None],
+        training_data: TrainingData | None = None,
         say: Callable[[str], None] = _silent,
     ) -> None:
         self.recipe, self.folder, self.device, self.ranks, self.show = recipe, folder, device, ranks, show
@@ -87,12 +89,12 @@ class Run:
         resumed = state.exists()
         if recipe.train.batch % ranks.count:
             raise InputError(f"train.batch={recipe.train.batch} does not divide among {ranks.count} processes")
-        longer = resumed and asks_for_more(recipe, folder)
-        material = material or open_material(recipe)
-        windows = material.train
+        longer = resumed and extends_training(recipe, folder)
+        training_data = training_data or open_training_data(recipe)
+        windows = training_data.train
         if recipe.data.mirror and not windows.mirrored:
             raise InputError("data.mirror is for event feeds; features of a video cannot be mirrored, so set it to 0")
-        self._open(material)
+        self._open(training_data)
 
         torch.manual_seed(recipe.train.seed)  # the same weights in every process
         weights = class_weights(torch.from_numpy(windows.class_counts()), recipe.loss.class_weight)
@@ -101,18 +103,18 @@ class Run:
             check_stitching(windows, weights, recipe.data)
         self.model = self._anticipator().to(device)
         self.model.metadata = {
-            "backbone": to_dict(material.backbone),
+            "backbone": to_dict(training_data.backbone),
             "class_weights": weights.tolist(),
             "pos_weight": recipe.loss.pos_weight,  # which inflates the objectness; timelines undo it
             "trained_on": list(recipe.data.train),
             "validated_on": list(recipe.data.valid),
-            "leaks": material.leaks,
+            "leaks": training_data.leaks,
             "samples": len(windows),
             "seed": recipe.train.seed,
             "ballcast": __version__,
         }
-        if material.picture_size:  # other videos are brought to it
-            self.model.metadata["picture_size"] = list(material.picture_size)
+        if training_data.picture_size:  # other videos are brought to it
+            self.model.metadata["picture_size"] = list(training_data.picture_size)
         criterion = Criterion(config=recipe.loss, model=recipe.model, class_weights=weights).to(device)
         self.graphed = device.type == "cuda" and recipe.train.graph and ranks.count == 1
         self.learner = self._learner()
@@ -128,11 +130,11 @@ class Run:
 
     # What a run of another kind does otherwise; see `finetune`.
 
-    def _open(self, material: Material) -> None:
+    def _open(self, training_data: TrainingData) -> None:
         """`samples` to train on, and `valid` ones to be scored by."""
         where = self.recipe.data.device
-        self.samples = Samples(material.train, self.device, where)
-        self.valid = Samples(material.valid, self.device, where) if material.valid is not None else None
+        self.samples = Samples(training_data.train, self.device, where)
+        self.valid = Samples(training_data.valid, self.device, where) if training_data.valid is not None else None
 
     def _anticipator(self) -> Anticipator:
         return Anticipator(self.recipe.model, emit=self.recipe.emission)
@@ -167,7 +169,7 @@ class Run:
         self.model.save_pretrained(self.folder / name)
 
     def fit(self) -> Progress:
-        with alone_in(self.folder) if self.ranks.writes else nullcontext():
+        with run_lock(self.folder) if self.ranks.writes else nullcontext():
             return self._fit()
 
     def _fit(self) -> Progress:
@@ -178,8 +180,8 @@ class Run:
         if progress.finished:
             return progress
         if self.ranks.writes and self.new_config:
-            write_origin(self.folder, recipe, self.device, self.ranks.count)
-        self.journal = Journal(
+            write_run_config(self.folder, recipe, self.device, self.ranks.count)
+        self.run_log = RunLog(
             self.folder,
             progress,
             steps=STEP_COLUMNS,
@@ -196,7 +198,7 @@ class Run:
             progress.finished = True
             self._save()
         finally:
-            self.journal.close()
+            self.run_log.close()
         return progress
 
     def _plan(self, epoch: int) -> Plan:
@@ -221,10 +223,10 @@ class Run:
             nonlocal last, done
             now = time.perf_counter()
             losses = self.ranks.mean(losses.to(self.device)).cpu() if self.ranks.count > 1 else losses
-            named = self.journal.add_steps(epoch, rates, losses.tolist())
+            named = self.run_log.add_steps(epoch, rates, losses.tolist())
             speed = (step - done) * config.batch / max(now - last, 1e-9)
             last, done = now, step
-            self.show(Moment(epoch, step, len(plan), rates[-1], named, speed))
+            self.show(ProgressUpdate(epoch, step, len(plan), rates[-1], named, speed))
             if config.save_every and progress.step % config.save_every < len(rates) and step < len(plan):
                 self._save()
 
@@ -254,10 +256,10 @@ class Run:
     def _finish_epoch(self, epoch: int, plan: Plan, seconds: float, result: Score | None, better: bool) -> None:
         scores = [*result.at.values(), result.avg] if result else [float("nan")] * 7
         curves = dict(zip((*TOLERANCES, "avg"), scores, strict=True)) if result else {}
-        losses = self.journal.add_epoch(epoch, seconds, scores, curves)
+        losses = self.run_log.add_epoch(epoch, seconds, scores, curves)
         self._save()
-        speed, rate = len(plan) * self.recipe.train.batch / max(seconds, 1e-9), self.journal.rate
-        self.show(Moment(epoch, len(plan), len(plan), rate, losses, speed, result, better, ended=True))
+        speed, rate = len(plan) * self.recipe.train.batch / max(seconds, 1e-9), self.run_log.rate
+        self.show(ProgressUpdate(epoch, len(plan), len(plan), rate, losses, speed, result, better, ended=True))
 
     def _save(self) -> None:
-        self.journal.save(self.learner, self.optimizer, self.ema)
+        self.run_log.save(self.learner, self.optimizer, self.ema)

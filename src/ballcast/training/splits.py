@@ -8,14 +8,14 @@ from pathlib import Path
 from torch import Tensor
 
 from ballcast.core.actions import FPS
-from ballcast.core.clips import Clip
+from ballcast.core.anticipator_config import DataConfig, ModelConfig, Recipe
+from ballcast.core.backbone_config import BackboneIdentity
 from ballcast.core.errors import BallcastWarning, InputError
-from ballcast.core.recipe import DataConfig, ModelConfig, Recipe
-from ballcast.data.event_windows import is_event_store, read_store
-from ballcast.data.pixels import Sources, split_sources
-from ballcast.data.soccernet import read_labels
-from ballcast.data.windows import WindowSet, official_windows, stitched_windows
-from ballcast.features.manifest import BackboneIdentity
+from ballcast.core.events import Clip
+from ballcast.data.events.event_windows import is_event_store, read_store
+from ballcast.data.labels.soccernet import read_labels
+from ballcast.data.samples.window_pixels import Sources, split_sources
+from ballcast.data.samples.windows import WindowSet, official_windows, stitched_windows
 from ballcast.features.store import LABELS, FeatureStore
 
 Splits = list[tuple[FeatureStore, list[Clip]]]
@@ -116,7 +116,7 @@ def _event_windows(splits: Splits, *, scored: bool) -> WindowSet:
 
 
 @dataclass(frozen=True)
-class Material:
+class TrainingData:
     """Windows to train on, windows to be chosen by (None: the last epoch is taken), and what made their features.
 
     For fine-tuning also where the windows' pixels are. `leaks`: "3 of 10" by the split of `valid` whose videos the
@@ -132,7 +132,7 @@ class Material:
     picture_size: tuple[int, int] | None = None
 
 
-def open_material(recipe: Recipe) -> Material:
+def open_training_data(recipe: Recipe) -> TrainingData:
     """The windows of the stores a recipe names."""
     if both := set(recipe.data.train) & set(recipe.data.valid):
         raise InputError(
@@ -155,12 +155,12 @@ def open_material(recipe: Recipe) -> Material:
     scored = scored_windows(valid, recipe.model) if valid else None
     sizes = {store.manifest.picture_size for store, _ in train}
     size = sizes.pop() if len(sizes) == 1 else None
-    material = Material(windows, scored, train[0][0].manifest.header.backbone, leaks=leaks, picture_size=size)
+    training_data = TrainingData(windows, scored, train[0][0].manifest.header.backbone, leaks=leaks, picture_size=size)
     if recipe.train.backbone == "frozen" or windows.mirrored:
-        return material
+        return training_data
     videos = Path(recipe.finetune.videos)
     seen, scored_by = (split_sources([store for store, _ in splits], videos) for splits in (train, valid))
-    return replace(material, train_sources=seen, valid_sources=scored_by)
+    return replace(training_data, train_sources=seen, valid_sources=scored_by)
 
 
 def _tell_leak(store: FeatureStore) -> str:

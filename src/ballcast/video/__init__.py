@@ -1,0 +1,1 @@
+"""Decoding files and streams, resampling to 25 fps, luma, overlays."""

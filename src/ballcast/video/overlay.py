@@ -13,17 +13,17 @@ import numpy as np
 
 from ballcast.core.actions import FPS
 from ballcast.core.errors import InputError
+from ballcast.core.events import Forecast
 from ballcast.core.files import check_not_source, replacing
-from ballcast.core.timeline import Anticipation
-from ballcast.video.decode import VideoFile
+from ballcast.video.file import VideoFile
 from ballcast.video.luma import Turn
-from ballcast.video.strip import Strip
+from ballcast.video.overlay_strip import Strip
 
 
 def write_overlay(
     source: Path,
     target: Path,
-    timeline: Sequence[Anticipation],
+    timeline: Sequence[Forecast],
     *,
     start_ms: int = 0,
     stop_ms: int | None = None,

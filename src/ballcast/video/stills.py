@@ -1,6 +1,7 @@
-"""Single pictures of a video, in colour and upright, for film strips and pictures."""
+"""Single pictures of a video, in colour and upright: for film strips, previews and pictures."""
 
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 
 import av
@@ -8,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from ballcast.core.actions import FPS
-from ballcast.video.decode import VideoFile
+from ballcast.video.file import VideoFile
 from ballcast.video.luma import Turn
 
 
@@ -40,3 +41,17 @@ def _upright(frame: av.VideoFrame, turn: Turn, width: int | None) -> Image.Image
     if width is None:
         return picture
     return picture.resize((width, max(1, round(picture.height * width / picture.width))), Image.Resampling.LANCZOS)
+
+
+QUALITY = 72
+
+
+def to_jpeg(picture: av.VideoFrame, turn: Turn, width: int) -> tuple[int, int, bytes]:
+    """(width, height, JPEG) of the picture, upright, at most about `width` pixels wide."""
+    scale = min(1.0, width / picture.width)
+    size = [max(16, round(side * scale) // 2 * 2) for side in (picture.width, picture.height)]
+    rgb = picture.reformat(width=size[0], height=size[1], format="rgb24").to_ndarray()  # (h, w, 3)
+    upright = np.stack([turn(rgb[..., channel]) for channel in range(3)], -1)
+    out = BytesIO()
+    Image.fromarray(upright).save(out, "JPEG", quality=QUALITY)
+    return upright.shape[1], upright.shape[0], out.getvalue()

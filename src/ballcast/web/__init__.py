@@ -1,1 +1,1 @@
-"""The server and its page: anticipation of uploaded videos and of streams, watched in a browser."""
+"""The server and its page."""

@@ -23,7 +23,7 @@ import numpy as np
 
 from ballcast.core.actions import FPS
 from ballcast.core.errors import InputError
-from ballcast.video.probe import VideoInfo
+from ballcast.video.container import VideoInfo
 from ballcast.web.settings import Limits
 
 SNIFFED = 16  # bytes that tell the kind of file
@@ -148,7 +148,7 @@ def _process(path: Path, name: str, limits: Limits, *, only_probe: bool = False)
 
 def _decode(bounds: Bounds, path: Path) -> None:
     """The process's own part."""
-    from ballcast.video.decode import VideoFile
+    from ballcast.video.file import VideoFile
 
     out = sys.stdout.buffer
     with VideoFile(path, threads=2) as video:

@@ -1,13 +1,3 @@
-"""Between the network and the application: what every request must pass, and what every response carries.
-
-- **Host**: a page elsewhere can have its own name point to this machine (DNS rebinding) and would then be the same
-  origin. It cannot choose the Host header: only addresses, this machine's names and those given at start are answered.
-- **Origin**: a request that changes something, and everything below /api, must come from our own page or from no page.
-- **Token**: where one is asked for, all but the login page and its files need it.
-- Responses may run no script but our files, may not be framed or embedded elsewhere, and are what they say they are.
-- A client that takes no byte of its response for long is let go.
-"""
-
 import asyncio
 import ipaddress
 import re
@@ -20,10 +10,28 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ballcast.web.refused import Refused
-from ballcast.web.rest import Rest
-from ballcast.web.settings import Limits
-from ballcast.web.tokens import Door, network
+from ballcast.web.auth import TokenAuth, network
+from ballcast.web.settings import Limits, RequestError
+
+
+class UnreadBody:
+    """A request's `receive`, which knows whether the body has been read to its end (`over`)."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive, self.over = receive, False
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        self.over = not message.get("more_body", False)  # the end of the body, or that the client went
+        return message
+
+    async def discard(self, seconds: float, most: int) -> None:
+        """Read on to the end, but no longer than that, and not more bytes."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self.over and most > 0:
+                    most -= len((await self()).get("body", b""))
+
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -53,8 +61,8 @@ class _Gone(Exception):
 class Guard:
     """ASGI middleware; `hosts` are names besides addresses and localhost under which the server may be asked for."""
 
-    def __init__(self, app: ASGIApp, *, door: Door, hosts: Iterable[str], limits: Limits) -> None:
-        self._app, self._door, self._limits = app, door, limits
+    def __init__(self, app: ASGIApp, *, auth: TokenAuth, hosts: Iterable[str], limits: Limits) -> None:
+        self._app, self._door, self._limits = app, auth, limits
         machine = socket.gethostname().lower()
         self._hosts = {"localhost", machine, f"{machine}.local", *(host.lower() for host in hosts)}
 
@@ -63,7 +71,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers, closes = Headers(scope=scope), False
-        receive = rest = Rest(receive)
+        receive = rest = UnreadBody(receive)
 
         async def careful(message: Message) -> None:
             nonlocal closes
@@ -88,7 +96,7 @@ class Guard:
             refusal = self._refusal(scope, headers)
             if refusal is None and scope["method"] not in READS and not STREAMED.fullmatch(scope["path"]):
                 receive = _given(await self._small_body(receive), receive)
-        except Refused as refused:
+        except RequestError as refused:
             refusal = refusal_response(refused)
         with suppress(_Gone):  # the server closes the connection of a response that was broken off
             await (refusal or self._app)(scope, receive, careful)
@@ -97,7 +105,7 @@ class Guard:
         """None: it may pass."""
         path = scope["path"]
         if not self._is_ours(headers.get("host", "")):
-            raise Refused(421, "this server does not go by that name; whoever runs it can allow it with --allow-host")
+            raise RequestError(421, "unknown host name; the server's operator can allow it with --allow-host")
         if scope["method"] not in READS or path.startswith("/api/"):
             _check_origin(headers)
         if ANYONE.fullmatch(path):
@@ -106,7 +114,7 @@ class Guard:
             return None
         if scope["method"] == "GET" and not path.startswith("/api/"):
             return RedirectResponse("/login", 303)
-        raise Refused(401, "a token is needed: send it as 'Authorization: Bearer …', or log in at /login")
+        raise RequestError(401, "a token is needed: send it as 'Authorization: Bearer …', or log in at /login")
 
     async def _small_body(self, receive: Receive) -> bytes:
         body = bytearray()
@@ -114,10 +122,10 @@ class Guard:
             try:
                 message = await asyncio.wait_for(receive(), self._limits.stall_s)
             except TimeoutError:
-                raise Refused(408, "the request's body did not come") from None
+                raise RequestError(408, "the request's body did not come") from None
             body += message.get("body", b"")
             if len(body) > self._limits.body_bytes:
-                raise Refused(413, "the request's body is too large")
+                raise RequestError(413, "the request's body is too large")
             if not message.get("more_body", False):
                 return bytes(body)
 
@@ -138,10 +146,10 @@ def _check_origin(headers: Headers) -> None:
     origin = headers.get("origin")
     elsewhere = origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
     if elsewhere or headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
-        raise Refused(403, "requests from pages of other sites are not answered")
+        raise RequestError(403, "requests from pages of other sites are not answered")
 
 
-def refusal_response(refused: Refused) -> Response:
+def refusal_response(refused: RequestError) -> Response:
     headers = dict(refused.headers)
     if refused.status == 401:
         headers["WWW-Authenticate"] = "Bearer"

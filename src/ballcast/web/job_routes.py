@@ -9,17 +9,17 @@ from starlette.responses import FileResponse
 
 from ballcast.core.errors import InputError
 from ballcast.core.files import replacing
-from ballcast.video.probe import VideoInfo
+from ballcast.video.container import VideoInfo
 from ballcast.web import decoder
-from ballcast.web.actual import read_actual
 from ballcast.web.guard import user_of
-from ballcast.web.house import LABELS, UNFINISHED, UPLOAD, House
 from ballcast.web.jobs import ACTIVE, Job
-from ballcast.web.refused import Refused
+from ballcast.web.labels import read_actual
 from ballcast.web.schema import Actual, JobRecord, Submission, VideoRecord, errors
-from ballcast.web.sse import EventStream
+from ballcast.web.server_sent_events import EventStream
+from ballcast.web.service import LABELS, UNFINISHED, UPLOAD, Service
+from ballcast.web.settings import RequestError
 from ballcast.web.uploads import save_body, shown_name
-from ballcast.web.worker import CSV, TIMELINE
+from ballcast.web.workers import CSV, TIMELINE
 
 router = APIRouter(prefix="/api", tags=["videos"])
 JobId = Annotated[str, Path(pattern="^[0-9a-f]{16}$")]
@@ -27,38 +27,38 @@ MEDIA = {"MP4": "video/mp4", "Matroska": "video/webm", "AVI": "video/x-msvideo",
 _BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {"application/octet-stream": {}}}}
 
 
-def house_of(request: Request) -> House:
-    return request.app.state.house
+def service_of(request: Request) -> Service:
+    return request.app.state.service
 
 
-def _record(house: House, job: Job, user: str) -> JobRecord:
-    done = house.workers.done_ms(job.id) if job.state in ACTIVE else 0
+def _record(service: Service, job: Job, user: str) -> JobRecord:
+    done = service.workers.done_ms(job.id) if job.state in ACTIVE else 0
     return JobRecord(**job.as_dict() | {"done_ms": done, "mine": job.user == user})  # type: ignore[arg-type]
 
 
 @router.get("/videos")
 def videos(request: Request) -> list[VideoRecord]:
     """The videos of the server's folder (--videos), to hand in by id."""
-    return [VideoRecord(id=v.id, name=v.name, bytes=v.bytes) for v in house_of(request).library.all()]
+    return [VideoRecord(id=v.id, name=v.name, bytes=v.bytes) for v in service_of(request).library.all()]
 
 
 @router.get("/jobs")
 def jobs(request: Request) -> list[JobRecord]:
     """All jobs, the newest first."""
-    house, user = house_of(request), user_of(request.scope)
-    return [_record(house, job, user) for job in house.store.all()]
+    service, user = service_of(request), user_of(request.scope)
+    return [_record(service, job, user) for job in service.store.all()]
 
 
 @router.post("/jobs", status_code=201, responses=errors(404, 422, 429, 507))
 def submit(request: Request, submission: Submission) -> JobRecord:
     """Anticipate along a video of the server's folder."""
-    house, user = house_of(request), user_of(request.scope)
-    house.check_room(user)
-    video = house.library.get(submission.video)
+    service, user = service_of(request), user_of(request.scope)
+    service.check_room(user)
+    video = service.library.get(submission.video)
     if video is None:
-        raise Refused(404, "there is no such video")
-    info = house.probe(video.path, video.name)
-    return _record(house, _add(house, Job.new_id(), user, video.name, video.id, info), user)
+        raise RequestError(404, "there is no such video")
+    info = service.probe(video.path, video.name)
+    return _record(service, _add(service, Job.new_id(), user, video.name, video.id, info), user)
 
 
 @router.post(
@@ -69,45 +69,45 @@ def submit(request: Request, submission: Submission) -> JobRecord:
 )
 async def upload(request: Request, x_file_name: Annotated[str, Header(max_length=2000)] = "video") -> JobRecord:
     """Anticipate along the video that is the request's body, as it is; X-File-Name, percent-encoded, is its name."""
-    house, user = house_of(request), user_of(request.scope)
+    service, user = service_of(request), user_of(request.scope)
     kind = request.headers.get("content-type", "application/octet-stream").split(";")[0].strip()
     if kind != "application/octet-stream" and not kind.startswith("video/"):
-        raise Refused(415, f"{kind} is not a video")
-    await run_in_threadpool(house.check_room, user)
+        raise RequestError(415, f"{kind} is not a video")
+    await run_in_threadpool(service.check_room, user)
     name, job_id = shown_name(x_file_name), Job.new_id()
-    folder = house.folder(job_id)
-    with house.gate.enter(user):
+    folder = service.folder(job_id)
+    with service.gate.enter(user):
         folder.mkdir()
         (folder / UNFINISHED).touch()
         try:
-            await save_body(request, folder / UPLOAD, house.limits.upload_bytes, house.limits, check=_check_head)
-            info = await run_in_threadpool(house.probe, folder / UPLOAD, name)
-            job = await run_in_threadpool(_add, house, job_id, user, name, "", info)
+            await save_body(request, folder / UPLOAD, service.limits.upload_bytes, service.limits, check=_check_head)
+            info = await run_in_threadpool(service.probe, folder / UPLOAD, name)
+            job = await run_in_threadpool(_add, service, job_id, user, name, "", info)
         except BaseException:
             await run_in_threadpool(shutil.rmtree, folder, ignore_errors=True)
             raise
         (folder / UNFINISHED).unlink(missing_ok=True)
-    return _record(house, job, user)
+    return _record(service, job, user)
 
 
 @router.get("/jobs/{job_id}", responses=errors(404))
 def job(request: Request, job_id: JobId) -> JobRecord:
     """How a job goes."""
-    house = house_of(request)
-    return _record(house, house.job(job_id), user_of(request.scope))
+    service = service_of(request)
+    return _record(service, service.job(job_id), user_of(request.scope))
 
 
 @router.get("/jobs/{job_id}/events", response_class=EventStream, responses=errors(404, 503))
 def job_events(request: Request, job_id: JobId) -> EventStream:
     """Server-sent events of a job that is not ended: anticipation, progress, state. What was before comes first."""
-    house = house_of(request)
-    house.job(job_id)
-    if house.viewers() >= house.limits.viewers:
-        raise Refused(503, "too many viewers at once; try again later", retry_s=30)
-    channel = house.workers.channel(job_id)
-    job = house.store.get(job_id)  # after the channel is there: else its end could be missed
+    service = service_of(request)
+    service.job(job_id)
+    if service.viewers() >= service.limits.viewers:
+        raise RequestError(503, "too many viewers at once; try again later", retry_s=30)
+    channel = service.workers.channel(job_id)
+    job = service.store.get(job_id)  # after the channel is there: else its end could be missed
     if job is None or job.state not in ACTIVE:
-        house.workers.close_channel(job or house.job(job_id))
+        service.workers.close_channel(job or service.job(job_id))
     return EventStream(channel.follow())
 
 
@@ -126,71 +126,71 @@ def timeline_csv(request: Request, job_id: JobId) -> FileResponse:
 @router.get("/jobs/{job_id}/video", response_class=FileResponse, responses=errors(404))
 def job_video(request: Request, job_id: JobId) -> FileResponse:
     """The video itself; parts of it by Range."""
-    house = house_of(request)
-    path = house.video_of(house.job(job_id))
+    service = service_of(request)
+    path = service.video_of(service.job(job_id))
     if path is None:
-        raise Refused(404, "the video is no longer there")
+        raise RequestError(404, "the video is no longer there")
     try:
         with path.open("rb") as file:
             kind = decoder.kind_of(file.read(decoder.SNIFFED)) or ""
     except OSError:
-        raise Refused(404, "the video is no longer there") from None
+        raise RequestError(404, "the video is no longer there") from None
     return FileResponse(path, media_type=MEDIA.get(kind, "application/octet-stream"))
 
 
 @router.get("/jobs/{job_id}/actual", responses=errors(404, 422))
 def actual(request: Request, job_id: JobId) -> Actual:
     """What really happened in the video, where labels were uploaded or lie beside it."""
-    house = house_of(request)
-    return Actual.of(house.actual_of(house.job(job_id)))
+    service = service_of(request)
+    return Actual.of(service.actual_of(service.job(job_id)))
 
 
 @router.put("/jobs/{job_id}/labels", openapi_extra=_BODY, responses=errors(404, 422))
 async def put_labels(request: Request, job_id: JobId) -> Actual:
     """Say what really happened: Labels-ball.json, matches.json or OSL JSON as the request's body."""
-    house = house_of(request)
-    job = await run_in_threadpool(house.job, job_id)
-    target = house.folder_of(job) / LABELS
+    service = service_of(request)
+    job = await run_in_threadpool(service.job, job_id)
+    target = service.folder_of(job) / LABELS
     with replacing(target) as temporary:
-        await save_body(request, temporary, house.limits.labels_bytes, house.limits)
+        await save_body(request, temporary, service.limits.labels_bytes, service.limits)
         try:
             events = await run_in_threadpool(read_actual, temporary, job.name.rsplit("/", 1)[-1])
         except InputError as error:
-            raise Refused(422, str(error).replace(str(temporary), "the labels")) from None
+            raise RequestError(422, str(error).replace(str(temporary), "the labels")) from None
     return Actual.of(events)
 
 
 @router.post("/jobs/{job_id}/cancel", responses=errors(404, 409))
 def cancel(request: Request, job_id: JobId) -> JobRecord:
     """Stop a job that is queued or running; what it found so far is thrown away."""
-    house = house_of(request)
-    return _record(house, house.cancel(house.job(job_id)), user_of(request.scope))
+    service = service_of(request)
+    return _record(service, service.cancel(service.job(job_id)), user_of(request.scope))
 
 
 @router.delete("/jobs/{job_id}", status_code=204, responses=errors(404))
 def delete(request: Request, job_id: JobId) -> Response:
     """Remove a job with its upload and results; a video of the server's folder stays."""
-    house = house_of(request)
-    house.delete(house.job(job_id))
+    service = service_of(request)
+    service.delete(service.job(job_id))
     return Response(status_code=204)
 
 
 def _check_head(head: bytes) -> None:
     if decoder.kind_of(head) is None:
-        raise Refused(415, "this is not a video in MP4, MOV, Matroska, WebM, AVI, MPEG-TS or MPEG-PS")
+        raise RequestError(415, "this is not a video in MP4, MOV, Matroska, WebM, AVI, MPEG-TS or MPEG-PS")
 
 
-def _add(house: House, job_id: str, user: str, name: str, library: str, info: VideoInfo) -> Job:
+def _add(service: Service, job_id: str, user: str, name: str, library: str, info: VideoInfo) -> Job:
     made = Job(job_id, user, name, library, info.height, info.width, info.duration_ms)
-    house.folder_of(made).mkdir(exist_ok=True)
-    made = house.store.add(made)
-    house.workers.look()
+    service.folder_of(made).mkdir(exist_ok=True)
+    made = service.store.add(made)
+    service.workers.look()
     return made
 
 
 def _result(request: Request, job_id: str, file: str, kind: str) -> FileResponse:
-    house = house_of(request)
-    job = house.job(job_id)
+    service = service_of(request)
+    job = service.job(job_id)
     if job.state != "done":
-        raise Refused(409, f"the job is {job.state}; there are results when it is done")
-    return FileResponse(house.folder_of(job) / file, media_type=kind, filename=f"{job.id}.{file}")
+        raise RequestError(409, f"the job is {job.state}; there are results when it is done")
+    return FileResponse(service.folder_of(job) / file, media_type=kind, filename=f"{job.id}.{file}")

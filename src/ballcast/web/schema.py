@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from ballcast.core.clips import Event
+from ballcast.core.events import Event
 
 
 class Error(BaseModel):

@@ -1,7 +1,10 @@
-"""What a server is started with: where things lie, who may come in, and how much of anything is allowed."""
-
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from ballcast.inference.rolling import RollingAnticipator
+from ballcast.inference.runtime import Runtime
 
 
 @dataclass(frozen=True)
@@ -50,3 +53,30 @@ class Settings:
     workers: int = 1
     every_ms: int = 1000
     limits: Limits = field(default_factory=Limits)
+
+
+class RequestError(Exception):
+    """status: HTTP's. sentence: what is wrong and what to do. retry_s: after how long to try again."""
+
+    def __init__(self, status: int, sentence: str, *, retry_s: int | None = None) -> None:
+        super().__init__(sentence)
+        self.status, self.sentence, self.retry_s = status, sentence, retry_s
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {} if self.retry_s is None else {"Retry-After": str(self.retry_s)}
+
+
+@dataclass(frozen=True)
+class Engine:
+    """`new()` gives an anticipator with a state of its own, for one video or stream; `about` goes into results."""
+
+    new: Callable[[], RollingAnticipator]
+    about: dict[str, Any] = field(default_factory=dict)
+
+
+def make_engine(new_runtime: Callable[[], Runtime], *, every_ms: int) -> Engine:
+    """`new_runtime()` gives a runtime for one video or stream; all of them share their networks."""
+    first = new_runtime()
+    about = {"every_ms": every_ms, **first.about, "pos_weight": first.pos_weight}
+    return Engine(lambda: RollingAnticipator(new_runtime(), every_ms=every_ms), about)

@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 
 from ballcast.core.errors import BallcastError
-from ballcast.inference.broadcast import Subscription
-from ballcast.inference.live import LiveSession
-from ballcast.inference.live_records import Made
-from ballcast.web.engine import Engine
-from ballcast.web.sse import Channel, message
+from ballcast.live.broadcast import Subscription
+from ballcast.live.session import LiveSession
+from ballcast.live.status import LiveForecast
+from ballcast.web.server_sent_events import Channel, message
+from ballcast.web.settings import Engine
 
 LINGER_S = 15.0  # a page that is loaded again finds its stream running
 KEPT = 60  # anticipations a newcomer gets, so that there is something to look back at
@@ -25,7 +25,7 @@ OpenSession = Callable[[str], LiveSession]
 
 def open_session(engine: Engine) -> OpenSession:
     """From an address to a session on it, not started."""
-    from ballcast.video.live_source import open_source
+    from ballcast.video.sources import open_source
 
     return lambda address: LiveSession(
         open_source(address), engine.new(), preview_every_ms=PREVIEW_MS, preview_width=512
@@ -103,7 +103,7 @@ class Stream:
             tree = record.to_json()
             if "message" in tree:
                 tree["message"] = self._shown(tree["message"].replace(source, self.name), tree.get("state", ""))
-            channel.publish(tree["type"], tree, state=not isinstance(record, Made))
+            channel.publish(tree["type"], tree, state=not isinstance(record, LiveForecast))
         channel.close()
 
     def _shown(self, text: object, state: str) -> str:

@@ -12,8 +12,7 @@ from urllib.parse import unquote
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 
-from ballcast.web.refused import Refused
-from ballcast.web.settings import Limits
+from ballcast.web.settings import Limits, RequestError
 
 BATCH = 1 << 20  # bytes written at once
 HEAD = 64  # bytes that are looked at first
@@ -41,14 +40,14 @@ async def save_body(
     declared = request.headers.get("content-length", "")
     expected = int(declared) if declared.isdigit() else 0
     if expected > most:
-        raise Refused(413, f"the file is larger than the {_size(most)} allowed here")
+        raise RequestError(413, f"the file is larger than the {_size(most)} allowed here")
     check_space(path.parent, expected, limits)
     total, waiting = 0, bytearray()
     with path.open("wb") as file:
         async for part in chunks(request, limits):
             total += len(part)
             if total > most:
-                raise Refused(413, f"the file is larger than the {_size(most)} allowed here")
+                raise RequestError(413, f"the file is larger than the {_size(most)} allowed here")
             waiting += part
             if len(waiting) >= BATCH:
                 if total == len(waiting):
@@ -57,7 +56,7 @@ async def save_body(
                 await run_in_threadpool(file.write, bytes(waiting))
                 waiting.clear()
         if not total:
-            raise Refused(400, "the file is empty")
+            raise RequestError(400, "the file is empty")
         if total == len(waiting):
             check(bytes(waiting[:HEAD]))
         file.write(waiting)
@@ -74,13 +73,13 @@ async def chunks(request: Request, limits: Limits) -> AsyncIterator[bytes]:
         except StopAsyncIteration:
             return
         except TimeoutError:
-            raise Refused(408, f"nothing came for {limits.stall_s:.0f} s; send the file again") from None
+            raise RequestError(408, f"nothing came for {limits.stall_s:.0f} s; send the file again") from None
         except ClientDisconnect:
-            raise Refused(400, "the connection was cut before the file was whole") from None
+            raise RequestError(400, "the connection was cut before the file was whole") from None
         total += len(part)
         spent = time.monotonic() - began
         if spent > limits.stall_s and total < limits.slow_bytes_s * spent:
-            raise Refused(408, "the file comes too slowly; send it over a better connection")
+            raise RequestError(408, "the file comes too slowly; send it over a better connection")
         if part:
             yield part
 
@@ -88,14 +87,14 @@ async def chunks(request: Request, limits: Limits) -> AsyncIterator[bytes]:
 def check_space(folder: Path, coming: int, limits: Limits) -> None:
     """A `Refused` if so many bytes more would leave too little of the folder's disk free."""
     if shutil.disk_usage(folder).free - coming < limits.free_bytes:
-        raise Refused(507, FULL)
+        raise RequestError(507, FULL)
 
 
 def _size(count: int) -> str:
     return f"{count / (1 << 30):.1f} GiB" if count >= 1 << 30 else f"{count / (1 << 20):.1f} MiB"
 
 
-class Gate:
+class ConcurrencyLimit:
     """How many uploads run at once, of one user and of all."""
 
     def __init__(self, limits: Limits) -> None:
@@ -106,9 +105,9 @@ class Gate:
     def enter(self, user: str) -> Iterator[None]:
         """On the event loop only."""
         if self._running[user] >= self._limits.uploads_a_user:
-            raise Refused(429, f"{self._running[user]} uploads of yours are running; wait until one is done")
+            raise RequestError(429, f"{self._running[user]} uploads of yours are running; wait until one is done")
         if self._running.total() >= self._limits.uploads:
-            raise Refused(503, "too many uploads at once; try again in a while")
+            raise RequestError(503, "too many uploads at once; try again in a while")
         self._running[user] += 1
         try:
             yield

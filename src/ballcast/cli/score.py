@@ -1,0 +1,144 @@
+"""Commands that score predictions and hand them in."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from ballcast.cli.shell import Labels, app, new_console
+from ballcast.core.errors import InputError
+
+Bootstrap = Annotated[
+    int | None,
+    typer.Option(
+        "--bootstrap",
+        help="Resample the clips so many times for 95 % intervals of all numbers.",
+        show_default="1000 for two files and for --report, else no intervals",
+    ),
+]
+
+
+@app.command("eval")
+def evaluate(
+    labels: Labels,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="PREDICTIONS", help="results_anticipation.json, or its zip; two to compare them."),
+    ] = None,
+    predictions: Annotated[
+        list[Path] | None, typer.Option("--predictions", help="The same as an option; twice to compare two.")
+    ] = None,
+    read: Annotated[
+        Literal["vector", "label"], typer.Option(help="Score the class vectors, or only label and confidence.")
+    ] = "vector",
+    exact: Annotated[bool, typer.Option("--exact", help="Score on milliseconds instead of the 160 ms grid.")] = False,
+    bootstrap: Bootstrap = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the resamples.")] = 0,
+    json_: Annotated[Path | None, typer.Option("--json", help="Write the numbers here, as fractions.")] = None,
+    plots: Annotated[
+        Path | None, typer.Option("--plots", help="Draw precision-recall and per-class plots here.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Write a report here: one HTML file with all of it and more.")
+    ] = None,
+    videos: Annotated[
+        Path | None,
+        typer.Option("--videos", help="--report: the split's folder with the clips' videos, for film strips."),
+    ] = None,
+) -> None:
+    """Score predictions exactly as the reference scorer does, or compare those of two systems.
+
+    Prints mAP at 1 to 5 s and without limit, their mean (the ranking), AP per action, and the score by visibility.
+
+    Of two files it prints the difference, second − first, with its 95 % interval, both scored on the same resamples.
+
+    The report also shows whether the confidences are calibrated and the times right, what was taken for what, and the
+    best and the worst clips; with their videos, as film strips.
+
+    Examples:
+
+    ballcast eval --labels test/Labels-ball.json --predictions results_anticipation.zip --bootstrap 1000
+
+    ballcast eval old.zip new.zip --labels snbaa/224p/test
+
+    ballcast eval --labels snbaa/224p/test --predictions results_anticipation.zip --report report.html
+    """
+    from ballcast.cli.score_work import Options, compare, evaluate_one
+
+    paths = [*(files or ()), *(predictions or ())]
+    if len(paths) not in (1, 2):
+        raise InputError(f"{len(paths)} files of predictions; give one to score it, or two to compare them")
+    if videos and not report:
+        raise InputError("--videos goes with --report, which shows them as film strips")
+    options = Options(labels, paths, read, exact, bootstrap, seed, json_)
+    if len(paths) == 1:
+        evaluate_one(options, plots, report, videos)
+    elif plots or report:
+        raise InputError("--plots and --report show one system; give one file of predictions")
+    else:
+        compare(options)
+
+
+@app.command()
+def submit(
+    predictions: Annotated[
+        list[Path] | None, typer.Argument(help="results_anticipation.json (or zip); several with --merge.")
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option("--labels", help="Labels-ball.json or the split's folder: its clips, in order.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The zip to write.")] = Path("results_anticipation.zip"),
+    check: Annotated[
+        Path | None, typer.Option("--check", help="Write nothing: name every defect of this file.")
+    ] = None,
+    merge: Annotated[bool, typer.Option("--merge", help="Average the predictions of several systems.")] = False,
+) -> None:
+    """Write the zip for the challenge's server, check one, or average several systems into one.
+
+    Entries of a clip that fall into one 160 ms bin, of which the scorer would keep only the last, are merged.
+
+    Examples:
+
+    ballcast submit results_anticipation.json --labels 224p/challenge
+
+    ballcast submit --check results_anticipation.zip --labels 224p/challenge
+
+    ballcast submit --merge a.json b.json c.json --labels 224p/test -o ensemble.zip
+    """
+    from ballcast.data.labels.soccernet import read_labels
+    from ballcast.inference.submission import (
+        check_submission,
+        merge_systems,
+        read_submission,
+        require_same_clips,
+        write_submission,
+    )
+
+    console = new_console()
+    clips = read_labels(labels) if labels else None
+    if check:
+        if predictions or merge:
+            raise InputError("--check looks at one file and writes nothing; hand the others in by a call of their own")
+        if clips is None:
+            raise InputError("--check needs --labels: the split's Labels-ball.json or its folder")
+        defects = check_submission(check, clips)
+        for defect in defects:
+            console.print(str(defect), style="red", markup=False, soft_wrap=True)
+        typer.echo(f"{check}: {len(defects)} defect(s)" if defects else f"{check}: ready to hand in")
+        if defects:
+            raise typer.Exit(1)
+        return
+    if not predictions:
+        raise InputError("give the predictions to hand in, for example: ballcast submit results_anticipation.json")
+    if len(predictions) > 1 and not merge:
+        raise InputError(f"{len(predictions)} files of predictions; average them with --merge, or give one")
+    if out.suffix != ".zip":
+        raise InputError(f"{out}: the server takes a zip; give --out a name that ends in .zip")
+    systems = [read_submission(path, hand_in=True) for path in predictions]
+    order = [clip.name for clip in clips] if clips is not None else list(systems[0])
+    for path, system in zip(predictions, systems, strict=True):
+        require_same_clips(system, order, path, labels or predictions[0])
+    merged = merge_systems(systems) if len(systems) > 1 else systems[0]
+    write_submission(out, {name: merged[name] for name in order})
+    entries = sum(len(merged[name]) for name in order)
+    typer.echo(f"{out}: {len(order)} clips, {entries} predictions")

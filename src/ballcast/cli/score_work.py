@@ -1,0 +1,160 @@
+"""What `ballcast eval` does: one file of predictions scored, or two compared."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import typer
+
+from ballcast.cli.shell import new_console, step_progress
+from ballcast.core.errors import InputError
+from ballcast.core.events import Clip
+from ballcast.core.files import check_not_source, check_writable, write_json
+from ballcast.core.util import print_table
+from ballcast.data.labels.soccernet import read_labels
+from ballcast.features.store import LABELS
+from ballcast.inference.submission import Predictions, read_submission, require_same_clips
+from ballcast.metrics.average_precision import Matches, match_all, match_by_visibility, score_of_matches
+from ballcast.metrics.bootstrap import RESAMPLES, Intervals, bootstrap_matches, check_bootstrap, difference
+from ballcast.metrics.diagnosis import per_clip
+from ballcast.report.terminal import class_difference_table, class_table, score_table
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line of `eval`, as far as one and two files share it."""
+
+    labels: Path
+    predictions: Sequence[Path]
+    read: Literal["vector", "label"]
+    exact: bool
+    bootstrap: int | None  # resamples
+    seed: int
+    json: Path | None
+
+
+def evaluate_one(options: Options, plots: Path | None, report: Path | None, videos: Path | None) -> None:
+    """Score a file: tables, and as asked for JSON, plots and a report."""
+    _check_targets(options, report)
+    if report:
+        check_writable(report)
+    clips, (predicted,) = _read(options)
+    matches = {"all": match_all(clips, predicted, read=options.read, exact=options.exact)}
+    if not options.exact and any(not event.visible for clip in clips for event in clip.anticipation):
+        matches |= match_by_visibility(clips, predicted, read=options.read)
+    rows = {name: score_of_matches(found) for name, found in matches.items()}
+    result = rows["all"]
+    intervals: dict[str, Intervals] = {}
+    if options.bootstrap is not None:
+        intervals = _intervals(matches, len(clips), options)
+    console = new_console()
+    events = int(result.events.sum())
+    typer.echo(f"{len(clips)} clips, {events} events, {per_clip(predicted):.1f} predictions a clip")
+    if intervals:
+        typer.echo(f"[low, high]: 95 % intervals of {options.bootstrap} resamples of the clips")
+    print_table(console, score_table(rows, intervals=intervals))
+    print_table(console, class_table(result, intervals.get("all")))
+    if options.json:
+        more = {"intervals": intervals["all"].as_dict()} if intervals else {}
+        write_json(options.json, {**result.as_dict(), **more}, indent=1)
+    if plots:
+        from ballcast.report.terminal import draw
+
+        for path in draw(result, plots):
+            typer.echo(f"drew {path}")
+    if report:
+        from ballcast.report.film_strip import footage_in
+        from ballcast.report.report import Report, write_report
+
+        (source,), labels = options.predictions, options.labels
+        footage = footage_in(videos or (labels if labels.is_dir() else labels.parent))
+        if videos and not footage:
+            raise InputError(f"{videos}: has no clips' videos; give the folder that holds clip_1, clip_2, …")
+        if not intervals and len(clips) > 1:
+            intervals = _intervals({"all": matches["all"]}, len(clips), options)
+        others = {name: row for name, row in rows.items() if name != "all"}
+        facts = {"predictions": str(source), "labels": str(labels)}
+        title = f"{source.name} against {labels.name}"
+        page = Report(
+            title,
+            clips,
+            predicted,
+            result,
+            "all events",
+            intervals=intervals.get("all"),
+            others=others,
+            facts=facts,
+            footage=footage,
+        )
+        write_report(report, page)
+        typer.echo(f"wrote {report}")
+
+
+def compare(options: Options) -> None:
+    """Score two files on the same resamples: tables of both and of their difference, and JSON if asked for."""
+    _check_targets(options)
+    clips, systems = _read(options)
+    names = [f"{number}: {path}" for number, path in zip(("first", "second"), options.predictions, strict=True)]
+    matches = {
+        name: match_all(clips, predicted, read=options.read, exact=options.exact)
+        for name, predicted in zip(names, systems, strict=True)
+    }
+    rows = {name: score_of_matches(found) for name, found in matches.items()}
+    intervals = _intervals(matches, len(clips), options)
+    first, second = (intervals[name] for name in names)
+    gain = difference(first, second)
+    console = new_console()
+    resamples = len(gain.resampled)
+    typer.echo(f"{len(clips)} clips; [low, high]: 95 % intervals of {resamples} resamples of the clips, paired")
+    print_table(console, score_table(rows, intervals=intervals, difference=gain))
+    print_table(console, class_difference_table(rows[names[0]], gain))
+    low, high = 100 * gain.avg
+    verdict = "" if low > 0 or high < 0 else "; the interval holds 0, so the clips do not tell which is better"
+    average = 100 * (rows[names[1]].avg - rows[names[0]].avg)
+    typer.echo(
+        f"difference of the mean mAP: {average:+.2f} points, 95 % interval {low:.2f} to {high:.2f}, "
+        f"above 0 in {100 * gain.above_zero:.1f} % of the resamples{verdict}"
+    )
+    if options.json:
+        content = {
+            key: {"predictions": str(path), **rows[name].as_dict(), "intervals": intervals[name].as_dict()}
+            for key, path, name in zip(("first", "second"), options.predictions, names, strict=True)
+        }
+        write_json(options.json, {**content, "difference": gain.difference_dict()}, indent=1)
+
+
+def _check_targets(options: Options, *more: Path | None) -> None:
+    for target in filter(None, (options.json, *more)):
+        for source in (*options.predictions, options.labels, options.labels / LABELS):
+            check_not_source(target, source)
+
+
+def _read(options: Options) -> tuple[list[Clip], list[Predictions]]:
+    labels = options.labels
+    clips = read_labels(labels)
+    if not all(clip.labelled for clip in clips):
+        raise InputError(f"{labels}: has no labels to score against; the challenge split is scored by the server")
+    if options.bootstrap is not None or len(options.predictions) > 1:
+        check_bootstrap(len(clips), options.bootstrap if options.bootstrap is not None else RESAMPLES)
+    systems = []
+    for path in options.predictions:
+        systems.append(read_submission(path, read=options.read))
+        require_same_clips(systems[-1], [clip.name for clip in clips], path, labels)
+    return list(clips), systems
+
+
+def _intervals(matches: Mapping[str, Matches], clips: int, options: Options) -> dict[str, Intervals]:
+    """Of each system, by its name, on the same resamples."""
+    resamples = options.bootstrap if options.bootstrap is not None else RESAMPLES
+    found = {}
+    with step_progress(new_console(stderr=True), "resampling") as progress:
+        for i, (name, matched) in enumerate(matches.items()):
+            found[name] = bootstrap_matches(
+                matched,
+                clips,
+                resamples=resamples,
+                seed=options.seed,
+                progress=lambda done, total, i=i: progress(i * total + done, len(matches) * total),  # type: ignore[misc]
+            )
+    return found

@@ -1,0 +1,285 @@
+"""The recipe of a model: every number of the paper, and of our reading of it, as one config value.
+
+`configs/*.yaml` are recipes; a trained model's `config.json` holds the one it was made with. Defaults are the paper's.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from ballcast.core.actions import ACTIONS, FRAME_MS, MAX_EVENTS, action_index
+from ballcast.core.config import require, within
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which windows are trained on and how they are drawn."""
+
+    features: str = "features"  # folder with one feature store per split
+    labels: str = ""  # folder with <split>/Labels-ball.json; empty: the labels beside the features
+    train: tuple[str, ...] = ("train",)  # splits to train on
+    valid: tuple[str, ...] = ("valid",)  # splits to score each epoch
+    stitch: bool = True  # join the overlapping clips of a game, then cut windows anew
+    every_ms: int = 1000  # one training window every so often in a stitched game
+    stitch_tolerance_ms: int = FRAME_MS  # how far apart two overlapping clips may put one event and still be joined
+    drop_windows: float = 0.0  # chance that a sample's early windows are absent; 0.1 for videos shorter than 30 s
+    mixup: float = 0.4  # Beta(a, a) of feature MixUp; 0: off
+    mirror: float = 0.0  # event feeds: chance that a sample is seen mirrored, left for right
+    boost: dict[str, float] = field(  # how much likelier the sampler draws a clip with this action; {}: every clip once
+        default_factory=lambda: {
+            "PLAYER SUCCESSFUL TACKLE": 40.0,
+            "SHOT": 15.0,
+            "BALL PLAYER BLOCK": 15.0,
+            "CROSS": 4.0,
+            "THROW IN": 4.0,
+        }
+    )
+    boost_rule: Literal["max", "sum", "product"] = "max"  # of a clip with several events: what their boosts become
+    device: Literal["auto", "gpu", "memory", "disk"] = "auto"  # where the features live while training
+
+    def __post_init__(self) -> None:
+        require(bool(self.train), "train must name at least one split")
+        for name in ("train", "valid"):
+            splits = getattr(self, name)
+            require(len(set(splits)) == len(splits), f"{name} names a split twice")
+        require(
+            self.every_ms > 0 and self.every_ms % FRAME_MS == 0,
+            f"every_ms must be a multiple of a frame, {FRAME_MS} ms",
+        )
+        within(self, 0, 1000, "stitch_tolerance_ms")
+        require(0 <= self.drop_windows <= 1, "drop_windows is a chance, between 0 and 1")
+        require(0 <= self.mirror <= 1, "mirror is a chance, between 0 and 1")
+        within(self, 0, 1000, "mixup")
+        for label, factor in self.boost.items():
+            action_index(label)
+            require(0 < factor <= 1e6, f"boost of {label} must be above 0 and at most a million")
+
+
+@dataclass(frozen=True)
+class HierarchyConfig:
+    """The paper's model: a local encoder per window, a GRU over all, slots decoded from its memory."""
+
+    dim: int = 256  # d
+    encoder_layers: int = 2
+    encoder_heads: int = 8
+    encoder_ffn: int = 1024
+    drop_path: float = 0.1  # on each residual branch of the local encoder
+    steps: int = 8  # S, summary vectors a window
+    gru_layers: int = 1
+    window_weight: Literal["input", "memory", "none"] = "input"  # where alpha_w acts: before the GRU, or on H
+    window_gamma: float = 2.0  # gamma_w at the start
+    queries: Literal["conditioned", "static"] = "conditioned"  # q_k = e_k + W_ctx mean(h), or e_k
+    decoder_layers: int = 4
+    decoder_heads: int = 8
+    decoder_ffn: int = 1024
+    dropout: float = 0.1  # in the decoder
+    decoder_norm: Literal["pre", "post"] = "pre"  # LayerNorm before each branch of the decoder, or after the sum
+    heads: Literal["decoupled", "joint"] = "decoupled"  # objectness beside the classes, or a C + 1 softmax
+    every_layer: bool = False  # while training, every layer of the decoder answers, and each answer has its loss
+
+    def __post_init__(self) -> None:
+        within(self, 1, 2**16, "dim", "encoder_heads", "encoder_ffn", "decoder_heads", "decoder_ffn")
+        within(self, 1, 1024, "steps")
+        within(self, 1, 64, "gru_layers")
+        within(self, 0, 64, "encoder_layers", "decoder_layers")
+        within(self, -1000, 1000, "window_gamma")
+        for name in ("drop_path", "dropout"):
+            require(0 <= getattr(self, name) < 1, f"{name} is a chance, in [0, 1)")
+        require(self.dim % self.encoder_heads == 0, "dim must be a multiple of encoder_heads")
+        require(self.dim % self.decoder_heads == 0, "dim must be a multiple of decoder_heads")
+
+
+@dataclass(frozen=True)
+class FaantraConfig:
+    """The baseline: a FUTR-style encoder-decoder on the last seconds only."""
+
+    dim: int = 512
+    heads: int = 8
+    encoder_layers: int = 2
+    decoder_layers: int = 2
+    ffn: int = 2048
+    dropout: float = 0.1
+    encoder_reach_ms: int = 1120  # encoder self-attention sees this far to either side
+    clip_ms: int = 120  # from the start of one clip to the next
+    decoder_reach: int = 9  # decoder self-attention sees this many queries to either side
+
+    def __post_init__(self) -> None:
+        within(self, 1, 2**16, "dim", "heads", "ffn", "clip_ms")
+        within(self, 0, 64, "encoder_layers", "decoder_layers")
+        within(self, 0, 2**16, "encoder_reach_ms", "decoder_reach")
+        require(0 <= self.dropout < 1, "dropout is a chance, in [0, 1)")
+        require(self.dim % self.heads == 0, "dim must be a multiple of heads")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The grid that goes in, the slots that come out, and the network between them."""
+
+    kind: Literal["hierarchy", "faantra"] = "hierarchy"
+    windows: int = 6  # W
+    clips: int = 33  # N_c, clips a window
+    width: int = 1280  # D, features a clip
+    slots: int = 4  # K
+    bins: int = 32  # B, over the 5 s to come
+    # The time as a distribution, as one a class, as the sigmoid of a number, or as the number itself.
+    offset: Literal["bins", "class bins", "scalar", "linear"] = "bins"
+    auxiliary: bool = True  # predict the actions of the last window too
+    hierarchy: HierarchyConfig = field(default_factory=HierarchyConfig)
+    faantra: FaantraConfig = field(default_factory=FaantraConfig)
+
+    def __post_init__(self) -> None:
+        within(self, 1, 1024, "windows", "clips", "bins")
+        within(self, 1, 2**16, "width")
+        within(self, 1, MAX_EVENTS, "slots")  # the exact assignment goes no further
+
+    @property
+    def classes(self) -> int:
+        return len(ACTIONS)
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """Matching and losses."""
+
+    matching: Literal["hungarian", "ordered"] = "hungarian"  # or: events to slots in order of time
+    offset_cost: float = 2.0  # mu
+    reweight: bool = True  # divide the cost by the class weight w_c
+    class_weight: Literal["inverse_sqrt", "inverse"] = "inverse_sqrt"  # w_c of a class's count, scaled to mean 1
+    objectness: float = 1.0  # weights of the terms
+    classes: float = 1.0
+    offset: float = 1.0
+    auxiliary: float = 0.5
+    pos_weight: float = 4.0  # of a matched slot's objectness
+    label_smoothing: float = 0.1
+    # Class and time are summed over the matched slots and divided by their number, by the samples, or by all slots.
+    pair_norm: Literal["pairs", "samples", "slots"] = "pairs"
+    sigma: float = 1.5  # of the Gaussian over bins; 0: one-hot
+    scalar_loss: Literal["absolute", "exponential"] = "absolute"  # offset as one number: |t - t*|, or (e^t - e^t*)^2
+    ce_weights: dict[str, float] = field(default_factory=dict)  # an action's weight in cross-entropies; not there: 1
+    background_weight: float = 1.0  # the background's, in segmentation (FAANTRA's auxiliary head)
+    auxiliary_norm: Literal["positives", "cells"] = "positives"  # the focal loss is divided by these
+    auxiliary_beside: int = 1  # an action is present at the token nearest to it and so many to either side
+    focal_gamma: float = 2.0  # of the auxiliary loss
+    focal_alpha: float = 0.25
+
+    def __post_init__(self) -> None:
+        within(self, 0, 10**6, "offset_cost", "objectness", "classes", "offset", "auxiliary", "focal_gamma")
+        within(self, 0, 10**6, "background_weight")
+        within(self, 0, 1, "focal_alpha")
+        within(self, 1, 1024, "auxiliary_beside")
+        for label, weight in self.ce_weights.items():
+            action_index(label)
+            require(0 < weight <= 1e6, f"ce_weights of {label} must be above 0 and at most a million")
+        require(0 < self.pos_weight <= 1e6, "pos_weight must be above 0 and at most a million")
+        require(0 <= self.label_smoothing < 1, "label_smoothing must be in [0, 1)")
+        require(self.sigma == 0 or 0.01 <= self.sigma <= 1000, "sigma must be 0 or between 0.01 and 1000")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """The optimisation."""
+
+    epochs: int = 55  # 5 of warm-up and one cosine of 50
+    batch: int = 32
+    lr: float = 1.5e-4
+    weight_decay: float = 0.3  # not on norms, biases and embeddings
+    warmup_epochs: int = 5
+    restart_epochs: int = 50  # T_0
+    restart_factor: int = 2  # T_mult
+    clip: float = 1.0  # norm of the gradient
+    precision: Literal["bf16", "fp32"] = "bf16"  # bf16 only on a GPU; a CPU always computes in fp32
+    patience: int = 0  # stop after so many epochs without a better score; 0: never
+    save_every: int = 0  # steps between savings of the full state; 0: once an epoch
+    seed: int = 0
+    graph: bool = True  # on one GPU: the whole step recorded as a CUDA graph
+    backbone: Literal["frozen", "finetune"] = "frozen"  # features as stored, or the backbone learns too (see finetune)
+    ema: float = 0.0  # decay of the running mean of the weights, which is scored and kept; 0: the weights themselves
+    compile: bool = True  # on a GPU: kernels fused first, which takes most of a minute; false is quicker for short runs
+
+    def __post_init__(self) -> None:
+        within(self, 1, 10**6, "epochs", "restart_epochs", "restart_factor")
+        within(self, 1, 2**16, "batch")
+        within(self, 0, 10**6, "warmup_epochs", "patience")
+        within(self, 0, 10**9, "save_every")
+        within(self, 0, 2**32 - 1, "seed")
+        within(self, 0, 1000, "weight_decay")
+        require(0 < self.lr <= 1000, "lr must be above 0 and at most 1000")
+        require(self.clip > 0, "clip must be positive")
+        require(0 <= self.ema < 1, "ema is a decay, in [0, 1)")
+
+
+@dataclass(frozen=True)
+class FinetuneConfig:
+    """The backbone's part in training, with train.backbone=finetune."""
+
+    videos: str = ""  # folder with the splits' videos, <split>/clip_N/…, that the features were extracted from
+    backbone: str = ""  # the backbone that extracted them
+    anticipator: str = ""  # a trained model to start from; empty: a fresh one
+    stages: int = 1  # how many stages of the 2D network learn, counted from its end; all that follows them does
+    windows: int = 1  # the latest windows, which are seen as pixels; the earlier ones come from the stores
+    lr_factor: float = 0.1  # the backbone's learning rate, as a share of the model's
+    refresh: bool = True  # compute the earlier windows' features anew before each epoch but the first
+    at_once: int = 8  # windows through the network at a time; fewer need less memory
+    recompute: bool = False  # keep no activations of the learning stages: less memory, a third more work
+
+    def __post_init__(self) -> None:
+        within(self, 0, 64, "stages")
+        within(self, 1, 1024, "windows", "at_once")
+        require(0 < self.lr_factor <= 1000, "lr_factor must be above 0 and at most 1000")
+
+
+@dataclass(frozen=True)
+class EmitConfig:
+    """How slots become predictions."""
+
+    # slots with p_obj > tau; every class with p_obj * p_cls > tau; or what all slots expect together, class by class
+    mode: Literal["slot", "class", "expected"] = "slot"
+    vector: Literal["full", "emitted"] = "full"  # slot, class: the class vector, or the emitted label's entry alone
+    threshold: float = 0.3  # slot, class: tau
+    run: int = 1  # slot, class: the time is the middle of the likeliest run of so many bins; 1: of the likeliest bin
+    inflation: float = 0.0  # expected: how many times too high the odds of p_obj are; 0: as the loss's pos_weight
+    reach_ms: int = 1280  # expected: an action so far (one sigma) from a time still counts 0.6 for it
+
+    def __post_init__(self) -> None:
+        within(self, 1, 1024, "run")
+        within(self, 80, 10**6, "reach_ms")
+        require(0 <= self.threshold < 1, "threshold must be in [0, 1)")
+        require(0 <= self.inflation <= 1e6, "inflation must be between 0 and a million")
+
+    @property
+    def shown(self) -> "EmitConfig":
+        """How slots become what people look at: one prediction a slot, not times of every class."""
+        return replace(self, mode="slot") if self.mode == "expected" else self
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """The options that change nothing in this mode."""
+        return ("vector", "threshold", "run") if self.mode == "expected" else ("inflation", "reach_ms")
+
+    def of_loss(self, pos_weight: float) -> "EmitConfig":
+        """For a model whose loss had this `pos_weight`: an inflation of 0 becomes that."""
+        return self if self.inflation else replace(self, inflation=pos_weight)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All of it."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    loss: LossConfig = field(default_factory=LossConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    finetune: FinetuneConfig = field(default_factory=FinetuneConfig)
+    emit: EmitConfig = field(default_factory=EmitConfig)
+
+    def __post_init__(self) -> None:
+        if self.emit.inflation == self.loss.pos_weight:  # the same as unset; configs of older runs spell it out
+            object.__setattr__(self, "emit", replace(self.emit, inflation=0.0))
+        if self.train.backbone == "finetune":
+            for key in ("videos", "backbone"):
+                require(bool(getattr(self.finetune, key)), f"train.backbone=finetune needs finetune.{key}=FOLDER")
+            require(self.finetune.windows <= self.model.windows, "finetune.windows cannot be more than model.windows")
+
+    @property
+    def emission(self) -> EmitConfig:
+        """`emit` for a model of this recipe: an inflation that is not set is the loss's pos_weight."""
+        return self.emit.of_loss(self.loss.pos_weight)

@@ -1,0 +1,161 @@
+"""Events, predictions, clips and forecasts, and the scorer's time grid. Times are integer milliseconds."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ballcast.core.actions import ACTIONS, FPS, OBSERVED_MS, action_index
+from ballcast.core.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An action that happened: `position_ms` from the clip's start."""
+
+    label: str
+    position_ms: int
+    team: str = ""
+    visible: bool = True
+
+    def __post_init__(self) -> None:
+        action_index(self.label)
+
+    @property
+    def action(self) -> int:
+        return action_index(self.label)
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """An action expected: its label and confidence, and a score for each of the ten actions.
+
+    `scores` is empty for systems that give only a label and a confidence.
+    """
+
+    label: str
+    position_ms: int
+    confidence: float
+    scores: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        action_index(self.label)
+        if self.scores and len(self.scores) != len(ACTIONS):
+            raise InputError(f"a prediction has {len(self.scores)} scores instead of {len(ACTIONS)}")
+
+    @classmethod
+    def from_scores(cls, position_ms: int, scores: Sequence[float]) -> "Prediction":
+        """The prediction whose label is the best-scored action (the first of equals)."""
+        best = max(range(len(scores)), key=scores.__getitem__)
+        return cls(ACTIONS[best], position_ms, float(scores[best]), tuple(map(float, scores)))
+
+    @property
+    def vector(self) -> tuple[float, ...]:
+        """Ten scores: the given ones, else the confidence at the label's place and 0 elsewhere."""
+        if self.scores:
+            return self.scores
+        return tuple(self.confidence if label == self.label else 0.0 for label in ACTIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """30 s of video and, unless it belongs to the blind challenge split, what happened in it and in the next 5 s.
+
+    `name` is the folder's name ("clip_1"), which is also what a submission calls it.
+    """
+
+    name: str
+    observation: tuple[Event, ...] = ()
+    anticipation: tuple[Event, ...] = ()
+    labelled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The predictions made at one moment. `at_ms` and every `position_ms` count from the start of the video."""
+
+    at_ms: int
+    predictions: tuple[Prediction, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The one JSON form, in files and on the wire."""
+        return {
+            "at_ms": self.at_ms,
+            "predictions": [
+                {
+                    "label": p.label,
+                    "position_ms": p.position_ms,
+                    "confidence": p.confidence,
+                    "scores": list(p.scores),
+                }
+                for p in self.predictions
+            ],
+        }
+
+
+Timeline = tuple[Forecast, ...]
+
+
+GRID_STEP = 4  # frames a bin
+GRID_FPS = FPS / GRID_STEP
+GRID_BINS = 32
+
+Milliseconds = TypeVar("Milliseconds", int, NDArray[np.int64])
+
+
+def grid_bin(position_ms: Milliseconds) -> Milliseconds:
+    """Bin of a predicted time in whole ms, a number or an array: 30 000 is bin 0, 35 000 still bin 31.
+
+    In whole numbers. The reference never reads a submission file, its predictions start as bins; this gives back the
+    bin that a time was written for. Labels have their own rule, `label_bin`.
+    """
+    return (position_ms - OBSERVED_MS) * FPS // (1000 * GRID_STEP)
+
+
+def label_bin(position_ms: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Bins of labels' times in ms, with the rounding of the reference: `int(int(position) / 1000 * 25 / 4 - 750 / 4)`.
+
+    IEEE doubles, in the reference's order of operations: 34 160, 34 480 and 34 800 ms fall one bin early. Times before
+    30 000 get a negative bin, where `int` would give 0: they are no labels to anticipate.
+    """
+    observed_frames = OBSERVED_MS // 1000 * FPS
+    return np.floor(position_ms / 1000 * FPS / GRID_STEP - observed_frames / GRID_STEP).astype(np.int64)
+
+
+def merge_bins(predictions: Iterable[Prediction]) -> list[Prediction]:
+    """One prediction per 160 ms bin, in order of time: the maximum of each class, at the surest one's time.
+
+    The reference scorer keeps only the last of several in a bin.
+    """
+    bins: dict[int, list[Prediction]] = {}
+    for prediction in predictions:
+        bins.setdefault(grid_bin(prediction.position_ms), []).append(prediction)
+    merged = []
+    for _, entries in sorted(bins.items()):
+        surest = max(entries, key=lambda p: p.confidence)
+        vectors = zip(*(p.vector for p in entries), strict=True)
+        merged.append(Prediction.from_scores(surest.position_ms, [max(scores) for scores in vectors]))
+    return merged
+
+
+def merge_arrays(
+    clip: NDArray[np.int64], position_ms: NDArray[np.int64], scores: NDArray[np.float32]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+    """`merge_bins` of predictions as arrays, of which clip (P,), when (P,), class vectors (P, C); by clip and time."""
+    if not len(clip):
+        return clip, position_ms, scores
+    key = clip * GRID_BINS + grid_bin(position_ms)
+    order = np.lexsort((-scores.max(1), key))  # of a bin, the surest first
+    first = np.flatnonzero(np.append(True, np.diff(key[order]) > 0))
+    surest = order[first]
+    return clip[surest], position_ms[surest], np.maximum.reduceat(scores[order], first)
+
+
+def geometric_ranks(count: int, levels: int) -> NDArray[np.int64]:
+    """At most `levels` ranks of 1 … count, in order: 1, 2, 3, …, then each a few per cent beyond the one before.
+
+    Where the scorer's thresholds are best spent: it looks at the best few predictions and at every tenth of the recall.
+    """
+    return np.unique(np.round(np.geomspace(1, count, levels)).astype(np.int64)) if count else np.zeros(0, np.int64)

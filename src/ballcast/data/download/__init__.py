@@ -1,0 +1,1 @@
+"""Data sets from the hub: fetched, verified, unpacked."""

@@ -1,0 +1,249 @@
+"""SN-BAA from the hub to a folder: fetched, checked, unpacked; interrupted at any point, it goes on from there.
+
+What lies in `DIR/224p` while the work goes on, all of it hidden and named by the zip's checksum:
+
+    .train.<sha>.zip.part   bytes that have arrived
+    .train.<sha>.zip        all of them, checked
+    .train.<sha>.tree       members unpacked so far, each complete
+
+When the last member is there, a mark that lists them is added and the tree becomes `train` in one step.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from rich.console import Console
+from rich.filesize import decimal
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from ballcast.core.errors import InputError, NoSpace
+from ballcast.core.files import alone, read_json, write_json
+from ballcast.core.hub import SNBAA
+from ballcast.data.download.archive import Archive, Member
+from ballcast.data.download.hub_files import HubFile, fetch, look_up, part_of, sha256_of
+from ballcast.data.labels.soccernet import RESOLUTIONS, SPLITS
+
+MARK = ".ballcast-download.json"
+
+
+def download(
+    splits: Sequence[str],
+    to: Path,
+    *,
+    password: Callable[[], str],
+    resolution: str = "224p",
+    repo_id: str = SNBAA,
+    keep_zips: bool = False,
+    retries: int = 5,
+    say: Callable[[str], object] = lambda line: None,
+) -> None:
+    """Fetches and unpacks splits of SN-BAA; those that are complete are left alone, without asking the hub.
+
+    Args:
+        splits: of `SPLITS`; none means all four.
+        to: `to/224p/train/clip_1/224p.mp4` and so on result.
+        password: called once, before anything is fetched, and only if there is something to do.
+        resolution: of `RESOLUTIONS`.
+        repo_id: the data set on the hub.
+        keep_zips: keep the checked zips, as `to/224p/train.zip`.
+        retries: how many times in a row a cut connection is taken up again.
+        say: told one line for each split.
+    """
+    _check_choices(splits, SPLITS, "split")
+    _check_choices([resolution], RESOLUTIONS, "resolution")
+    pending = []
+    for split in dict.fromkeys(splits or SPLITS):
+        place = SplitPaths(to, resolution, split)
+        if place.is_complete():
+            place.clear()
+            say(f"{place.folder}: complete already")
+        else:
+            pending.append(place)
+    if not pending:
+        return
+    secret = password()
+    jobs = [(place, look_up(repo_id, f"{resolution}/{place.split}.zip")) for place in pending]
+    for place, file in jobs:
+        place.check_free(file)
+    _check_space(to, most_needed(jobs, keep_zips=keep_zips), "fetch and unpack " + ", ".join(p.split for p in pending))
+    for place, file in jobs:
+        place.zip(file).parent.mkdir(parents=True, exist_ok=True)
+        lock = place.folder.with_name(f".{place.split}.lock")
+        with alone(lock, f"{place.folder}: another download is at work on it; let it finish"):
+            place.clear(all_but=file)
+            archive = _obtain(place, file, retries)
+            count = _unpack(place, file, archive, secret)
+            if archive == place.zip(file):
+                if keep_zips:
+                    os.replace(archive, place.kept_zip)
+                else:
+                    archive.unlink()
+        say(f"{place.folder}: {count} files")
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPaths:
+    """Where one split lies below the user's folder, finished and in the making."""
+
+    to: Path
+    resolution: str
+    split: str
+
+    @property
+    def folder(self) -> Path:
+        return self.to / self.resolution / self.split
+
+    @property
+    def kept_zip(self) -> Path:
+        """A zip under its plain name is the user's: it is used if it is the hub's, and never removed."""
+        return self.folder.with_name(f"{self.split}.zip")
+
+    def zip(self, file: HubFile) -> Path:
+        return self.folder.with_name(f".{self.split}.{file.sha256[:12]}.zip")
+
+    def tree(self, file: HubFile) -> Path:
+        return self.folder.with_name(f".{self.split}.{file.sha256[:12]}.tree")
+
+    def mark(self) -> dict[str, Any]:
+        """What a finished download has written about itself; empty if there was none."""
+        path = self.folder / MARK
+        if not path.is_file():
+            return {}
+        mark = read_json(path, "list of unpacked files")
+        if not (isinstance(mark, dict) and isinstance(mark.get("files"), dict)):
+            raise InputError(f"{path}: is not what a download writes; remove it and {self.folder}, and run again")
+        return mark
+
+    def is_complete(self) -> bool:
+        """Whether every file the mark lists is there with its size."""
+        mark = self.mark()
+        return bool(mark) and all(_size(self.folder / path) == size for path, size in mark["files"].items())
+
+    def check_free(self, file: HubFile) -> None:
+        """Refuses a folder that is not from a download of this very zip: it is not ours to touch."""
+        if self.folder.exists() and not (self.folder.is_dir() and not any(self.folder.iterdir())):
+            if self.mark().get("sha256") != file.sha256:
+                raise InputError(
+                    f"{self.folder}: is there, but not from this download; move it away or choose another --to"
+                )
+            if self.tree(file).exists():
+                raise InputError(
+                    f"{self.folder}: lacks files, and {self.tree(file)} is half unpacked; remove one of them"
+                )
+
+    def clear(self, all_but: HubFile | None = None) -> None:
+        """Removes what is left of an interrupted end, or of versions of the zip that the hub no longer has."""
+        for old in self.folder.parent.glob(f".{self.split}.{'[0-9a-f]' * 12}.*"):
+            if all_but is None or not old.name.startswith(f".{self.split}.{all_but.sha256[:12]}."):
+                shutil.rmtree(old) if old.is_dir() else old.unlink(missing_ok=True)
+
+
+def most_needed(jobs: Sequence[tuple[SplitPaths, HubFile]], *, keep_zips: bool) -> int:
+    """The most bytes the disk must still take at any moment of the work.
+
+    What a zip unpacks to is known only once it is there; video hardly shrinks in a zip, so its size is the estimate.
+    """
+    used = most = 0
+    for place, file in jobs:
+        theirs = _size(place.kept_zip) == file.size
+        there = file.size if theirs else max(_size(place.zip(file)), _size(part_of(place.zip(file))), 0)
+        unpacked = sum(path.stat().st_size for path in place.tree(file).rglob("*") if path.is_file())
+        used += file.size - there + max(0, file.size - unpacked)
+        most = max(most, used)
+        used -= 0 if keep_zips or theirs else file.size
+    return most
+
+
+def _obtain(place: SplitPaths, file: HubFile, retries: int) -> Path:
+    """The path of the checked zip, fetched if it is not there."""
+    if place.zip(file).is_file():
+        return place.zip(file)
+    with _progress() as progress:
+        if _size(place.kept_zip) == file.size:
+            task = progress.add_task(f"check {file.path}", total=file.size)
+            if sha256_of(place.kept_zip, lambda count: progress.advance(task, count)) == file.sha256:
+                return place.kept_zip
+        task = progress.add_task(f"fetch {file.path}", total=file.size)
+        fetch(file, place.zip(file), retries=retries, tick=lambda count: progress.advance(task, count))
+    return place.zip(file)
+
+
+def _unpack(place: SplitPaths, file: HubFile, zip_path: Path, password: str) -> int:
+    """Unpacks what is missing of the tree and puts it in its place; returns the number of files."""
+    tree = place.tree(file)
+    with Archive(zip_path, password=password) as archive:
+        targets = _targets(archive, place)
+        archive.check_password()
+        if place.mark():  # a finished folder that has lost files: complete it
+            os.rename(place.folder, tree)
+        for left in tree.rglob(".*.tmp"):
+            left.unlink()  # what a killed run was writing
+        missing = {path: m for path, m in targets.items() if _size(tree / path) != m.size}
+        _check_space(tree, sum(m.size for m in missing.values()), f"unpack {place.split}")
+        with _progress() as progress:
+            total, todo = (sum(m.size for m in group.values()) for group in (targets, missing))
+            task = progress.add_task(f"unpack {file.path}", total=total, completed=total - todo)
+            for path, member in missing.items():
+                archive.unpack(member, tree / path, lambda count: progress.advance(task, count))
+    mark = {"repository": file.repo_id, "revision": file.revision, "zip": file.path, "sha256": file.sha256}
+    write_json(tree / MARK, {**mark, "files": {str(path): m.size for path, m in targets.items()}})
+    os.rename(tree, place.folder)
+    return len(targets)
+
+
+def _targets(archive: Archive, place: SplitPaths) -> dict[PurePosixPath, Member]:
+    """The members by their path below the split's folder, whichever folder of the zip holds the clips."""
+    clips = [m.path for m in archive.members if m.path.match(f"clip_*/{place.resolution}.mp4")]
+    roots = {path.parent.parent for path in clips}
+    if len(roots) != 1:
+        clip = f"clip_1/{place.resolution}.mp4"
+        raise InputError(
+            f"{archive.path}: has {len(roots)} folders with clips ({clip}) instead of one; is it the right file?"
+        )
+    root = roots.pop()
+    targets = {m.path.relative_to(root) if m.path.is_relative_to(root) else m.path: m for m in archive.members}
+    if len(targets) != len(archive.members):
+        raise InputError(f"{archive.path}: two of its members have the same place below {root}; is it the right file?")
+    return targets
+
+
+def _check_space(folder: Path, needed: int, what: str) -> None:
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise NoSpace(
+            f"{folder}: about {decimal(needed)} are needed to {what}, but only {decimal(free)} are free; "
+            "free some or choose another folder with --to"
+        )
+
+
+def _check_choices(given: Sequence[str], known: Sequence[str], what: str) -> None:
+    for value in given:
+        if value not in known:
+            raise InputError(f"{value!r} is not a {what} of the data set; choose from {', '.join(known)}")
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file, −1 if there is none."""
+    return path.stat().st_size if path.is_file() else -1
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """Bars on stderr, none when it is not a terminal."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        yield progress

@@ -1,0 +1,1 @@
+"""Event feeds of any provider, as grids of the last 30 s."""

@@ -1,0 +1,239 @@
+"""One match as a feed of events, and the rules by which a provider's events become the ten actions."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ballcast.core.actions import ACTION_INDEX, ACTIONS
+from ballcast.core.errors import InputError
+from ballcast.core.files import show
+
+OTHER = len(ACTIONS)  # index of events that are none of the ten actions
+LEFT_OUT = -1  # index of records that are no events of the match, such as line-ups
+Record = Mapping[str, str | Iterable[str]]  # a provider's event: key → value, or all values of a list such as tags
+Wanted = Mapping[str, tuple[str, ...]]  # key → the values that fit; all keys must fit, an empty table fits everything
+
+Duel = Literal["", "ground", "air", "loose"]
+_INDEX = {**ACTION_INDEX, "OTHER": OTHER, "LEFT OUT": LEFT_OUT}
+DUELS: tuple[Duel, ...] = ("", "ground", "air", "loose")
+
+
+# What an event is beyond its action, as far as providers agree: what starts and stops the game, and who has the ball in
+# hand or at stake. Never how it ended. 0: nothing of these.
+KINDS = (
+    "",
+    "free kick",
+    "goal kick",
+    "corner",
+    "penalty",
+    "foul",
+    "offside",
+    "save",
+    "keeper out",
+    "clearance",
+    "interception",
+    "air duel",
+    "attacking duel",
+    "defending duel",
+    "loose ball",
+    "acceleration",
+    "through ball",
+    "launch",
+    "hand pass",
+    "whistle",
+)
+
+
+def fits(when: Wanted, record: Record) -> bool:
+    """Whether the record has one of the wanted values for every key."""
+    for key, wanted in when.items():
+        value = record.get(key, ())
+        if not any(v in wanted for v in ((value,) if isinstance(value, str) else value)):
+            return False
+    return True
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One row.
+
+    - `action`: one of the ten, "OTHER", or "LEFT OUT".
+    - `when`: what the record must be.
+    - `until_later`: what may be said of the event until a later one has happened. Needed where `when` reads how the
+      event ended; by default the action itself.
+    - `duel`: the contest this is one of the two rows of.
+    """
+
+    action: str
+    when: Wanted
+    until_later: str = ""
+    duel: Duel = ""
+
+    def fits(self, record: Record) -> bool:
+        return fits(self.when, record)
+
+
+@dataclass(frozen=True, slots=True)
+class EventMeaning:
+    """What an event is, as numbers: its action, what is known of it until a later event, its duel (0: none), its kind.
+
+    `outcome`: 1 accurate or won, −1 not, 0 not told.
+    """
+
+    action: int
+    known: int
+    duel: int
+    kind: int = 0
+    outcome: int = 0
+
+
+def apply(rules: Iterable[Rule], record: Record) -> EventMeaning:
+    """What the first rule that fits says of the record."""
+    for rule in rules:
+        if rule.fits(record):
+            action = _INDEX[rule.action]
+            known = _INDEX[rule.until_later] if rule.until_later else action
+            return EventMeaning(action, known, DUELS.index(rule.duel))
+    return EventMeaning(OTHER, OTHER, 0)
+
+
+PERIODS = ("1H", "2H", "E1", "E2")  # halves and extra time
+SHOOT_OUT = len(PERIODS)  # penalties at the end: no open play, left out
+DUEL_MS = 5_000  # the two rows of a duel may be this far apart
+LONGEST_MS = 6 * 3_600_000  # of a period, with every interruption
+_TACKLE, _DRIVE, _OUT = (ACTION_INDEX[label] for label in ("PLAYER SUCCESSFUL TACKLE", "DRIVE", "OUT"))
+
+
+@dataclass(frozen=True)
+class Feed:
+    """E events of one match, by period and time, in the provider's order where both are equal.
+
+    - `period` (E,) int8: place in `PERIODS`; `t_ms` (E,) int64: ms from the period's start.
+    - `team` (E,) int8: 0 or 1.
+    - `action` (E,) int8: the action, or OTHER; `known` (E,) int8: as far as it may be told until a later event.
+    - `duel` (E,) int8: the kind of duel this is one of the two rows of; 0: none.
+    - `kind` (E,) int8: place in `rules.KINDS`; `outcome` (E,) int8: 1 accurate or won, −1 not, 0 not told.
+    - `player` (E,) int64: a number for who acted; −1: not told.
+    - `start`, `end` (E, 2) float32: x and y in per cent of the pitch as the acting team sees it, attacking from left to
+      right; NaN: not told.
+    """
+
+    match: str
+    competition: str
+    period: NDArray[np.int8]
+    t_ms: NDArray[np.int64]
+    team: NDArray[np.int8]
+    action: NDArray[np.int8]
+    known: NDArray[np.int8]
+    duel: NDArray[np.int8]
+    kind: NDArray[np.int8]
+    outcome: NDArray[np.int8]
+    player: NDArray[np.int64]
+    start: NDArray[np.float32]
+    end: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.t_ms)
+
+    def take(self, chosen: Any) -> "Feed":
+        """The events `chosen`, an index or a mask, in that order."""
+        columns = {
+            f.name: getattr(self, f.name)[chosen] for f in fields(self) if f.name not in ("match", "competition")
+        }
+        return replace(self, **columns)
+
+    def halves(self) -> Iterator[tuple[str, "Feed"]]:
+        """The name and the events of each period played."""
+        for number in np.unique(self.period):
+            yield PERIODS[number], self.take(self.period == number)
+
+    def checked(self) -> "Feed":
+        """Itself in order, without what is left out; a DRIVE at the time of a won tackle is no action any more."""
+        if not len(self):
+            raise InputError(f"match {self.match}: the feed has no events")
+        _check_times(self.match, int(self.t_ms.min()), int(self.t_ms.max()))
+        feed = self.take(np.lexsort((self.t_ms, self.period)))  # stable: equal times stay as delivered
+        feed = feed.take((feed.action != LEFT_OUT) & (feed.period != SHOOT_OUT))
+        if not len(feed):
+            raise InputError(f"match {self.match}: none of its events is one of the game; is this the right provider?")
+        moment = feed.period.astype(np.int64) << 40 | feed.t_ms
+        won = np.isin(moment, moment[feed.action == _TACKLE])
+        return replace(feed, action=np.where(won & (feed.action == _DRIVE), np.int8(OTHER), feed.action))
+
+    def unfinished(self) -> NDArray[np.int64]:
+        """(E,) for each event of a single period in order, the first of those that are over only when it is.
+
+        That is itself, or the first of
+        - the events at the same time,
+        - the two rows of a duel: providers write them up to seconds apart, and both end where the next event starts, so
+          the second is no later event that would make the end of the first one known,
+        - an event and the OUT it led to: a duel's end is where the ball comes back into play, which is still to come.
+        """
+        gap = np.diff(self.t_ms)
+        twin = (self.duel[1:] == self.duel[:-1]) & (self.duel[1:] > 0) & (self.team[1:] != self.team[:-1])
+        joined = (gap == 0) | (twin & (gap <= DUEL_MS)) | (self.action[1:] == _OUT)
+        return np.maximum.accumulate(np.where(np.append(False, joined)[: len(self)], 0, np.arange(len(self))))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One event on its way into a feed; `team` and `player` are the provider's ids, positions as in `Feed` or None."""
+
+    period: int
+    t_ms: int
+    team: str
+    meaning: EventMeaning
+    start: tuple[float, float] | None
+    end: tuple[float, float] | None
+    player: str = ""  # not told
+
+
+def _check_times(match: str, first: int, last: int) -> None:
+    """First and last time of a feed, in ms from the period's start."""
+    if first < 0:
+        raise InputError(f"match {match}: an event is {show(-first)} ms before its period's start")
+    if last > LONGEST_MS:
+        raise InputError(
+            f"match {match}: an event is {show(last)} ms after its period's start; are the times in seconds?"
+        )
+
+
+def team_numbers(match: str, teams: NDArray[Any]) -> NDArray[np.int8]:
+    """(E,) the providers' ids of the acting teams → 0 and 1."""
+    distinct, number = np.unique(teams, return_inverse=True)
+    if len(distinct) > 2:
+        raise InputError(f"match {match}: events of {len(distinct)} teams, a match has two")
+    return number.astype(np.int8)
+
+
+def player_numbers(players: NDArray[Any]) -> NDArray[np.int64]:
+    """(E,) the providers' ids of the acting players → 0, 1, …; −1 where the id is "", "0" or 0: not told."""
+    distinct, number = np.unique(players, return_inverse=True)
+    missing_kinds = np.isin(distinct, ("", "0") if distinct.dtype.kind == "U" else (0,))
+    return np.where(missing_kinds[number], -1, number).astype(np.int64)
+
+
+def feed_of(match: str, competition: str, rows: Iterable[Row]) -> Feed:
+    """The feed of a match read event by event."""
+    listed = list(rows)
+    if listed:  # before they become numbers of 64 bits
+        _check_times(match, min(row.t_ms for row in listed), max(row.t_ms for row in listed))
+    nowhere = (float("nan"),) * 2
+    return Feed(
+        match,
+        competition,
+        np.array([row.period for row in listed], np.int8),
+        np.array([row.t_ms for row in listed], np.int64),
+        team_numbers(match, np.array([row.team for row in listed])),
+        np.array([row.meaning.action for row in listed], np.int8),
+        np.array([row.meaning.known for row in listed], np.int8),
+        np.array([row.meaning.duel for row in listed], np.int8),
+        np.array([row.meaning.kind for row in listed], np.int8),
+        np.array([row.meaning.outcome for row in listed], np.int8),
+        player_numbers(np.array([row.player for row in listed], str)),
+        np.array([row.start or nowhere for row in listed], np.float32).reshape(-1, 2),
+        np.array([row.end or nowhere for row in listed], np.float32).reshape(-1, 2),
+    ).checked()

@@ -1,0 +1,1 @@
+"""Labels of clips and of whole games: SoccerNet's and OSL JSON."""

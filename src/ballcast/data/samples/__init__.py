@@ -1,0 +1,1 @@
+"""Windows and batches to train and score on."""

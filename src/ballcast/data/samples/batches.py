@@ -1,0 +1,219 @@
+"""Samples as batches: which ones an epoch draws and mixes, and tensors on the GPU, in memory or read from disk."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ballcast.core.actions import ACTIONS, action_index
+from ballcast.core.anticipator_config import DataConfig
+from ballcast.core.errors import InputError
+from ballcast.data.samples.windows import ABSENT, WindowSet
+
+Where = Literal["gpu", "memory", "disk"]
+
+
+def place(nbytes: int, device: torch.device, wanted: Literal["auto", "gpu", "memory", "disk"] = "auto") -> Where:
+    """Where so many bytes go: as `wanted`, or to the nearest place where they take up no more than half of what is
+    free.
+    """
+    if wanted == "gpu" and device.type != "cuda":
+        raise InputError("data.device=gpu needs a GPU, and torch sees none; use data.device=auto")
+    if wanted != "auto":
+        return wanted
+    if device.type == "cuda" and nbytes < torch.cuda.mem_get_info(device)[0] / 2:
+        return "gpu"
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return "memory" if nbytes < free / 2 else "disk"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An epoch of `steps` batches of B samples.
+
+    - `first`, `second` (steps, B) int64: the samples, and their MixUp partners; S + s is sample s mirrored.
+    - `share` (steps, B) float32: λ, how much of each sample is `first`; all 1 without MixUp.
+    - `absent` (steps, B) int64: how many early windows are dropped.
+    - `mixed`: whether there is MixUp.
+    """
+
+    first: NDArray[np.int64]
+    second: NDArray[np.int64]
+    share: NDArray[np.float32]
+    absent: NDArray[np.int64]
+    mixed: bool
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def slice(self, rank: int, ranks: int) -> "Plan":
+        """The part of every batch that one of several processes takes."""
+        size = self.first.shape[1] // ranks
+        part = np.s_[:, rank * size : (rank + 1) * size]
+        return Plan(self.first[part], self.second[part], self.share[part], self.absent[part], self.mixed)
+
+
+def sample_weights(classes: NDArray[np.int64], config: DataConfig) -> NDArray[np.float64] | None:
+    """(S,) how likely each sample is drawn by the boosts of its events, (S, 8) classes; None: no boosts at all.
+
+    The largest, the sum (at least 1), or the product of them, as `boost_rule` says; an event without one counts 1.
+    """
+    if not config.boost:
+        return None
+    boost = np.ones(len(ACTIONS) + 1)
+    for label, factor in config.boost.items():
+        boost[action_index(label)] = factor
+    of_events = boost[classes]  # class −1, no event, reads the last entry, 1
+    if config.boost_rule == "sum":
+        return np.maximum((of_events * (classes >= 0)).sum(1), 1)
+    return of_events.max(1) if config.boost_rule == "max" else of_events.prod(1)
+
+
+def plan_epoch(
+    classes: NDArray[np.int64], config: DataConfig, *, batch: int, windows: int, seed: int, epoch: int
+) -> Plan:
+    """The plan of an epoch over S samples with event classes (S, 8).
+
+    With boosts, S samples are drawn with replacement; without, each comes once. What does not fill a batch is left out.
+    """
+    rng = np.random.default_rng([seed, epoch])
+    count = len(classes)
+    weights = sample_weights(classes, config)
+    if weights is not None:
+        order = rng.choice(count, max(count, batch), p=weights / weights.sum())
+    else:
+        order = np.concatenate([rng.permutation(count) for _ in range(-(-batch // count))])
+    steps = len(order) // batch
+    first = order[: steps * batch].reshape(steps, batch)
+    if config.mirror:
+        first = first + count * (rng.random((steps, batch)) < config.mirror)
+    absent = rng.integers(1, windows, (steps, batch)) if windows > 1 else np.zeros((steps, batch), np.int64)
+    absent = np.where(rng.random((steps, batch)) < config.drop_windows, absent, 0)
+    if not config.mixup:
+        return Plan(first, first, np.ones(first.shape, np.float32), absent, mixed=False)
+    second = rng.permuted(first, axis=1)
+    share = rng.beta(config.mixup, config.mixup, first.shape).astype(np.float32)
+    return Plan(first, second, share, absent, mixed=True)
+
+
+T = TypeVar("T")
+
+
+@dataclass
+class Batch:
+    """n samples; axes as in `WindowSet`.
+
+    - `features` (n, W, N, D) float16; what an absent window holds means nothing.
+    - `present` (n, W) bool.
+    - `classes`, `position_ms` (n, 8) int64, `presence` (n, N, C) uint8: what happened.
+    """
+
+    features: Tensor
+    present: Tensor
+    classes: Tensor
+    position_ms: Tensor
+    presence: Tensor
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return tuple(getattr(self, field.name) for field in dataclasses.fields(self))
+
+    def copy_(self, other: "Batch") -> None:
+        """Overwrite this batch, whose memory a CUDA graph knows, with another."""
+        for mine, theirs in zip(self.tensors(), other.tensors(), strict=True):
+            mine.copy_(theirs, non_blocking=True)
+
+
+class Samples:
+    """A `WindowSet` on a device.
+
+    Args:
+        windows: the samples.
+        device: where batches are wanted.
+        where: where the features live; "auto" takes the nearest place with room for them.
+    """
+
+    def __init__(
+        self, windows: WindowSet, device: torch.device, where: Literal["auto", "gpu", "memory", "disk"]
+    ) -> None:
+        self.windows = windows
+        self.device = device
+        used = np.unique(windows.index[windows.index != ABSENT])
+        self.nbytes = len(used) * int(np.prod(windows.rows[0].shape[1:])) * 2
+        self.where: Where = place(self.nbytes, device, where)
+        self._offsets = np.cumsum([0, *(len(block) for block in windows.rows)])
+        self._bank: Tensor | None = None
+        index = windows.index
+        if self.where != "disk":
+            block = windows.rows[0]
+            whole = len(windows.rows) == 1 and len(used) == len(block) and block.flags.writeable
+            rows = torch.from_numpy(block if whole else self._read(used))
+            self._bank = rows.to(device) if self.where == "gpu" else rows
+            index = np.where(index == ABSENT, ABSENT, np.searchsorted(used, index))
+        # Plans stay on the host unless everything is on the GPU, where a step then never leaves it.
+        self.plan_device = device if self.where == "gpu" else torch.device("cpu")
+        self._index = torch.from_numpy(index).to(self.plan_device)
+        self._classes = torch.from_numpy(windows.classes).to(self.plan_device)
+        self._position_ms = torch.from_numpy(windows.position_ms).to(self.plan_device)
+        self._presence = torch.from_numpy(windows.presence).to(self.plan_device)
+
+    def __len__(self) -> int:
+        return len(self.windows)
+
+    def take(self, chosen: Tensor) -> Batch:
+        """The samples `chosen` (n,) int64, on the device; number S + s is sample s mirrored (`plan_epoch`)."""
+        turned, chosen = chosen >= len(self), chosen % len(self)
+        index = self._index[chosen]  # (n, W)
+        present = index != ABSENT
+        rows = index.clamp(min=0).flatten()
+        if self._bank is not None:
+            features = self._bank.index_select(0, rows)
+        else:
+            features = torch.from_numpy(self._read(rows.numpy()))
+        features = features.view(*index.shape, *features.shape[1:])
+        for column in self.windows.mirrored:
+            features[..., column] = (features[..., column] - turned.view(-1, 1, 1).half()).abs()
+        batch = Batch(
+            features,
+            present,
+            self._classes[chosen],
+            self._position_ms[chosen],
+            self._presence[chosen],
+        )
+        return batch if self.where == "gpu" else Batch(*(t.to(self.device, non_blocking=True) for t in batch.tensors()))
+
+    def run(
+        self, forward: Callable[[Tensor, Tensor], T], *, batch: int = 512, rank: int = 0, ranks: int = 1
+    ) -> list[T]:
+        """`forward(features, present)` of every sample in order, `batch` at a time; of every `ranks`-th only."""
+        own = torch.arange(rank, len(self), ranks, device=self.plan_device)
+        return [forward(b.features, b.present) for b in self.stream(own.split(batch))]
+
+    def stream(self, order: Sequence[Tensor]) -> Iterator[Batch]:
+        """`take` of each entry in turn; from disk, the next is read while the last is worked on."""
+        if self.where != "disk":
+            yield from map(self.take, order)
+            return
+        with ThreadPoolExecutor(1) as reader:
+            coming = reader.submit(self.take, order[0]) if len(order) else None
+            for following in (*order[1:], None):
+                assert coming is not None
+                batch = coming.result()
+                coming = reader.submit(self.take, following) if following is not None else None
+                yield batch
+
+    def _read(self, rows: NDArray[np.int64]) -> NDArray[np.float16]:
+        """(n, N, D) of the stores' rows, block by block."""
+        block = np.searchsorted(self._offsets, rows, side="right") - 1
+        result = np.empty((len(rows), *self.windows.rows[0].shape[1:]), np.float16)
+        order = np.argsort(block, kind="stable")  # stores of a thousand matches have as many blocks
+        used, begin = np.unique(block[order], return_index=True)
+        for b, mine in zip(used, np.split(order, begin[1:]), strict=True):
+            result[mine] = self.windows.rows[b][rows[mine] - self._offsets[b]]
+        return result

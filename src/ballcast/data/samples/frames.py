@@ -1,0 +1,185 @@
+"""All frames of some games, numbered through, where the machine has room for them: on the GPU, in memory, or on disk.
+
+Videos are decoded once, by several threads, into one block of bytes; then a batch of clips is a gather. What is too
+large for that is read clip by clip, by seeking, some batches ahead of whoever computes on them.
+"""
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ballcast.core.actions import FPS
+from ballcast.core.errors import InputError
+from ballcast.core.util import cores
+from ballcast.data.labels.games import Game, Piece
+from ballcast.data.samples.batches import place
+from ballcast.video.file import VideoFile
+from ballcast.video.luma import show_size
+
+CHUNK = 500  # frames a thread decodes at a time
+AHEAD = 3  # batches read early from disk
+OPEN = 8  # videos a thread keeps open
+UNSURE = FPS // 2  # a file's stated length is only good to half a second: that much of its end is left out
+
+Progress = Callable[[int, int], None]  # frames done, frames in all
+
+
+class FrameCache:
+    """Frames of all games, one after the other: frame f of game g is number `first[g]` + f.
+
+    Args:
+        games: at least one; all of one picture size.
+        device: where frames are wanted.
+        where: where they live; "auto" takes the nearest place with room for them.
+        workers: threads that decode; 0: one a core.
+        progress: told the frames decoded and in all.
+
+    Attributes:
+        size: (H, W) of every frame. length: (G,) frames of each game. first: (G,) its first frame's number.
+    """
+
+    def __init__(
+        self,
+        games: Sequence[Game],
+        device: torch.device,
+        where: Literal["auto", "gpu", "memory", "disk"] = "auto",
+        *,
+        workers: int = 0,
+        progress: Progress = lambda done, total: None,
+    ) -> None:
+        self.games, self.device = list(games), device
+        self.workers = workers or cores()
+        self._open = threading.local()
+        self.size = self._video(games[0].pieces[0]).size
+        self._pieces = [piece for game in games for piece in self._measured(game)]
+        lengths = [p.stop - p.start for p in self._pieces if p.stop is not None]
+        self._piece_first = np.concatenate([[0], np.cumsum(lengths)])
+        counts = [len(game.pieces) for game in games]
+        ends = np.cumsum(counts)
+        self.first: NDArray[np.int64] = self._piece_first[ends - counts]
+        self.length: NDArray[np.int64] = self._piece_first[ends] - self.first
+        self.total = int(self._piece_first[-1])
+        H, W = self.size
+        self.where = place(self.total * H * W, device, where)
+        self._bank: Tensor | None = None
+        if self.where != "disk":
+            self._bank = torch.empty(
+                self.total, H, W, dtype=torch.uint8, device=device if self.where == "gpu" else "cpu"
+            )
+            self._fill(progress)
+
+    def take(self, frames: NDArray[np.int64]) -> Tensor:
+        """Frames by their numbers (B, P) → (B, P, H, W) uint8 on the device; the P of a row lie in one game."""
+        if self._bank is None:
+            return torch.from_numpy(np.stack([self._row(row) for row in frames])).to(self.device)
+        index = torch.from_numpy(frames).to(self._bank.device, non_blocking=True)
+        return self._gather(index).to(self.device, non_blocking=True)
+
+    def stream(self, order: NDArray[np.int64]) -> Iterator[Tensor]:
+        """`take` of each of (steps, B, P) in turn; from disk, the next ones are read while the last is worked on."""
+        if self._bank is not None:
+            numbers = torch.from_numpy(order).to(self._bank.device)  # one copy an epoch, none a step
+            for index in numbers:
+                yield self._gather(index).to(self.device, non_blocking=True)
+            return
+        with ThreadPoolExecutor(self.workers, thread_name_prefix="clips") as pool:
+            coming: deque[list[Future[NDArray[np.uint8]]]] = deque()
+            try:
+                for step in range(len(order) + AHEAD):
+                    if step < len(order):
+                        coming.append([pool.submit(self._row, row) for row in order[step]])
+                    if step >= AHEAD:
+                        rows = [future.result() for future in coming.popleft()]
+                        yield torch.from_numpy(np.stack(rows)).to(self.device)
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def read(self, first: int, stop: int) -> Tensor:
+        """Consecutive frames by their numbers, (stop − first, H, W) uint8, where they live (from disk: in memory)."""
+        return self._bank[first:stop] if self._bank is not None else torch.from_numpy(self._decode(first, stop))
+
+    def _gather(self, index: Tensor) -> Tensor:
+        assert self._bank is not None
+        return self._bank.index_select(0, index.flatten()).unflatten(0, index.shape)
+
+    def _row(self, frames: NDArray[np.int64]) -> NDArray[np.uint8]:
+        first = int(frames.min())
+        return self._decode(first, int(frames.max()) + 1)[frames - first]
+
+    def _fill(self, progress: Progress) -> None:
+        """Decode everything, a chunk of a piece a thread."""
+        chunks = [
+            (int(a), int(min(a + CHUNK, end)))
+            for begin, end in zip(self._piece_first[:-1], self._piece_first[1:], strict=True)
+            for a in range(begin, end, CHUNK)
+        ]
+        bank = self._bank
+        assert bank is not None
+
+        def decode(chunk: tuple[int, int]) -> int:
+            bank[slice(*chunk)].copy_(torch.from_numpy(self._decode(*chunk)))
+            return chunk[1] - chunk[0]
+
+        done = 0
+        with ThreadPoolExecutor(self.workers, thread_name_prefix="decode") as pool:
+            try:
+                for count in pool.map(decode, chunks):
+                    done += count
+                    progress(done, self.total)
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+        self._open = threading.local()
+
+    def _decode(self, first: int, stop: int) -> NDArray[np.uint8]:
+        """Frames first … stop − 1 by their numbers, from as many pieces as they lie in."""
+        parts = []
+        while first < stop:
+            i = int(np.searchsorted(self._piece_first, first, side="right")) - 1
+            piece, begin = self._pieces[i], int(self._piece_first[i])
+            end = min(stop, int(self._piece_first[i + 1]))
+            start, until = piece.start + first - begin, piece.start + end - begin
+            frames = list(self._video(piece).frames(start, until))
+            if len(frames) < until - start:
+                raise InputError(
+                    f"{piece.path}: ends at frame {start + len(frames)}, before frame {until} that its labels speak of"
+                )
+            parts += frames
+            first = end
+        return np.stack(parts)
+
+    def _video(self, piece: Piece) -> VideoFile:
+        """The piece's video, kept open by this thread."""
+        kept: OrderedDict[str, VideoFile] = self._open.__dict__.setdefault("videos", OrderedDict())
+        key = str(piece.path)
+        if key not in kept:
+            kept[key] = VideoFile(piece.path, threads=1)
+            if kept[key].size != getattr(self, "size", kept[key].size):
+                mine, before = show_size(kept[key].size), show_size(self.size)
+                raise InputError(
+                    f"{piece.path}: its pictures are {mine}, those before it {before}; train on videos of one size"
+                )
+        kept.move_to_end(key)
+        while len(kept) > OPEN:
+            kept.popitem(last=False)[1].close()
+        return kept[key]
+
+    def _measured(self, game: Game) -> Iterator[Piece]:
+        """The game's pieces, each with its end."""
+        for piece in game.pieces:
+            video = self._video(piece)
+            if piece.stop is not None:
+                yield piece
+                continue
+            frames = video.frame_count()
+            if frames is None:  # some streams do not say how long they are
+                frames = UNSURE + sum(1 for _ in video.frames())
+            if frames - UNSURE <= piece.start:
+                raise InputError(f"{piece.path}: is too short to learn from")
+            yield Piece(piece.path, piece.start, frames - UNSURE)

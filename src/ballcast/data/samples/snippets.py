@@ -1,0 +1,87 @@
+"""Which clips an epoch of spotting sees, and what each of them should say.
+
+As in `sampler`, a plan is made from the seed and the epoch alone, so that a resumed run makes the same one again.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ballcast.core.actions import ACTIONS, FPS
+from ballcast.core.backbone_config import BackboneConfig
+from ballcast.core.errors import InputError
+from ballcast.core.pretrain_config import ClipsConfig
+from ballcast.data.labels.games import Game
+
+Ints = NDArray[np.int64]
+
+
+def frame_targets(games: Sequence[Game], length: Ints, config: ClipsConfig) -> NDArray[np.float32]:
+    """What a clip with its middle at each frame should say, (frames of all games, C): 1 at an action, smoothed around.
+
+    Args:
+        games: G games. length: (G,) their frames.
+        config: the target's reach and shape.
+    """
+    table = np.zeros((int(length.sum()), len(ACTIONS)), np.float32)
+    begin = 0
+    for game, count in zip(games, length.tolist(), strict=True):
+        ms = 1000 / FPS * np.arange(count)
+        for event in game.events:
+            distance = np.abs(ms - event.position_ms) / config.reach_ms
+            value = np.where(distance <= 1, 1.0, 0.0)
+            if config.shape == "cosine":
+                value = value * (0.5 + 0.5 * np.cos(np.pi * np.minimum(distance, 1)))
+            column = table[begin : begin + count, event.action]
+            np.maximum(column, value, out=column)
+        begin += count
+    return table
+
+
+class SnippetSampler:
+    """Draws runs of clips: some around actions, rare classes more often than they occur, the others from everywhere.
+
+    Args:
+        games: G games. first, length: (G,) the number of each one's first frame, and its frames (see `FrameBank`).
+        network: the clips' own sizes.
+        config: how they are drawn.
+    """
+
+    def __init__(
+        self, games: Sequence[Game], first: Ints, length: Ints, *, network: BackboneConfig, config: ClipsConfig
+    ) -> None:
+        self.config = config
+        hop = network.step * network.stack  # frames from one clip of a run to the next
+        self.pictures = network.step * np.arange(network.stack * (network.stacks + config.run - 1))  # (P,) frames
+        self.middles = network.span // 2 + hop * np.arange(config.run)  # (n,) frames
+        span = int(self.pictures[-1]) + 1
+        self._low, self._high = first, first + length - span  # (G,) where a run may begin, both included
+        if (self._high < self._low).any():
+            short = games[int((self._high - self._low).argmin())]
+            raise InputError(f"{short.name}: is shorter than a run of {span} frames; use a smaller clips.run")
+        places = [
+            (g, first[g] + event.position_ms * FPS // 1000, event.action)
+            for g, game in enumerate(games)
+            for event in game.events
+            if event.position_ms * FPS < 1000 * length[g]
+        ]
+        if not places:
+            raise InputError("the training games have no labelled actions")
+        self._game, self._frame, action = np.array(places, np.int64).T  # (E,) each
+        weight = np.bincount(action, minlength=len(ACTIONS))[action] ** -config.balance
+        self._chance = weight / weight.sum()
+
+    def draw(self, steps: int, rng: np.random.Generator) -> Ints:
+        """(steps, B) int64: the numbers of the frames that runs begin with."""
+        shape = (steps, self.config.batch)
+        spread = self._high - self._low + 1
+        anywhere = rng.integers(0, spread.sum(), shape)
+        game = np.searchsorted(np.cumsum(spread), anywhere, side="right")
+        begin = self._low[game] + anywhere - (np.cumsum(spread) - spread)[game]
+        event = rng.choice(len(self._chance), shape, p=self._chance)
+        reach = self.config.near_ms * FPS // 1000
+        middle = self._frame[event] + rng.integers(-reach, reach + 1, shape)
+        around = middle - int(self.middles.mean())
+        around = np.clip(around, self._low[self._game[event]], self._high[self._game[event]])
+        return np.where(rng.random(shape) < self.config.near, around, begin)

@@ -1,0 +1,1 @@
+"""Models as ONNX or torch.export graphs."""

@@ -1,0 +1,102 @@
+"""Does an export say what torch says? Asked on real frames and real windows, before anything is written."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ballcast.core.backbone_config import padding_sides
+from ballcast.core.errors import BallcastError, InputError
+from ballcast.features.backbone import Backbone
+from ballcast.features.batch_encoder import BatchEncoder
+from ballcast.features.stream_encoder import Floats
+from ballcast.model.anticipator import Anticipator
+
+LIMIT = 1e-4  # of the largest number: how far an export may be from torch
+WINDOWS = 200  # windows and samples that are compared, at most
+MAPS = 16  # stacks whose maps are compared; all of them show in the features
+
+Run = Callable[..., list[NDArray[Any]]]  # a part's name and its inputs → its outputs
+
+
+class ExportMismatch(BallcastError):
+    """An export that does not give what torch gives: it is not written."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Real inputs, and what torch makes of them.
+
+    - `frames` (T, H, W) uint8, padded; `maps` of the first stacks; `features` (n, D) of all clips.
+    - `windows` (S, N, D), `tokens` (S, N, d); `samples` (R, W): which windows each sample reads; `present` (R, W).
+    - `answers`: objectness, classes, offsets of each sample.
+    """
+
+    frames: NDArray[np.uint8]
+    maps: Floats
+    features: Floats
+    windows: Floats
+    tokens: Floats
+    samples: NDArray[np.int64]
+    present: NDArray[np.bool_]
+    outputs: dict[str, Floats]
+
+
+@torch.inference_mode()
+def make_reference(model: Anticipator, backbone: Backbone, frames: NDArray[np.uint8]) -> Reference:
+    """From the frames (T, H, W) uint8 of a real video, 10 s at least: windows are spread over it, and every window is
+    the last of a sample that reads earlier ones too, as far as there are any.
+    """
+    c, m, lookback = backbone.config, model.config, model.network.lookback
+    left, right, above, below = padding_sides(frames.shape[1], frames.shape[2], c.padding)
+    padded = np.pad(frames, ((0, 0), (above, below), (left, right)))
+    engine = BatchEncoder(backbone, device="cpu", compiled=False)
+    features = engine.clips(frames)
+    if len(features) <= m.clips:
+        raise InputError(f"{len(frames)} frames are too few to check an export on; give a video of at least 10 s")
+    maps = engine.maps(engine.load(frames), c.stride * torch.arange(min(MAPS, c.overlap + len(features))))
+    count = len(features) - m.clips + 1
+    chosen = np.unique(np.linspace(0, count - 1, min(WINDOWS, count)).astype(np.int64))
+    windows = torch.stack([features[i : i + m.clips] for i in chosen])
+    tokens = model.encode_window(windows)
+    apart = max(1, len(chosen) // (lookback + 1))  # so that most samples have all windows, and the first lack some
+    samples = np.arange(len(chosen))[:, None] - apart * np.arange(lookback - 1, -1, -1)  # (R, W)
+    present, samples = samples >= 0, samples.clip(0)
+    slots = model.anticipate(tokens[torch.from_numpy(samples)], torch.from_numpy(present))
+    told = slots.arrays()
+    outputs = {"objectness": told.objectness, "classes": told.classes, "offsets": told.offsets}
+    return Reference(padded, maps.numpy(), features.numpy(), windows.numpy(), tokens.numpy(), samples, present, outputs)
+
+
+def differences(run: Run, reference: Reference, backbone: Backbone) -> dict[str, float]:
+    """For each output the largest difference from torch, as a share of its largest number.
+
+    Each is computed from the export's own earlier parts: features from its maps, slots from its tokens.
+    """
+    c, r = backbone.config, reference
+    begins = range(0, c.stride * (len(r.features) + c.overlap), c.stride)
+    maps = np.concatenate([run("stacks", r.frames[None, t : t + c.stack_span : c.step])[0] for t in begins])
+    clips = range(len(r.features))
+    features = np.concatenate([run("clips", maps[None, i : i + c.overlap + 1 : c.hop])[0] for i in clips])
+    tokens = run("window", r.windows)[0]
+    outputs = run("slots", tokens[r.samples], r.present)
+    pairs = {
+        "maps": (maps[: len(r.maps)], r.maps),
+        "features": (features, r.features),
+        "tokens": (tokens, r.tokens),
+        **{name: (got, r.outputs[name]) for name, got in zip(r.outputs, outputs, strict=True)},
+    }
+    return {name: float(np.abs(got - said).max() / np.abs(said).max()) for name, (got, said) in pairs.items()}
+
+
+def require_agreement(found: dict[str, float], what: str) -> None:
+    """A `Disagrees` unless every difference is within the limit; one that is not a number is not."""
+    for name, apart in found.items():
+        if not apart <= LIMIT:
+            raise ExportMismatch(
+                f"{what}: was not written, since the exported {name} differ from torch's by {apart:.1e} of their "
+                f"largest, more than {LIMIT:.0e}; report this with the model"
+            )

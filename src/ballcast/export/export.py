@@ -1,0 +1,178 @@
+"""`ballcast export`: a model and its backbone as graphs that run elsewhere; written only if they agree with torch."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ballcast import __version__
+from ballcast.core.actions import FPS
+from ballcast.core.backbone_config import trained_size
+from ballcast.core.errors import InputError
+from ballcast.core.files import check_writable, sweep, write_bytes
+from ballcast.core.hub import SAMPLES
+from ballcast.data.labels.soccernet import read_labels
+from ballcast.export.check import Run, differences, make_reference, require_agreement
+from ballcast.export.parts import make_parts, quantise, to_onnx, to_pt2
+from ballcast.features.backbone import Backbone
+from ballcast.inference.export_config import (
+    CONFIG,
+    PARTS,
+    BackboneRecord,
+    ExportConfig,
+    FileRecord,
+    is_export,
+    sha256,
+    write_config,
+)
+from ballcast.inference.onnx_runtime import OnnxRuntime
+from ballcast.inference.predictor import check_backbone
+from ballcast.inference.rolling import answers_along, clip_features, score_answers
+from ballcast.model.anticipator import Anticipator
+from ballcast.video.file import VideoFile
+
+EXCERPT = SAMPLES / "test" / "excerpt.mp4"
+CHECKED_S = 40  # of the video: enough for 200 windows, and few enough for a minute's work
+CALIBRATED = 48  # stacks whose ranges INT8 is made for
+
+Kind = Literal["onnx", "torch"]
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """What was written: where, what it says of itself, and how far each output is from torch's."""
+
+    folder: Path
+    config: ExportConfig
+    apart: dict[str, float]
+
+
+def export(
+    model: str,
+    backbone: str,
+    out: Path,
+    *,
+    kind: Kind = "onnx",
+    int8: bool = False,
+    video: Path = EXCERPT,
+    tell: Callable[[str], None] = lambda step: None,
+) -> ExportResult:
+    """Write the export of a model and of the backbone it was trained on into the folder `out`.
+
+    `video`: real pictures, on which the export is compared with torch and INT8's ranges are found. `tell` is called
+    before each longer step. An export that was there is replaced; any other folder must be empty.
+    """
+    if int8 and kind != "onnx":
+        raise InputError("--int8 goes with --format onnx")
+    check_target(out)
+    anticipator, network = Anticipator.from_pretrained(model), Backbone.load(backbone)
+    check_backbone(anticipator, network, model, backbone)
+    with VideoFile(video) as file:
+        frames = file.read(0, CHECKED_S * FPS)
+    padding, (height, width) = network.config.padding, frames.shape[1:]
+    if kind == "torch" and min(height, width) <= padding:
+        pictures = f"its pictures of {width}×{height} are too small for --format torch"
+        raise InputError(f"{video}: {pictures}, which takes sides above {padding} pixels; give another --video")
+    tell("cutting the networks into parts")
+    parts = make_parts(anticipator, network)
+    graphs = {name: to_onnx(*part) if kind == "onnx" else to_pt2(*part, padding) for name, part in parts.items()}
+    config = _config(kind, model, anticipator, network, graphs)
+    tell(f"comparing with torch on {len(frames) / FPS:.0f} s of {video.name}")
+    reference = make_reference(anticipator, network, frames)
+    apart = differences(_onnx(config, graphs) if kind == "onnx" else _pt2(graphs), reference, network)
+    require_agreement(apart, str(out))
+    figures = {f"{name}_from_torch": float(f"{value:.3g}") for name, value in apart.items()}
+    figures["windows_compared"] = len(reference.windows)
+    if int8:
+        tell("finding the ranges for INT8")
+        small = {**graphs, "stacks": quantise(graphs["stacks"], _pictures(reference.frames, network))}
+        tell("scoring INT8 beside fp32 on the embedded excerpt")
+        figures |= int8_loss(OnnxRuntime(config, graphs), OnnxRuntime(config, small), config)
+        graphs, config = small, replace(_config(kind, model, anticipator, network, small), precision="int8")
+    config = replace(config, figures=figures)
+    _write(out, config, graphs)
+    return ExportResult(out, config, apart)
+
+
+def int8_loss(full: OnnxRuntime, small: OnnxRuntime, config: ExportConfig) -> dict[str, float]:
+    """mAP (in points) of both on the embedded excerpt's clips, and how far INT8's features are from fp32's."""
+    clips = read_labels(EXCERPT.parent)
+    with VideoFile(EXCERPT) as file:
+        frames = file.read(0, 1 << 20)
+    found, features = {}, []
+    for name, runtime in (("fp32", full), ("int8", small)):
+        features.append(clip_features(runtime, frames))
+        outputs = answers_along(runtime, features[-1], config.model.windows)
+        found[f"excerpt_map_{name}"] = round(100 * score_answers(runtime, outputs, clips).avg, 3)
+    moved = np.linalg.norm(features[1] - features[0]) / np.linalg.norm(features[0])
+    return {**found, "int8_features_from_fp32": float(f"{moved:.3g}")}
+
+
+def check_target(out: Path) -> None:
+    """An InputError if `out` is anything but a new folder, an empty one, or an export, even one that was broken off."""
+    if out.is_file():
+        raise InputError(f"{out}: is a file; give a folder to export into")
+    if out.is_dir():
+        own = {f"{part}{suffix}" for part in PARTS for suffix in (".onnx", ".pt2")}
+        own |= {CONFIG} if is_export(out) else set()
+        if any(path.name not in own and path.suffix != ".tmp" for path in out.iterdir()):
+            raise InputError(f"{out}: holds other things than an export; give a new folder")
+    check_writable(out / CONFIG)
+
+
+def _config(kind: Kind, source: str, model: Anticipator, backbone: Backbone, graphs: dict[str, bytes]) -> ExportConfig:
+    suffix = "onnx" if kind == "onnx" else "pt2"
+    return ExportConfig(
+        kind=kind,
+        precision="fp32",
+        source=source,
+        backbone=BackboneRecord(backbone.name, backbone.hash, backbone.config),
+        model=model.config,
+        emit=model.emit,
+        lookback=model.network.lookback,
+        pos_weight=model.pos_weight,
+        files={part: FileRecord(f"{part}.{suffix}", sha256(graphs[part])) for part in PARTS},
+        calibration=model.calibration,
+        picture_size=trained_size(model.metadata) or trained_size(backbone.metadata),
+        ballcast=__version__,
+    )
+
+
+def _write(out: Path, config: ExportConfig, graphs: dict[str, bytes]) -> None:
+    """The config last and, of an export that was there, gone first: with one the folder is whole."""
+    (out / CONFIG).unlink(missing_ok=True)
+    sweep(out)
+    for part, raw in graphs.items():
+        write_bytes(out / config.files[part].file, raw)
+    for stale in {p for p in out.iterdir() if p.suffix in (".onnx", ".pt2")}:
+        if stale.name not in {record.file for record in config.files.values()}:
+            stale.unlink()
+    write_config(out, config)
+
+
+def _pictures(frames: NDArray[np.uint8], backbone: Backbone) -> list[NDArray[np.uint8]]:
+    """Stacks (1, stack, H, W) spread over the padded frames."""
+    c = backbone.config
+    begins = np.unique(np.linspace(0, len(frames) - c.stack_span, CALIBRATED).astype(np.int64))
+    return [frames[None, begin : begin + c.stack_span : c.step] for begin in begins]
+
+
+def _onnx(config: ExportConfig, graphs: dict[str, bytes]) -> Run:
+    return OnnxRuntime(config, graphs, name="the export").run
+
+
+def _pt2(graphs: dict[str, bytes]) -> Run:
+    """The programs as they were written, read back."""
+    programs = {part: torch.export.load(BytesIO(raw)).module() for part, raw in graphs.items()}
+
+    def run(part: str, *arrays: NDArray[Any]) -> list[NDArray[Any]]:
+        with torch.inference_mode():
+            given = programs[part](*(torch.from_numpy(np.ascontiguousarray(array)) for array in arrays))
+        return [tensor.numpy() for tensor in (given if isinstance(given, tuple) else (given,))]
+
+    return run

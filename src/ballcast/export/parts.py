@@ -1,0 +1,226 @@
+"""The networks cut into the four parts of an export, as torch modules and as files, and quantised to INT8."""
+
+import copy
+import logging
+import tempfile
+import warnings
+from collections.abc import Iterable, Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from timm.layers import Conv2dSame
+from torch import Tensor, nn
+from torch.export import Dim
+
+from ballcast.core.errors import MissingExtra
+from ballcast.features.backbone import Backbone
+from ballcast.inference.export_config import INPUTS, OUTPUTS
+from ballcast.model.anticipator import Anticipator
+
+OPSET = 17  # of ONNX: the first with layer norms
+TRACED = (64, 96)  # H, W of the pictures that are traced; a graph takes any multiple of the padding
+
+
+class StacksPart(nn.Module):
+    """Pictures (B, stack, H, W) uint8, H and W padded → maps (B, C, h, w)."""
+
+    inputs, outputs = INPUTS["stacks"], OUTPUTS["stacks"]
+
+    def __init__(self, backbone: Backbone) -> None:
+        super().__init__()
+        self.backbone = _with_fixed_padding(backbone)
+        self.backbone.blocks = nn.ModuleList()  # the rest is the next part's, and need not be written twice
+        self.backbone.project3d = nn.Sequential()
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        return self.backbone.encode(pictures.float() / 255)
+
+
+class ClipsPart(nn.Module):
+    """Maps (B, J, C, h, w) → features (B, D)."""
+
+    inputs, outputs = INPUTS["clips"], OUTPUTS["clips"]
+
+    def __init__(self, backbone: Backbone) -> None:
+        super().__init__()
+        self.backbone = copy.deepcopy(backbone)
+        self.backbone.encoder, self.backbone.project2d = nn.Identity(), nn.Sequential()
+
+    def forward(self, maps: Tensor) -> Tensor:
+        return self.backbone.mix(maps.flatten(0, 1))
+
+
+class WindowPart(nn.Module):
+    """Features (B, N, D) → tokens (B, N, d)."""
+
+    inputs, outputs = INPUTS["window"], OUTPUTS["window"]
+
+    def __init__(self, model: Anticipator) -> None:
+        super().__init__()
+        self.network = model.network
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.network.encode_window(features)
+
+
+class SlotsPart(nn.Module):
+    """Tokens (B, W, N, d) and present (B, W) bool → objectness, classes, offsets."""
+
+    inputs, outputs = INPUTS["slots"], OUTPUTS["slots"]
+
+    def __init__(self, model: Anticipator) -> None:
+        super().__init__()
+        self.network = model.network
+
+    def forward(self, tokens: Tensor, present: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        slots = self.network.anticipate(tokens, present)
+        return slots.objectness, slots.classes, slots.offsets
+
+
+Part = StacksPart | ClipsPart | WindowPart | SlotsPart
+Examples = tuple[Tensor, ...]
+
+
+def make_parts(model: Anticipator, backbone: Backbone) -> dict[str, tuple[Part, Examples]]:
+    """Each part by name, in eval mode on the CPU, with inputs it can be traced with: a batch of two."""
+    model, backbone = copy.deepcopy(model).cpu().eval(), copy.deepcopy(backbone).cpu().eval()
+    c, m = backbone.config, model.config
+    stacks = StacksPart(backbone).eval()
+    pictures = torch.zeros(2, c.stack, *(-(-side // c.padding) * c.padding for side in TRACED), dtype=torch.uint8)
+    features = torch.zeros(2, m.clips, m.width)
+    with torch.no_grad():
+        maps = stacks(pictures)[:, None].expand(-1, c.stacks, -1, -1, -1).contiguous()
+        tokens = model.encode_window(features)[:, None].expand(-1, model.network.lookback, -1, -1).contiguous()
+    present = torch.ones(2, model.network.lookback, dtype=torch.bool)
+    present[0, :-1] = False
+    return {
+        "stacks": (stacks, (pictures,)),
+        "clips": (ClipsPart(backbone).eval(), (maps,)),
+        "window": (WindowPart(model).eval(), (features,)),
+        "slots": (SlotsPart(model).eval(), (tokens, present)),
+    }
+
+
+def to_onnx(part: Part, examples: Examples) -> bytes:
+    """The part as an ONNX graph of any batch and, for the backbone's, any picture."""
+    try:
+        import onnx  # noqa: F401  (the exporter wants it)
+    except ImportError:
+        raise MissingExtra("onnx", "onnx") from None
+    axes = {name: {axis: f"{name}_{axis}" for axis in _free(part, name)} for name in (*part.inputs, *part.outputs)}
+    file = BytesIO()
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # that sizes are taken for constants, which is meant where it is said
+        # The tracing exporter, because it keeps the GRU one node; the newer one unrolls it, which takes minutes.
+        torch.onnx.export(
+            part,
+            examples,
+            file,  # type: ignore[arg-type]  # this exporter takes one
+            dynamo=False,
+            input_names=list(part.inputs),
+            output_names=list(part.outputs),
+            dynamic_axes=axes,
+            opset_version=OPSET,
+        )
+    return file.getvalue()
+
+
+def to_pt2(part: Part, examples: Examples, padding: int) -> bytes:
+    """The part as torch.export writes it, with the same freedom but for maps of one row or column.
+
+    torch takes a size of 1 for a special case (it broadcasts) and writes into the program that it was not one.
+    """
+    batch, high, wide = Dim("batch", min=1), Dim("high", min=2), Dim("wide", min=2)
+    unit = padding if isinstance(part, StacksPart) else 1
+    sizes = {0: batch, -2: unit * high, -1: unit * wide}
+    shapes = tuple(
+        {axis: sizes[0 if axis == 0 else axis - example.ndim] for axis in _free(part, name)}
+        for name, example in zip(part.inputs, examples, strict=True)
+    )
+    file = BytesIO()
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        torch.export.save(torch.export.export(part, examples, dynamic_shapes=shapes), file)
+    return file.getvalue()
+
+
+def _free(part: Part, name: str) -> list[int]:
+    """The axes of an input or output that may have any size: the batch, and a picture's or a map's sides."""
+    if isinstance(part, StacksPart):
+        return [0, 2, 3]
+    return [0, 3, 4] if name == "maps" else [0]
+
+
+def _with_fixed_padding(backbone: Backbone) -> Backbone:
+    """The backbone with TensorFlow's size-dependent padding written down for sizes that are multiples of the stride.
+
+    All are, since pictures are padded. A graph then holds no arithmetic on sizes, and the padding fuses with the
+    convolution.
+    """
+    fixed = copy.deepcopy(backbone)
+    for module in list(fixed.modules()):
+        for name, conv in module.named_children():
+            if isinstance(conv, Conv2dSame):
+                sides: list[int] = []
+                for axis in (1, 0):  # left, right, above, below
+                    total = max(conv.dilation[axis] * (conv.kernel_size[axis] - 1) + 1 - conv.stride[axis], 0)
+                    sides += [total // 2, total - total // 2]
+                plain = nn.Conv2d(
+                    conv.in_channels,
+                    conv.out_channels,
+                    conv.kernel_size,
+                    conv.stride,
+                    dilation=conv.dilation,
+                    groups=conv.groups,
+                    bias=conv.bias is not None,
+                )
+                plain.load_state_dict(conv.state_dict())
+                setattr(module, name, nn.Sequential(nn.ZeroPad2d(tuple(sides)), plain))  # type: ignore[arg-type]
+    return fixed.eval()
+
+
+QUANTISED = ("Conv", "Sigmoid", "Mul", "Add")
+
+
+def quantise(graph: bytes, pictures: Iterable[NDArray[np.uint8]]) -> bytes:
+    """The stacks' part in INT8, its ranges taken from real `pictures`, each (1, stack, H, W) and padded."""
+    try:
+        import onnxruntime
+        from onnxruntime import quantization
+    except ImportError:
+        raise MissingExtra("ONNX Runtime", "onnx") from None
+
+    class Reader(quantization.CalibrationDataReader):
+        def __init__(self) -> None:
+            self._given: Iterator[NDArray[np.uint8]] = iter(pictures)
+
+        def get_next(self) -> dict[str, Any] | None:
+            given = next(self._given, None)
+            return None if given is None else {"pictures": given}
+
+    with tempfile.TemporaryDirectory() as work:
+        plain, done = Path(work) / "plain.onnx", Path(work) / "int8.onnx"
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC  # norms and pads folded
+        options.optimized_model_filepath, options.log_severity_level = str(plain), 3
+        onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+        logging.disable(logging.WARNING)  # advice to fold norms first, which has been done above
+        try:
+            quantization.quantize_static(
+                plain,
+                done,
+                Reader(),
+                quant_format=quantization.QuantFormat.QDQ,
+                op_types_to_quantize=list(QUANTISED),
+                per_channel=True,
+                reduce_range=True,  # or sums overflow on processors without VNNI, which would then answer otherwise
+                activation_type=quantization.QuantType.QUInt8,
+                weight_type=quantization.QuantType.QInt8,
+            )
+        finally:
+            logging.disable(logging.NOTSET)
+        return done.read_bytes()

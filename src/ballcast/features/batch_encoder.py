@@ -1,0 +1,150 @@
+"""Features of many overlapping clips, each distinct stack encoded once.
+
+Clips start every 3 frames and clip i's stack j starts at frame 3(i + 2j), so the 33 × 5 = 165 stacks of a 5 s window
+are only 41 distinct ones. The 2D network, nearly all of the cost, runs on those, then the 3D blocks on all clips at
+once. Every batch has the size of one window, the last of a run filled up: one shape to compile, and a clip's features
+do not depend on what else was asked for.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ballcast.core.actions import WINDOW_FRAMES
+from ballcast.core.errors import InputError
+from ballcast.features.backbone import Backbone, pad_frames
+
+CPU_BATCH = 8  # stacks or clips at once on a CPU: more do not fit its caches, and take up to twice the time
+
+
+class BatchEncoder:
+    """The backbone at work, without gradients: fp16 on a GPU with norms and pooling in fp32, fp32 on the CPU.
+
+    Args:
+        backbone: the network; it is left as it is, and later changes to it are not seen here on a GPU.
+        device: where to compute; by default where the backbone lies.
+        compiled: compile for the GPU, which takes a minute at the first window of each frame size; ignored on the CPU.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        *,
+        device: torch.device | str | None = None,
+        compiled: bool = True,
+    ) -> None:
+        self.config = c = backbone.config
+        self.device = torch.device(device) if device is not None else next(backbone.parameters()).device
+        on_gpu = self.device.type == "cuda"
+        self.precision: Literal["fp16", "fp32"] = "fp16" if on_gpu else "fp32"
+        self.dtype = torch.float16 if on_gpu else torch.float32
+        self.clips_a_batch = c.clips()  # N
+        self.overlap = c.overlap
+        self.stacks_a_batch = self.clips_a_batch + self.overlap
+        self.at_once = self.stacks_a_batch if on_gpu else CPU_BATCH
+        self.backbone = _prepared(backbone, self.device, self.dtype)
+        clips, stacks = torch.arange(self.clips_a_batch), torch.arange(c.stacks)
+        self._index = (clips[:, None] + c.hop * stacks).to(self.device)  # (N, J), into a batch of stacks
+        self._pictures = torch.arange(0, c.stack_span, c.step, device=self.device)  # (stack,)
+        self._encode: Callable[[Tensor], Tensor] = self.encode
+        self._mix: Callable[[Tensor], Tensor] = self.mix
+        if compiled and on_gpu:
+            self._encode, self._mix = _graphed(self.encode), _graphed(self.mix)
+
+    def clips(self, frames: np.ndarray | Tensor) -> Tensor:
+        """Consecutive frames (T, H, W) uint8 → features of every clip, one every `stride` frames, (n, D) float32."""
+        count = self.config.clips(len(frames))
+        return self._features(frames, [self.config.stride * i for i in range(count)])
+
+    def windows(self, frames: np.ndarray | Tensor, starts: Sequence[int]) -> Tensor:
+        """Consecutive frames (T, H, W) uint8 → features of the windows at the frames `starts`, (M, N, D) float32.
+
+        Any start will do: windows apart by a multiple of `stride` share their stacks and clips.
+        """
+        c = self.config
+        for start in starts:
+            if start < 0 or start + WINDOW_FRAMES > len(frames):
+                raise InputError(f"a window at frame {start} needs frames {start} to {start + WINDOW_FRAMES - 1}")
+        grid = [[start + c.stride * i for i in range(self.clips_a_batch)] for start in starts]  # (M, N) frames
+        distinct = sorted({clip for row in grid for clip in row}, key=lambda frame: (frame % c.stride, frame))
+        place = {frame: i for i, frame in enumerate(distinct)}
+        index = torch.tensor([[place[clip] for clip in row] for row in grid], device=self.device)
+        return self._features(frames, distinct)[index]
+
+    @torch.no_grad()
+    def _features(self, frames: np.ndarray | Tensor, starts: list[int]) -> Tensor:
+        """Features (n, D) float32 of the clips at the frames `starts`, which are sorted by phase, then by time."""
+        if not starts:
+            return torch.zeros(0, self.config.width, device=self.device)
+        pixels = self.load(frames)
+        return torch.cat([self._run(pixels, first, count) for first, count in _runs(starts, self.config.stride)])
+
+    def _run(self, pixels: Tensor, first: int, count: int) -> Tensor:
+        """Features (count, D) of consecutive clips, the first at the frame `first`."""
+        c, N, S = self.config, self.clips_a_batch, self.stacks_a_batch
+        stacks = count + self.overlap
+        begins = first + c.stride * torch.arange(stacks, device=self.device)
+        begins = torch.cat([begins, begins[-1:].expand(-stacks % S)])  # the last batch filled up with its last stack
+        maps = torch.cat([self.maps(pixels, batch) for batch in begins.split(S)])[:stacks]
+        maps = torch.cat([maps, maps.new_zeros(-count % N, *maps.shape[1:])])
+        # clips i to i + N − 1 read the maps i to i + S − 1
+        return torch.cat([self._mix(maps[i : i + S]) for i in range(0, count, N)])[:count]
+
+    def load(self, frames: np.ndarray | Tensor) -> Tensor:
+        """Frames (T, H, W) uint8, on the device and padded."""
+        pixels = torch.as_tensor(frames)
+        if pixels.ndim != 3 or pixels.dtype != torch.uint8:
+            raise InputError(f"frames must be (T, H, W) uint8, not {tuple(pixels.shape)} {pixels.dtype}")
+        return pad_frames(pixels.to(self.device, non_blocking=True), self.config.padding)
+
+    def maps(self, pixels: Tensor, begins: Tensor) -> Tensor:
+        """Maps (n, C, h, w) of the stacks that begin at the frames `begins` (n,) of what `load` gave."""
+        return self._encode(pixels[begins[:, None] + self._pictures])  # (n, stack, H, W)
+
+    def encode(self, pictures: Tensor) -> Tensor:
+        """Stacks (S, stack, H, W) uint8 → maps (S, C, h, w)."""
+        x = pictures.to(self.dtype, memory_format=torch.channels_last) / 255
+        return torch.cat([self.backbone.encode(some) for some in x.split(self.at_once)])
+
+    def mix(self, maps: Tensor) -> Tensor:
+        """Maps of stacks in a row (n + overlap, C, h, w), n up to N → features of their clips (n, D) float32."""
+        maps = maps.contiguous(memory_format=torch.channels_last)
+        features, count = [], len(maps) - self.overlap
+        for first in range(0, count, self.at_once):
+            index = self._index[: min(self.at_once, count - first)]
+            features.append(self.backbone.mix(maps[first : first + len(index) + self.overlap], index))
+        return torch.cat(features)
+
+
+def _prepared(backbone: Backbone, device: torch.device, dtype: torch.dtype) -> Backbone:
+    """The network in eval mode on its device: convolutions in `dtype` and channels last, norms as they are."""
+    if dtype == torch.float32 and next(backbone.parameters()).device == device and not backbone.training:
+        return backbone
+    ready = copy.deepcopy(backbone).eval().to(device)
+    for module in ready.modules():
+        if isinstance(module, nn.Conv2d | nn.Conv3d):
+            module.to(dtype)  # not the norms: their variances can leave fp16's range
+        if isinstance(module, nn.Conv2d) and device.type == "cuda":
+            module.to(memory_format=torch.channels_last)
+    return ready
+
+
+def _graphed(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Compiled, in a CUDA graph; the copy is needed because the graph's next run overwrites its output."""
+    compiled = torch.compile(function, dynamic=False, mode="reduce-overhead")
+    return lambda x: compiled(x).clone()
+
+
+def _runs(starts: list[int], stride: int) -> Iterator[tuple[int, int]]:
+    """(first, count) of each longest sequence of frames `stride` apart."""
+    first = previous = starts[0]
+    for start in starts[1:]:
+        if start != previous + stride:
+            yield first, (previous - first) // stride + 1
+            first = start
+        previous = start
+    yield first, (previous - first) // stride + 1

@@ -1,0 +1,84 @@
+"""A backbone that learns its last part only: windows of pixels to features, with gradients where they are wanted.
+
+The 41 distinct stacks of a window each go through the network once, as in `shared`. The early stages compute without
+keeping anything; batch norms keep the statistics they were trained with, since a batch of a few windows has no better.
+"""
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from ballcast.core.errors import InputError
+from ballcast.features.backbone import Backbone, pad_frames
+
+
+class FinetuneEncoder:
+    """Callable: windows of pixels (M, 125, H, W) uint8 → features (M, N, D) float32.
+
+    Args:
+        backbone: the network, whose last part is set to learn and the rest not to; it is kept in eval mode.
+        stages: how many stages of its 2D network learn, counted from the end; all that follows them does.
+        at_once: windows through the network at a time.
+        recompute: keep no activations of the learning part, but compute them again for the gradients.
+        half: bf16 where that is safe.
+    """
+
+    def __init__(
+        self, backbone: Backbone, *, stages: int, at_once: int = 8, recompute: bool = False, half: bool = False
+    ) -> None:
+        self.backbone, self.at_once, self.recompute, self.half = backbone, at_once, recompute, half
+        encoder = cast(Any, backbone.encoder)
+        if not all(hasattr(encoder, name) for name in ("conv_stem", "bn1", "blocks")):
+            raise InputError(f"{backbone.config.encoder}: has no stages like EfficientNet's, so none can learn alone")
+        if stages > len(encoder.blocks):
+            raise InputError(f"finetune.stages={stages}: the 2D network has {len(encoder.blocks)} stages")
+        kept = len(encoder.blocks) - stages
+        self._early = [encoder.conv_stem, encoder.bn1, *encoder.blocks[:kept]]
+        self._late = [*encoder.blocks[kept:], backbone.project2d]
+        backbone.requires_grad_(False)
+        for module in (*self._late, backbone.blocks, backbone.project3d, backbone.pool):
+            module.requires_grad_(True)
+        c = backbone.config
+        clips, hops = torch.arange(c.clips()), c.hop * torch.arange(c.stacks)
+        self._of_clip = clips[:, None] + hops  # (N, J), into a window's stacks
+        starts = c.stride * torch.arange(int(self._of_clip.max()) + 1)
+        self._pictures = starts[:, None] + c.step * torch.arange(c.stack)  # (S, stack), into a window's frames
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        return torch.cat(list(self._parts(pixels)))
+
+    def _parts(self, pixels: Tensor) -> Iterator[Tensor]:
+        with torch.autocast(pixels.device.type, torch.bfloat16, enabled=self.half):
+            for some in pixels.split(self.at_once):
+                maps = self.early(some)
+                if self.recompute and torch.is_grad_enabled():
+                    yield checkpoint(self.late, maps, len(some), use_reentrant=False)
+                else:
+                    yield self.late(maps, len(some))
+
+    @torch.no_grad()
+    def early(self, pixels: Tensor) -> Tensor:
+        """Windows (M, 125, H, W) uint8 → maps of their distinct stacks before the stages that learn, (M·S, c, h, w)."""
+        self.backbone.eval()  # whoever put it into train mode: its norms' statistics stay
+        pictures = pad_frames(pixels, self.backbone.config.padding)[:, self._pictures.to(pixels.device)]
+        x = pictures.flatten(0, 1).to(torch.float32, memory_format=torch.channels_last) / 255  # (M·S, stack, H, W)
+        for module in self._early:
+            x = module(x)
+        return x
+
+    def late(self, maps: Tensor, windows: int) -> Tensor:
+        """Those maps of so many windows → features (windows, N, D) float32."""
+        for module in self._late:
+            maps = module(maps)
+        stacks = len(self._pictures)
+        index = stacks * torch.arange(windows)[:, None, None] + self._of_clip  # (M, N, J)
+        features = self.backbone.mix(maps, index.flatten(0, 1).to(maps.device))
+        return features.unflatten(0, (windows, -1))
+
+
+def learning(module: nn.Module) -> list[str]:
+    """Names of the weights that learn."""
+    return [name for name, parameter in module.named_parameters() if parameter.requires_grad]

@@ -1,0 +1,72 @@
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ballcast.features.backbone import Backbone
+from ballcast.features.batch_encoder import BatchEncoder
+from ballcast.features.stream_encoder import Floats, Step
+
+T = TypeVar("T")
+
+
+def record(work: Callable[[], T], warmups: int = 3) -> tuple[Callable[[], None], T]:
+    """Run `work` a few times, so that everything is compiled and allocated, then record it.
+
+    Gives the function that replays it and what it returned: tensors that every replay overwrites. What `work` reads
+    must stay at the same addresses.
+    """
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(warmups):
+            work()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads may use the GPU meanwhile
+        result = work()
+    return graph.replay, result
+
+
+class TorchStackEncoder:
+    """The `Eyes` of a backbone.
+
+    backbone: the network. device: where to compute; by default where the backbone lies.
+    """
+
+    def __init__(self, backbone: Backbone, *, device: torch.device | str | None = None) -> None:
+        self.config = backbone.config
+        self.engine = BatchEncoder(backbone, device=device, compiled=False)
+        self._graphed = self.engine.device.type == "cuda"
+
+    @torch.inference_mode()
+    def begin(self, size: tuple[int, int]) -> Step:
+        """See `Eyes`; it keeps the maps (overlap + 1, C, h, w) of the latest stacks."""
+        engine = self.engine
+        black = self._load(np.zeros((self.config.stack, *size), np.uint8))
+        maps = engine.encode(black).expand(engine.overlap + 1, -1, -1, -1).clone()
+
+        def advance(pictures: Tensor) -> Tensor:
+            maps.copy_(torch.cat([maps[1:], engine.encode(pictures)]))
+            return engine.mix(maps)
+
+        if self._graphed:
+            given = black.clone()
+            replay, features = record(lambda: advance(given))
+
+        @torch.inference_mode()
+        def step(pictures: NDArray[np.uint8]) -> Floats:
+            if not self._graphed:
+                return advance(self._load(pictures))[0].numpy()
+            given.copy_(self._load(pictures))
+            replay()
+            return features[0].cpu().numpy().copy()  # the next replay overwrites it
+
+        return step
+
+    def _load(self, pictures: NDArray[np.uint8]) -> Tensor:
+        """(stack, H, W) → (1, stack, H, W) on the device and padded."""
+        return self.engine.load(pictures)[None]

@@ -1,0 +1,1 @@
+"""A live session on a stream."""

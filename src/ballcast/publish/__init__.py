@@ -1,0 +1,1 @@
+"""Cards of models and data sets on the hub."""

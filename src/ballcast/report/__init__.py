@@ -1,0 +1,1 @@
+"""The HTML report and tables for a terminal."""

@@ -1,0 +1,68 @@
+"""Spotting with a backbone: its scores all along games, and how good they are."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ballcast.core.actions import FPS
+from ballcast.core.backbone_config import BackboneConfig
+from ballcast.core.pretrain_config import SpottingConfig
+from ballcast.data.samples.frames import FrameCache
+from ballcast.features.backbone import Backbone
+from ballcast.features.batch_encoder import BatchEncoder
+from ballcast.metrics.spotting import SpottingScore, chance_score, find_peaks, spotting_score
+
+CLIPS = 990  # at a time: a game need not be in memory all at once
+
+
+Read = Callable[[int, int], Tensor]  # first, stop → frames first … stop − 1, (n, H, W) uint8
+
+
+@torch.no_grad()
+def spot(
+    engine: BatchEncoder, classifier: torch.nn.Module, read: Read, frames: int, *, flip: bool = False
+) -> np.ndarray:
+    """Scores (n, C) in [0, 1] of the clips of so many consecutive frames, one every `stride` frames."""
+    c = engine.config
+    count, scores = c.clips(frames), []
+    for first in range(0, count, CLIPS):
+        last = min(first + CLIPS, count) - 1
+        some = read(c.stride * first, c.stride * last + c.span)
+        logits = [classifier(engine.clips(view)) for view in ([some, some.flip(-1)] if flip else [some])]
+        scores.append(torch.stack([x.float().sigmoid() for x in logits]).mean(0))
+    return torch.cat(scores).cpu().numpy().astype(np.float64)
+
+
+def score_games(backbone: Backbone, bank: FrameCache, config: SpottingConfig, device: torch.device) -> SpottingScore:
+    """The backbone's spotting score on the games of the bank. The backbone is left as it was."""
+    training = backbone.training
+    backbone.eval()
+    try:
+        engine = BatchEncoder(backbone, device=device, compiled=False)
+        c, found = backbone.config, []
+        for g, game in enumerate(bank.games):
+            begin, length = int(bank.first[g]), int(bank.length[g])
+
+            def read(first: int, stop: int, begin: int = begin) -> Tensor:
+                return bank.read(begin + first, begin + stop)
+
+            scores = spot(engine, backbone.classifier, read, length, flip=config.flip)
+            peaks = find_peaks(scores, middles_ms(c, length), apart_ms=config.apart_ms, smooth_ms=config.smooth_ms)
+            found.append((game.events, peaks))
+        return spotting_score(found, tolerance_ms=config.tolerance_ms, least=config.least)
+    finally:
+        backbone.train(training)
+
+
+def score_chance(network: BackboneConfig, bank: FrameCache, config: SpottingConfig) -> SpottingScore:
+    """What scores drawn at random get on the games of the bank: the floor that a spotting score stands on."""
+    times = [middles_ms(network, int(length)) for length in bank.length]
+    games = [(game.events, own) for game, own in zip(bank.games, times, strict=True)]
+    return chance_score(games, apart_ms=config.apart_ms, tolerance_ms=config.tolerance_ms, least=config.least)
+
+
+def middles_ms(network: BackboneConfig, frames: int) -> np.ndarray:
+    """When the clips of so many frames have their middles, (n,) ms."""
+    return 1000 / FPS * (network.stride * np.arange(network.clips(frames)) + network.span // 2)

@@ -1,0 +1,144 @@
+"""What a live session reads from: frames that come in their own time, and a notice whenever some are missing."""
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import numpy as np
+
+from ballcast.core.actions import FRAME_MS
+from ballcast.core.errors import InputError
+from ballcast.video.file import VideoFile
+from ballcast.video.luma import luma
+
+if TYPE_CHECKING:
+    import av
+
+    from ballcast.video.luma import Turn
+
+
+DRIFT = 0.001  # clocks that differ by less than this are taken for two clocks, not for frames that come ever later
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFrame:
+    """A frame at 25 fps."""
+
+    pixels: np.ndarray  # (H, W) uint8, memory of its own
+    at_ms: int  # when it begins, on the stream's clock: since the session's first frame
+    arrived: float  # Unix time in seconds when it could first be read
+    picture: "av.VideoFrame | None" = None  # in colour, as decoded, for previews
+    turn: "Turn | None" = None  # what brings the picture's planes upright
+    late_ms: int = 0  # of the stream, more than the promptest before it: the source or its decoding does not keep up
+
+
+@dataclass(frozen=True, slots=True)
+class StreamGap:
+    """The frame after this one does not follow the one before it."""
+
+    kind: Literal["gap", "reconnecting"]
+    message: str  # one sentence
+
+
+class LiveSource(Protocol):
+    """A stream of frames. One reader, once."""
+
+    name: str  # for people; holds no password
+
+    @property
+    def patient(self) -> bool:
+        """It waits for its reader, so nothing is lost however slow that is; else what is not read in time is gone."""
+        ...
+
+    def items(self) -> Iterator[LiveFrame | StreamGap]:
+        """Frames as they come. An InputError where it cannot go on, a plain end where it is over or closed."""
+        ...
+
+    def close(self) -> None:
+        """From any thread: end `items` soon."""
+        ...
+
+
+class Pacer:
+    """Holds frames back until their time. A frame that is late moves the clock: those after it are not hurried.
+
+    speed: seconds of the stream a second; 0: do not wait at all.
+    """
+
+    def __init__(self, speed: float, stopped: threading.Event) -> None:
+        self._speed, self._stopped = speed, stopped
+        self._zero: float | None = None  # on time.monotonic: when the stream's time 0 is due
+
+    def wait(self, at_ms: int) -> bool:
+        """Wait for the time of `at_ms`; False: the source was closed meanwhile."""
+        if not self._speed:
+            return not self._stopped.is_set()
+        now, due = time.monotonic(), at_ms / 1000 / self._speed
+        if self._zero is None or now > self._zero + due:
+            self._zero = now - due
+        return not self._stopped.wait(max(0.0, self._zero + due - now))
+
+
+class DelayMeter:
+    """How late frames come, against the promptest of them. speed: of the stream; 0: they are never late."""
+
+    def __init__(self, speed: float) -> None:
+        self._speed = speed
+        self._best: float | None = None  # milliseconds of time passed less those of the stream
+        self._seen = 0.0
+
+    def of(self, at_ms: int) -> int:
+        """Of the frame that came just now, in milliseconds of the stream."""
+        if not self._speed:
+            return 0
+        now = time.monotonic()
+        offset = 1000 * now * self._speed - at_ms
+        drift = DRIFT * 1000 * (now - self._seen) * self._speed  # no two clocks agree for ever
+        self._best = offset if self._best is None else min(offset, self._best + drift)
+        self._seen = now
+        return round(offset - self._best)
+
+
+def open_source(address: str, *, speed: float = 1.0, give_up_s: float = 60.0) -> LiveSource:
+    """The source a user names; see the module. An InputError if there is none such.
+
+    speed: of a file or stdin; 0: as fast as they are read. give_up_s: how long a stream that broke is tried for.
+    """
+    if speed < 0:
+        raise InputError(f"a speed of {speed} would play backwards; give 1 for real time, 0 for as fast as it goes")
+    pass
+    from ballcast.video.stream import StreamSource, is_stream
+
+    if is_stream(address):
+        return StreamSource(address, speed=speed, give_up_s=give_up_s)
+    return FileSource(address, speed=speed)
+
+
+class FileSource:
+    """A file played in real time, `speed` times as fast, or for 0 as fast as it is read. Damage ends it, as it does in
+    `VideoFile`.
+    """
+
+    def __init__(self, path: Path | str, *, speed: float = 1.0) -> None:
+        self.name = str(path)
+        self._video = VideoFile(path)
+        self._speed = speed
+        self._stopped = threading.Event()
+
+    @property
+    def patient(self) -> bool:
+        return not self._speed
+
+    def items(self) -> Iterator[LiveFrame | StreamGap]:
+        pacer, lateness, turn = Pacer(self._speed, self._stopped), DelayMeter(self._speed), self._video.upright
+        for n, picture in enumerate(self._video.sampled()):
+            pixels, at_ms = luma(picture, turn), n * FRAME_MS
+            if not pacer.wait(at_ms):
+                return
+            yield LiveFrame(pixels, at_ms, time.time(), picture, turn, lateness.of(at_ms))
+
+    def close(self) -> None:
+        self._stopped.set()

@@ -1,0 +1,75 @@
+"""What really happened in a video, from a file of labels: uploaded with it, or lying beside it.
+
+Read are SN-BAA's and SN-BAS's `Labels-ball.json`, the `matches.json` of simulated matches, and OSL JSON.
+"""
+
+from pathlib import Path
+
+from ballcast.core.errors import InputError
+from ballcast.core.events import Event, Prediction
+from ballcast.core.files import read_json
+from ballcast.data.labels.games import MATCHES, one_clock, read_halves, read_matches
+from ballcast.data.labels.osl import read_osl
+from ballcast.data.labels.soccernet import read_labels
+from ballcast.features.store import LABELS
+
+Items = dict[str, tuple[Event, ...]]  # the events of each video a file knows, by its name
+
+
+def actual_beside(video: Path) -> tuple[Event, ...] | None:
+    """The events of a video of a folder, from the first file beside it that knows it; None: there is none."""
+    own = video.with_suffix(".json")
+    if own.is_file():
+        return read_actual(own, video.name)
+    above = video.parent.parent / LABELS  # SN-BAA: train/Labels-ball.json, train/clip_1/224p.mp4
+    beside = ((video.parent / LABELS, video.name), (video.parent / MATCHES, video.name), (above, video.parent.name))
+    for file, name in beside:
+        if file.is_file() and (events := _named(_items(file, name), name)) is not None:
+            return events
+    return None
+
+
+def read_actual(file: Path, video: str) -> tuple[Event, ...]:
+    """The events of `video` (its name, or its clip's) in order of time; an InputError if the file has none of it.
+
+    A file of a single video needs no matching name.
+    """
+    items = _items(file, video)
+    named = _named({video: next(iter(items.values()))} if len(items) == 1 else items, video)
+    if named is None:
+        stem = Path(video).stem
+        raise InputError(f"{file}: has {len(items)} videos, none of them called {stem}; give the file of this video")
+    return named
+
+
+def _named(items: Items, video: str) -> tuple[Event, ...] | None:
+    """The events of `video`, in order of time; None: the items do not know it."""
+    stem = Path(video).stem
+    for name, events in items.items():
+        if stem in (name, Path(name).stem):
+            return tuple(sorted(events, key=lambda event: event.position_ms))
+    return None
+
+
+def _items(file: Path, video: str) -> Items:
+    """Told apart by what the file holds, not by what it is called."""
+    tree = read_json(file, "labels")
+    if isinstance(tree, list):
+        return {match.video: match.events for match in read_matches(file)}
+    keys = tree.keys() if isinstance(tree, dict) else ()
+    if "videos" in keys:
+        return {clip.name: (*clip.observation, *clip.anticipation) for clip in read_labels(file)}
+    if "annotations" in keys:
+        halves = read_halves(file)
+        half = {"1_": 1, "2_": 2}.get(video[:2])  # 1_720p.mkv is the first half; else the whole game is one video
+        return {video: halves.get(half, ()) if half else one_clock(file, halves)}
+    if "data" in keys:
+        return {name: _happened(file, events) for name, events in read_osl(file).items.items()}
+    raise InputError(f"{file}: is none of {LABELS}, {MATCHES} and OSL JSON")
+
+
+def _happened(file: Path, events: tuple[Event | Prediction, ...]) -> tuple[Event, ...]:
+    happened = tuple(event for event in events if isinstance(event, Event))
+    if len(happened) < len(events):
+        raise InputError(f"{file}: holds predictions, not what happened; give labels")
+    return happened

@@ -1,0 +1,119 @@
+"""The page and its files, health, login, streams."""
+
+from importlib.resources import files
+
+from fastapi import APIRouter, Request, Response
+from starlette.responses import HTMLResponse
+
+from ballcast import __version__
+from ballcast.core import palette
+from ballcast.core.actions import ACTIONS, HORIZON_MS, SHORT_NAMES
+from ballcast.web.auth import COOKIE
+from ballcast.web.guard import user_of
+from ballcast.web.job_routes import service_of
+from ballcast.web.schema import About, Actual, Health, Key, StreamRecord, errors
+from ballcast.web.server_sent_events import EventStream
+from ballcast.web.settings import RequestError
+
+router = APIRouter()
+pages = APIRouter(include_in_schema=False)
+KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml", "html": "text/html"}
+# All of them, read once: a request's text is only ever looked up here, never made a path.
+STATIC = {file.name: file.read_bytes() for file in (files("ballcast.web") / "static").iterdir() if "." in file.name}
+
+
+@router.get("/api/health", tags=["server"])
+def health() -> Health:
+    """Answers while the server works; needs no token."""
+    return Health(version=__version__)
+
+
+@router.get("/api/about", tags=["server"])
+def about(request: Request) -> About:
+    """What a page needs to know of this server."""
+    service = service_of(request)
+    return About(
+        version=__version__,
+        actions=list(ACTIONS),
+        names=list(SHORT_NAMES),
+        horizon_ms=HORIZON_MS,
+        every_ms=service.settings.every_ms,
+        upload_bytes=service.limits.upload_bytes,
+        video_s=service.limits.video_s,
+        login=not service.auth.open,
+    )
+
+
+@router.post("/api/login", status_code=204, tags=["server"], responses=errors(401, 429))
+def login(request: Request, key: Key) -> Response:
+    """Trade the token for a cookie, which a browser then sends by itself."""
+    auth = service_of(request).auth
+    if not auth.opens(key.token.strip(), user_of(request.scope)):
+        raise RequestError(401, "this is not the token")
+    response = Response(status_code=204)
+    if not auth.open:
+        secure = request.url.scheme == "https"
+        response.set_cookie(COOKIE, auth.session, httponly=True, samesite="strict", secure=secure, max_age=30 * 86400)
+    return response
+
+
+@router.post("/api/logout", status_code=204, tags=["server"])
+def logout() -> Response:
+    """Take the cookie away."""
+    response = Response(status_code=204)
+    response.delete_cookie(COOKIE)
+    return response
+
+
+@router.get("/api/streams", tags=["streams"])
+async def streams(request: Request) -> list[StreamRecord]:
+    """The streams named at start; no others can be watched."""
+    return [StreamRecord(name=s.name, state=s.state, viewers=s.viewers) for s in service_of(request).streams.values()]
+
+
+@router.get("/api/streams/{name}/events", tags=["streams"], response_class=EventStream, responses=errors(404))
+async def stream_events(request: Request, name: str) -> EventStream:
+    """Server-sent events of a stream: session, anticipation, status, preview (JPEG, base64), lost; see docs/live.md."""
+    service = service_of(request)
+    if name not in service.streams:
+        raise RequestError(404, "there is no such stream here")
+    if service.viewers() >= service.limits.viewers:
+        raise RequestError(503, "too many viewers at once; try again later", retry_s=30)
+    return EventStream(service.streams[name].follow())
+
+
+@router.get("/api/streams/{name}/actual", tags=["streams"], responses=errors(404, 422))
+def stream_actual(request: Request, name: str) -> Actual:
+    """What really happens in a stream that is a file with labels beside it, on the file's clock."""
+    service = service_of(request)
+    if name not in service.streams:
+        raise RequestError(404, "there is no such stream here")
+    return Actual.of(service.actual_of_stream(name))
+
+
+@pages.get("/palette.css")
+def palette_css() -> Response:
+    return Response(palette.css(), media_type="text/css", headers={"Cache-Control": "max-age=300"})
+
+
+@pages.get("/")
+def index() -> HTMLResponse:
+    return HTMLResponse(STATIC["index.html"])
+
+
+@pages.get("/login")
+def login_page() -> HTMLResponse:
+    return HTMLResponse(STATIC["login.html"])
+
+
+@pages.get("/docs")
+def docs_page() -> HTMLResponse:
+    return HTMLResponse(STATIC["docs.html"])
+
+
+@pages.get("/static/{name}")
+def static(name: str) -> Response:
+    if name not in STATIC or name.endswith(".html"):
+        raise RequestError(404, "there is no such file")
+    kind = KINDS[name.rsplit(".", 1)[-1]]
+    return Response(STATIC[name], media_type=kind, headers={"Cache-Control": "no-cache"})

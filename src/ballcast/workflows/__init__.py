@@ -1,0 +1,1 @@
+"""Jobs that put several packages together: the demo, the reproduction of the paper, a run's report."""

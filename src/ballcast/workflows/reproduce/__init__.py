@@ -1,0 +1,1 @@
+"""`ballcast reproduce`: the paper's table from SN-BAA with one command."""

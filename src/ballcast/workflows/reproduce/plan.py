@@ -1,0 +1,196 @@
+"""What there is to do, how long it takes on this machine and how much disk it needs, before anything is done.
+
+Times are estimates: a few stacks go through the backbone and a few batches through a model, here and now, and the rest
+is arithmetic. Sizes are arithmetic alone.
+"""
+
+import shutil
+import time
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.filesize import decimal
+from rich.table import Table
+
+from ballcast.core.actions import CLIP_FRAMES, WINDOW_FRAMES
+from ballcast.core.anticipator_config import Recipe
+from ballcast.core.backbone_config import BackboneConfig
+from ballcast.core.util import cores, print_table
+from ballcast.data.labels.soccernet import read_labels
+from ballcast.data.samples.windows import STEP_MS, stitch
+from ballcast.features.backbone import Backbone
+from ballcast.features.batch_encoder import BatchEncoder
+from ballcast.features.videos import find_sources
+from ballcast.model.anticipator import Anticipator
+from ballcast.video.file import VideoFile
+from ballcast.workflows.reproduce.recipes import QUICK_CLIPS, stacks_a_step
+from ballcast.workflows.reproduce.work import EVERY, Run, RunningJob
+
+PROBED = 8  # stacks that go through the backbone
+Pending = Mapping[str, tuple[str, list[str]]]  # step → what it does, what of it is left
+
+
+def plan_table(work: RunningJob, pending: Pending) -> None:
+    """Print the plan. `pending`: of every step that was asked for."""
+    seconds, sizes = _estimate(work, pending)
+    table = Table(title="the plan", title_justify="left", title_style="bold")
+    for heading in ("step", "", "left to do", "time here", "disk"):
+        table.add_column(heading, justify="right" if heading in ("time here", "disk") else "left")
+    for name, (about, left) in pending.items():
+        todo = "nothing" if not left else left[0] if len(left) == 1 else f"{left[0]} … {left[-1]} ({len(left)})"
+        if name == "table":
+            todo = "always"
+        size = decimal(sizes[name]) if name in sizes else ""
+        table.add_row(name, about, todo, duration(seconds[name]) if name in seconds else "", size)
+    print_table(work.console, table)
+    work.say(
+        f"time: {PROBED} stacks of pictures and two training steps measured on {_device_name(work.device)} just now, "
+        "the rest is arithmetic; compiled, a GPU is faster than that. disk: of what is left to make; extraction needs "
+        "as much again until it is merged."
+    )
+    needed, free = sum(sizes.values()), shutil.disk_usage(_existing(work.out)).free
+    work.say(f"{work.out}: {decimal(needed)} to be written, {decimal(free)} free")
+    if needed > free:
+        work.say(f"{work.out}: THE DISK IS TOO SMALL; choose another folder with --out, or free some")
+
+
+def duration(seconds: float) -> str:
+    """ "40 s", "12 min", "3.5 h"."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
+
+
+def _estimate(work: RunningJob, pending: Pending) -> tuple[dict[str, float], dict[str, int]]:
+    """Seconds and bytes of the steps of which anything is left, as far as they can be told."""
+    seconds: dict[str, float] = {}
+    sizes: dict[str, int] = {}
+    left = {name: names for name, (_, names) in pending.items()}
+    there = (work.given / "train").is_dir()
+    config = _network_config(work)
+    if there and (left.get("backbone") or left.get("features")):
+        decode, stack = probe_backbone(work, config)
+        if left.get("backbone"):
+            spotting = work.pretrain_config
+            steps = spotting.train.epochs * spotting.train.steps
+            seconds["backbone"] = 3 * steps * stacks_a_step(spotting) * stack  # a backward pass costs about two forward
+        if left.get("features"):
+            seconds["features"] = sum(_extraction(work, config, split, decode, stack) for split in left["features"])
+            sizes["features"] = sum(_store_bytes(work, config, split) for split in left["features"])
+    if left.get("train"):
+        runs = [run for run in work.runs() if run.name in left["train"]]
+        samples = _samples(work)
+        seconds["train"], sizes["train"] = 0.0, 0
+        for name in dict.fromkeys(run.recipe for run in runs):
+            some = [run for run in runs if run.recipe == name]
+            recipe = _recipe(work, some[0], config)
+            step, parameters = probe_training(recipe, work.device)
+            steps = max(1, samples // recipe.train.batch) * recipe.train.epochs
+            seconds["train"] += len(some) * steps * step
+            sizes["train"] += len(some) * 5 * 4 * parameters  # weights, two moments, best and last, in float32
+    return seconds, sizes
+
+
+def _network_config(work: RunningJob) -> BackboneConfig:
+    if work.backbone is not None or (work.pretraining / "best").is_dir():
+        return work.network.config
+    return work.pretrain_config.network
+
+
+def _recipe(work: RunningJob, run: Run, config: BackboneConfig) -> Recipe:
+    return work.recipe(run, config.clips(), config.width)
+
+
+def clip_stacks(config: BackboneConfig, every: int) -> int:
+    """Distinct stacks that go through the 2D network for one clip of 30 s with windows `every` frames apart."""
+    windows = range(0, CLIP_FRAMES - WINDOW_FRAMES + 1, every)
+    return len({start + config.stride * i for start in windows for i in range(config.clips() + config.overlap)})
+
+
+def _clips(work: RunningJob, split: str) -> int:
+    if not (work.given / split).is_dir():
+        return 0
+    count = len(find_sources(work.given / split))
+    return min(count, QUICK_CLIPS) if work.quick else count
+
+
+def _extraction(work: RunningJob, config: BackboneConfig, split: str, decode: float, stack: float) -> float:
+    workers = work.workers or cores()
+    decoding, computing = CLIP_FRAMES * decode, clip_stacks(config, EVERY[split]) * stack
+    if work.device.type == "cuda":  # threads decode while the GPU computes
+        return _clips(work, split) * max(decoding / workers, computing)
+    return _clips(work, split) * (decoding + computing) / workers
+
+
+def _store_bytes(work: RunningJob, config: BackboneConfig, split: str) -> int:
+    windows = (CLIP_FRAMES - WINDOW_FRAMES) // EVERY[split] + 1
+    return _clips(work, split) * windows * config.clips() * config.width * 2
+
+
+def _samples(work: RunningJob) -> int:
+    """Training windows, one a second of every stretch of clips."""
+    folder = next((f for f in (work.given / "train", work.features / "train") if f.is_dir()), None)
+    clips = read_labels(folder) if folder else []
+    stretches = stitch(clips[:QUICK_CLIPS] if work.quick else clips)
+    return sum((len(stretch.clips) - 1) * STEP_MS // 1000 + 1 for stretch in stretches)
+
+
+def probe_backbone(work: RunningJob, config: BackboneConfig) -> tuple[float, float]:
+    """Seconds to decode a frame, and to encode a stack, as one worker of an extraction does it."""
+    threads = torch.get_num_threads()
+    video = find_sources(work.given / "train")[0].path
+    count = config.stride * (PROBED - 1) + config.stack_span
+    with VideoFile(video) as opened:
+        began = time.perf_counter()
+        frames = np.stack(list(islice(opened.frames(), count)))
+        decode = (time.perf_counter() - began) / count
+    trained = work.backbone is not None or (work.pretraining / "best").is_dir()
+    network = work.network if trained else Backbone(config).eval()
+    torch.set_num_threads(1)
+    try:
+        engine = BatchEncoder(network, device=work.device, compiled=False)
+        pixels, begins = engine.load(frames), config.stride * torch.arange(PROBED, device=work.device)
+        with torch.inference_mode():
+            engine.maps(pixels, begins)  # the first is slower
+            _wait(work.device)
+            began = time.perf_counter()
+            engine.maps(pixels, begins)
+            _wait(work.device)
+    finally:
+        torch.set_num_threads(threads)
+    return decode, (time.perf_counter() - began) / PROBED
+
+
+def probe_training(recipe: Recipe, device: torch.device) -> tuple[float, int]:
+    """Seconds that a step forward and back takes, without loss and optimizer and not compiled; and the parameters."""
+    config, state = recipe.model, torch.get_rng_state()
+    model = Anticipator(config, emit=recipe.emit).to(device).train()
+    features = torch.randn(recipe.train.batch, config.windows, config.clips, config.width, device=device)
+    seconds = 0.0
+    for _ in range(2):  # the first is slower
+        _wait(device)
+        began = time.perf_counter()
+        slots = model(features)
+        (slots.objectness.sum() + slots.classes.sum() + slots.offsets.sum()).backward()
+        _wait(device)
+        seconds = time.perf_counter() - began
+    torch.set_rng_state(state)
+    return seconds, sum(p.numel() for p in model.parameters())
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"this CPU ({cores()} cores)"
+
+
+def _existing(folder: Path) -> Path:
+    while not folder.exists():
+        folder = folder.parent
+    return folder

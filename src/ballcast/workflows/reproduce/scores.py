@@ -1,0 +1,142 @@
+"""The scores of one run's best epoch: tuned on valid, then every reading of valid and test, each with its interval."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from ballcast.core.errors import InputError
+from ballcast.core.events import Clip, Prediction, merge_bins
+from ballcast.core.files import read_json
+from ballcast.data.labels.soccernet import read_labels
+from ballcast.data.samples.batches import Samples
+from ballcast.features.store import FeatureStore
+from ballcast.inference.predictor import calibration_of, check_fits, grid_scores, open_windows
+from ballcast.inference.tuning import fit
+from ballcast.metrics.average_precision import match_all, score_of_matches
+from ballcast.metrics.bootstrap import bootstrap_matches
+from ballcast.metrics.diagnosis import per_clip
+from ballcast.model.anticipator import WEIGHTS, Anticipator
+from ballcast.model.calibration import FILE_NAME, Calibration, weights_hash, write_calibration
+from ballcast.model.postprocess import SlotProbabilities, emit
+from ballcast.model.slots import Slots
+from ballcast.training.engine import predict_slots
+from ballcast.workflows.reproduce.recipes import READINGS, Reading
+from ballcast.workflows.reproduce.work import Run, RunningJob
+
+SCORED = ("valid", "test")
+
+
+@dataclass(frozen=True)
+class SlotLike:
+    """A model's slots for the clips of a split, in order."""
+
+    clips: list[Clip]
+    slots: Slots
+
+    def predictions(
+        self, model: Anticipator, reading: Reading, calibration: Calibration | None
+    ) -> dict[str, list[Prediction]]:
+        """All that is emitted, by clip, entries of one bin not merged yet; `calibration`: for a tuned reading."""
+        if reading.tuned and calibration is not None:
+            made = calibration.predict([SlotProbabilities.of(self.slots)])
+        else:
+            made = emit(self.slots, replace(model.emit, **reading.emit))
+        return {clip.name: entries for clip, entries in zip(self.clips, made, strict=True)}
+
+
+def open_model(run: Run) -> Anticipator:
+    if not (run.folder / "best").is_dir():
+        raise InputError(f"{run.folder}: is not trained yet; run the step `train` first")
+    return Anticipator.from_pretrained(run.folder / "best")
+
+
+def answer(model: Anticipator, store: FeatureStore, run: Run, device: torch.device) -> SlotLike:
+    """The slots for all clips of a store, labelled or not."""
+    check_fits(model, store, run.folder / "best")
+    clips = read_labels(store.labels) if store.labels else [Clip(name, labelled=False) for name in store.names]
+    windows = open_windows(store, clips, model.config.windows)
+    return SlotLike(clips, predict_slots(model.to(device), Samples(windows, device, "auto")))
+
+
+def is_scored(work: RunningJob, run: Run) -> bool:
+    """Whether the scores on disk are of these weights, these readings and as many resamples."""
+    weights = run.folder / "best" / WEIGHTS
+    if not run.scores.is_file() or not weights.is_file():
+        return False
+    return _made_of(work, run) == read_scores(run).get("made_of")
+
+
+def read_scores(run: Run) -> dict[str, Any]:
+    tree = read_json(run.scores, "scores")
+    if not isinstance(tree, dict) or not isinstance(tree.get("rows"), list):
+        raise InputError(f"{run.scores}: is not what the step `score` writes; remove it and run again")
+    return tree
+
+
+def _made_of(work: RunningJob, run: Run) -> dict[str, Any]:
+    return {
+        "weights": weights_hash(run.folder / "best" / WEIGHTS),
+        "readings": list(READINGS),
+        "resamples": work.resamples,
+    }
+
+
+def score_run(work: RunningJob, run: Run) -> dict[str, Any]:
+    """Tune the run's best epoch on valid (the calibration goes beside its weights if it helps) and score it."""
+    model = open_model(run)
+    given = {split: answer(model, work.store(split), run, work.device) for split in SCORED}
+    calibration, tuning = _tune(work, run, model, given["valid"])
+    rows = []
+    for split, answered in given.items():
+        for name, reading in READINGS.items():
+            predicted = answered.predictions(model, reading, calibration)
+            row = _row(answered.clips, predicted, reading, work.resamples)
+            rows.append({"split": split, "reading": name, "clips": len(answered.clips), **row})
+    about = model.metadata
+    return {
+        "made_of": _made_of(work, run),
+        "epoch": about["epoch"],
+        "samples": about["samples"],
+        "class_weights": about["class_weights"],
+        "leaks": about.get("leaks", {}),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "tuning": tuning,
+        "rows": rows,
+    }
+
+
+def _tune(
+    work: RunningJob, run: Run, model: Anticipator, valid: SlotLike
+) -> tuple[Calibration | None, dict[str, float | bool]]:
+    """As `ballcast tune` does it: the calibration, None where it does not help in folds that had no say in it."""
+    before, target = grid_scores(valid.slots, model.emit), run.folder / "best" / FILE_NAME
+    fitted = fit([SlotProbabilities.of(valid.slots)], valid.clips, before, pos_weight=model.pos_weight)
+    told = {"helps": fitted.helps, "outside_before": fitted.outside_before, "outside_after": fitted.outside_after}
+    if not fitted.helps:
+        target.unlink(missing_ok=True)
+        return None, told
+    tuned = calibration_of(fitted, [str(run.folder / "best")], work.store("valid"), len(valid.clips))
+    write_calibration(target, tuned)
+    return tuned, told
+
+
+def _row(
+    clips: Sequence[Clip], predicted: Mapping[str, Sequence[Prediction]], reading: Reading, resamples: int
+) -> dict[str, Any]:
+    """mAP at each tolerance and their mean, as fractions; predictions a clip; `resampled`: the mean in each resample.
+
+    Every model and reading has the same resamples of a split's clips, so that their means and differences have too.
+    """
+    merged = {name: merge_bins(entries) for name, entries in predicted.items()}
+    matches = match_all(clips, merged, read=reading.read, exact=False)
+    result = score_of_matches(matches)
+    intervals = bootstrap_matches(matches, len(clips), resamples=resamples)
+    return {
+        **result.at,
+        "avg": result.avg,
+        "predictions": per_clip(predicted),
+        "events": int(result.events.sum()),
+        "resampled": [round(value, 6) for value in intervals.resampled.mean((1, 2)).tolist()],
+    }

@@ -1,0 +1,175 @@
+"""What one reproduction works with: its folders, its options, and where each result lies.
+
+OUT/backbone/best          the backbone, if it is pre-trained here
+OUT/features/SPLIT         feature stores
+OUT/runs/RECIPE-sN         training runs
+OUT/scores/RECIPE-sN.json  the scores of a run's best epoch
+OUT/submissions/*.zip      what the challenge's servers take
+OUT/table.md, table.json   the table
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from ballcast.core.anticipator_config import Recipe
+from ballcast.core.config import load
+from ballcast.core.errors import InputError
+from ballcast.core.pretrain_config import PretrainConfig
+from ballcast.data.labels.soccernet import RESOLUTIONS, SPLITS, check
+from ballcast.features.backbone import Backbone
+from ballcast.features.store import FeatureStore
+from ballcast.workflows.reproduce.recipes import QUICK_PRETRAIN, QUICK_RESAMPLES, QUICK_TRAIN, RECIPES, RESAMPLES
+
+LABELLED = ("train", "valid", "test")
+EVERY = {"train": 25, "valid": 125, "test": 125, "challenge": 125}  # frames from one window to the next
+FrameProgress = Callable[[], AbstractContextManager[Callable[[int, int | None], None]]]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training: a model of the table and a seed."""
+
+    recipe: str
+    seed: int
+    folder: Path
+    scores: Path  # its scores, as JSON
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+
+@dataclass
+class RunningJob:
+    """The options of the command, and the places of what it makes.
+
+    Args:
+        data: SN-BAA's folder: its root, or that of one resolution.
+        out: the folder for everything that is made.
+        console: what people are told.
+        device: where to compute.
+        frames: gives a progress bar of frames.
+        backbone: folder, hub id or published checkpoint; None: pre-train one on the training games.
+        resolution: 224p or 720p; None: what is there, and of both 720p for a published checkpoint, else 224p.
+        recipes: which models of `RECIPES`.
+        seeds: trainings of each.
+        quick: the whole way on a few clips and epochs.
+        overrides: key=value for every training.
+        password: of the archives; None: nothing is downloaded.
+        workers: of the extraction; None: as many as there are cores.
+    """
+
+    data: Path
+    out: Path
+    console: Console
+    device: torch.device
+    frames: FrameProgress
+    backbone: str | None = None
+    resolution: str | None = None
+    recipes: tuple[str, ...] = tuple(RECIPES)
+    seeds: int = 3
+    quick: bool = False
+    overrides: tuple[str, ...] = ()
+    password: Callable[[], str] | None = None
+    workers: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.recipes:
+            if name not in RECIPES:
+                raise InputError(f"there is no model {name!r} to reproduce; choose from {', '.join(RECIPES)}")
+
+    def say(self, text: str) -> None:
+        self.console.print(text, markup=False, soft_wrap=True)
+
+    @property
+    def resamples(self) -> int:
+        return QUICK_RESAMPLES if self.quick else RESAMPLES
+
+    # -- the data --------------------------------------------------------------------------------------------------
+
+    @property
+    def wanted_resolution(self) -> str:
+        """What is downloaded, or taken where both are there; the published backbones were trained on 720p."""
+        published = self.backbone is not None and Path(self.backbone).is_file()
+        return self.resolution or ("720p" if published else "224p")
+
+    @property
+    def given(self) -> Path:
+        """The folder that holds the splits."""
+        there = [r for r in RESOLUTIONS if (self.data / r).is_dir()]
+        if self.resolution and there and self.resolution not in there:
+            raise InputError(f"{self.data}: has no {self.resolution}; it has {', '.join(there)}")
+        if not there:
+            return self.data
+        return self.data / (self.wanted_resolution if self.wanted_resolution in there else there[0])
+
+    @property
+    def videos(self) -> Path:
+        """The folder whose splits are worked on: with `quick`, one with the first clips of each."""
+        return self.out / "data" if self.quick else self.given
+
+    @property
+    def splits(self) -> list[str]:
+        """Those with videos or features, the challenge only where it is there."""
+        stores = [split for split in SPLITS if split in LABELLED or (self.features / split).is_dir()]
+        return [split for split in SPLITS if split in stores or (self.given / split).is_dir()]
+
+    def require_data(self) -> None:
+        """An InputError unless train, valid and test are there."""
+        if missing := [split for split in LABELLED if not (self.given / split).is_dir()]:
+            check(self.given)  # no folder at all, or none of SN-BAA's, is told better there
+            raise InputError(
+                f"{self.given}: has no {missing[0]}; train, valid and test are needed (see `ballcast download`), or "
+                "give --password to fetch what is missing"
+            )
+
+    # -- what is made ----------------------------------------------------------------------------------------------
+
+    @property
+    def features(self) -> Path:
+        return self.out / "features"
+
+    @property
+    def pretraining(self) -> Path:
+        return self.out / "backbone"
+
+    @cached_property
+    def network(self) -> Backbone:
+        """The backbone of all features."""
+        if self.backbone is not None:
+            return Backbone.load(self.backbone)
+        if not (self.pretraining / "best").is_dir():
+            raise InputError(f"{self.pretraining}: no backbone yet; give --backbone, or run the step `backbone` first")
+        return Backbone.load(self.pretraining / "best")
+
+    @property
+    def pretrain_config(self) -> PretrainConfig:
+        config = load(PretrainConfig, Path("pretrain"), QUICK_PRETRAIN if self.quick else ())
+        return replace(config, data=replace(config.data, sources=(str(self.videos),)))
+
+    def store(self, split: str) -> FeatureStore:
+        if not (self.features / split).is_dir():
+            raise InputError(f"{self.features / split}: no features yet; run the step `features` first")
+        return FeatureStore.open(self.features / split)
+
+    def runs(self) -> Iterator[Run]:
+        """Every training, one model after the other."""
+        for recipe in self.recipes:
+            for seed in range(self.seeds):
+                name = f"{recipe}-s{seed}"
+                yield Run(recipe, seed, self.out / "runs" / name, self.out / "scores" / f"{name}.json")
+
+    def recipe(self, run: Run, clips: int, width: int) -> Recipe:
+        """The recipe of a training on windows of so many clips of so many features."""
+        variant = RECIPES[run.recipe]
+        sizes = (f"model.clips={clips}", f"model.width={width}")
+        changes = [*variant.overrides, *(QUICK_TRAIN if self.quick else ()), *sizes, *self.overrides]
+        recipe = load(Recipe, Path(variant.config), changes)
+        data = replace(recipe.data, features=str(self.features), labels="", train=("train",), valid=("valid",))
+        return replace(recipe, data=data, train=replace(recipe.train, seed=run.seed))

@@ -1,0 +1,104 @@
+from pathlib import Path
+
+import pytest
+
+from ballcast.core.actions import ACTIONS
+from ballcast.core.anticipator_config import Recipe, TrainConfig
+from ballcast.core.config import from_dict, keys, load, read_yaml, to_dict, to_yaml
+from ballcast.core.errors import InputError
+from ballcast.core.hub import RECIPES
+
+
+def test_the_papers_recipe_is_the_default() -> None:
+    assert load(Recipe, Path("paper")) == Recipe()
+
+
+def spelled_out(tree: dict[str, object], prefix: str = "") -> set[str]:
+    found = set()
+    for key, value in tree.items():
+        found.add(prefix + key)
+        if isinstance(value, dict) and key not in ("boost", "ce_weights"):  # mappings by action, not sections
+            found |= spelled_out(value, f"{prefix}{key}.")
+    return found
+
+
+def test_both_models_spell_every_value_out() -> None:
+    for name in ("paper", "faantra"):
+        assert spelled_out(read_yaml(RECIPES / f"{name}.yaml")) == set(keys(Recipe)), name
+
+
+def test_faantra_is_the_baseline_of_its_public_code() -> None:
+    recipe = load(Recipe, Path("faantra"))
+    assert (recipe.model.kind, recipe.model.offset, recipe.model.slots) == ("faantra", "linear", 8)
+    assert (recipe.loss.matching, recipe.loss.offset, recipe.loss.pos_weight) == ("ordered", 10.0, 1.0)
+    assert set(recipe.loss.ce_weights) == set(ACTIONS)
+    assert (recipe.train.lr, recipe.train.batch, recipe.train.weight_decay) == (1e-4, 4, 5e-3)
+    assert recipe.train.warmup_epochs + recipe.train.restart_epochs == recipe.train.epochs == 30
+    assert (recipe.emit.threshold, recipe.data.boost, recipe.data.mixup) == (0.0, {}, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("data.train=[]", "data: train must name at least one split"),
+        ("data.train=[train, train]", "data: train names a split twice"),
+        ("data.valid=[valid, valid]", "data: valid names a split twice"),
+        ("data.every_ms=1010", "every_ms must be a multiple of a frame, 40 ms"),
+        ("data.every_ms=0", "every_ms must be a multiple of a frame, 40 ms"),
+        ("data.mixup=1e308", "mixup must be between 0 and 1000"),
+        ("data.boost={SHOT: 1e300}", "boost of SHOT must be above 0"),
+        ("train.seed=-1", "seed must be between 0 and 4294967295"),
+        (f"train.seed={10**20}", "seed must be between 0 and 4294967295"),
+        (f"train.batch={10**11}", "batch must be between 1 and 65536"),
+        ("train.warmup_epochs=-3", "warmup_epochs must be between 0 and"),
+        ("train.weight_decay=-0.1", "weight_decay must be between 0 and 1000"),
+        ("train.patience=-1", "patience must be between 0 and"),
+        ("train.save_every=-1", "save_every must be between 0 and"),
+        (f"model.width={2**63}", "width must be between 1 and 65536"),
+        (f"model.windows={2**31}", "windows must be between 1 and 1024"),
+        (f"model.hierarchy.dim={2**63}", "dim must be between 1 and 65536"),
+        (f"model.hierarchy.steps={2**31}", "steps must be between 1 and 1024"),
+        (f"model.hierarchy.gru_layers={2**31}", "gru_layers must be between 1 and 64"),
+        (f"model.faantra.encoder_layers={2**31}", "encoder_layers must be between 0 and 64"),
+        (f"model.faantra.decoder_reach={2**63}", "decoder_reach must be between 0 and 65536"),
+        ("loss.sigma=1e-300", "sigma must be 0 or between"),
+        ("loss.pos_weight=1e300", "pos_weight must be above 0"),
+        ("loss.focal_alpha=2", "focal_alpha must be between 0 and 1"),
+        ("loss.auxiliary_beside=0", "auxiliary_beside must be between 1 and 1024"),
+        ("loss.background_weight=-1", "background_weight must be between 0 and"),
+        ("loss.ce_weights={SHOT: 0}", "ce_weights of SHOT must be above 0"),
+        ("loss.ce_weights={GOAL: 1}", "GOAL"),
+        (f"emit.run={2**63}", "run must be between 1 and 1024"),
+    ],
+)
+def test_values_nobody_can_mean_are_refused(override: str, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load(Recipe, overrides=[override])
+    assert words in str(caught.value)
+
+
+def test_nan_is_within_no_bounds() -> None:
+    with pytest.raises(InputError, match="weight_decay must be"):
+        TrainConfig(weight_decay=float("nan"))
+
+
+def test_what_the_loss_inflates_is_said_once() -> None:
+    assert load(Recipe, None, ["loss.pos_weight=2"]).emission.inflation == 2
+    assert load(Recipe, Path("paper"), ["loss.pos_weight=2"]).emission.inflation == 2
+    assert load(Recipe, None, ["loss.pos_weight=2", "emit.inflation=3"]).emission.inflation == 3
+
+
+def test_the_inflation_of_a_saved_config_follows_another_pos_weight(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(to_yaml(Recipe()))
+    assert load(Recipe, path).emission.inflation == 4
+    assert load(Recipe, path, ["loss.pos_weight=1"]).emission.inflation == 1
+    path.write_text(to_yaml(load(Recipe, None, ["emit.inflation=3"])))
+    assert load(Recipe, path, ["loss.pos_weight=1"]).emission.inflation == 3  # what was asked for stays
+
+
+def test_a_config_that_spells_the_inflation_out_is_the_same_as_one_that_does_not() -> None:
+    """Configs of older runs do; they can still be resumed."""
+    tree = to_dict(Recipe())
+    tree["emit"]["inflation"] = 4.0
+    assert from_dict(Recipe, tree) == Recipe()

@@ -1,0 +1,241 @@
+"""The grid against a plain reading of the benchmark's rules, and that nothing of the future shows in it."""
+
+import json
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from feeds import KINDS, OUTCOMES, event, feed, made_up
+
+from ballcast.core.actions import ACTION_INDEX
+from ballcast.data.events.event_grid import (
+    ANY,
+    END,
+    FLAGS,
+    KIND,
+    OUTCOME,
+    PLAYER,
+    RICH_WIDTH,
+    SINCE,
+    START,
+    TEAM,
+    WIDTH,
+    expect,
+    moments,
+    observe,
+)
+from ballcast.data.events.feed import DUEL_MS, OTHER, Feed
+from ballcast.data.events.wyscout import read_table
+
+OUT = ACTION_INDEX["OUT"]
+
+
+def plain_view(half: Feed, T: int) -> np.ndarray:
+    """(6, 33, 39) of one window in the rich grid, event by event; the first 18 are the plain one's."""
+    grid = np.zeros((198, RICH_WIDTH))
+    grid[:, START] = grid[:, END] = 0.5
+    past = [i for i in range(len(half)) if half.t_ms[i] < T]
+    past.sort(key=lambda i: (half.t_ms[i], -half.known[i], half.team[i], *half.start[i][::-1]))
+    if not past:
+        grid[:, SINCE] = 3
+        return grid.reshape(6, 33, RICH_WIDTH)
+    last = past[-1]
+    unfinished = {last}
+    for later, earlier in zip(past[:0:-1], past[-2::-1], strict=True):
+        gap = half.t_ms[later] - half.t_ms[earlier]
+        duel = half.duel[later] == half.duel[earlier] != 0 and half.team[later] != half.team[earlier]
+        if not (gap == 0 or (duel and gap <= DUEL_MS) or half.action[later] == OUT):
+            break
+        unfinished.add(earlier)
+    for i in past:
+        since_begin = half.t_ms[i] - (T - 30_000)
+        if since_begin < 0:
+            continue
+        step = grid[int(since_begin * 198 // 30_000)]
+        step[half.known[i] if i in unfinished else half.action[i]] += 1
+        same = half.team[i] == half.team[last]
+        start = half.start[i]
+        end = start if i in unfinished else half.end[i]
+        step[TEAM] = 1 if same else -1
+        step[START] = (start if same else 100 - start) / 100
+        step[END] = (end if same else 100 - end) / 100
+        step[ANY] = 1
+        if half.kind[i]:
+            step[KIND.start + half.kind[i] - 1] += 1
+        step[OUTCOME] = 0 if i in unfinished else half.outcome[i]
+        step[PLAYER] = half.player[i] == half.player[last] != -1
+    grid[:, SINCE] = min((T - half.t_ms[last]) / 5000, 3)
+    return grid.reshape(6, 33, RICH_WIDTH)
+
+
+def plain_events(half: Feed, T: int) -> list[tuple[int, int]]:
+    coming: list[tuple[int, int]] = []
+    seen = set()
+    for t, action in zip(half.t_ms.tolist(), half.action.tolist(), strict=True):
+        key = (action, (t - T) * 25 // 4000)
+        if T <= t < T + 5000 and action != OTHER and key not in seen:
+            seen.add(key)
+            coming.append((action, t - T + 30_000))
+    return coming[:8]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_grid_is_what_the_rules_say(tmp_path: Path, seed: int) -> None:
+    half = feed(made_up(150, seed), tmp_path)
+    at = np.concatenate([moments(half, 700), half.t_ms[::7], half.t_ms[::11] + 1, [0, 5]])
+    got, coming = observe(half, at, detail="rich"), expect(half, at)
+    np.testing.assert_array_equal(observe(half, at), got[..., :WIDTH])
+    for s, T in enumerate(at.tolist()):
+        np.testing.assert_array_equal(got[s], plain_view(half, T).astype(np.float16), err_msg=str(T))
+        events = [(c, p) for c, p in zip(coming.classes[s], coming.position_ms[s], strict=True) if c >= 0]
+        assert events == plain_events(half, T)
+
+
+def test_real_matches_read_the_same(shared: Path) -> None:
+    feeds = read_table(shared / "data/events/wyscout_leagues.parquet")
+    for number in (3, 1200):
+        for _, half in feeds[number].halves():
+            at = moments(half, 11_000)[::9]
+            got, coming = observe(half, at, detail="rich"), expect(half, at)
+            for s, T in enumerate(at.tolist()):
+                np.testing.assert_array_equal(got[s], plain_view(half, T).astype(np.float16))
+                events = [(c, p) for c, p in zip(coming.classes[s], coming.position_ms[s], strict=True) if c >= 0]
+                assert events == plain_events(half, T)
+
+
+def test_moments_run_from_30_s_to_5_s_before_the_last_event(tmp_path: Path) -> None:
+    half = feed([event(s, 10, KINDS[0]) for s in (1.0, 58.0)], tmp_path)
+    assert moments(half, 7000).tolist() == [30_000, 37_000, 44_000, 51_000]
+    assert len(moments(half.take([0]), 7000)) == 0
+    assert moments(half, 1000)[-1] == 52_000  # the last event is more than 5 s later
+    assert moments(half, 1)[-1] == 52_999
+
+
+def views(rows: list[dict[str, Any]], T: int, folder: Path) -> np.ndarray:
+    return observe(feed(rows, folder), np.array([T]), detail="rich")[0]
+
+
+def altered(rows: list[dict[str, Any]], T: int, how: str, rng: np.random.Generator) -> list[dict[str, Any]]:
+    """The rows with the future, or the ends of what is not over at T, changed."""
+    rows = deepcopy(rows)
+    future = [r for r in rows if round(r["eventSec"] * 1000) >= T]
+    past = [r for r in rows if round(r["eventSec"] * 1000) < T]
+    if how == "deleted":
+        return past
+    if how == "replaced":
+        for r in future:
+            r["eventName"], r["subEventName"] = KINDS[rng.integers(len(KINDS))]
+            r["teamId"] = int(rng.choice([q["teamId"] for q in rows]))
+            r["positions"] = [{"x": int(rng.integers(101)), "y": int(rng.integers(101))} for _ in range(2)]
+            r["tags"] = [{"id": int(tag)} for tag in rng.choice(OUTCOMES, 2)]
+            r["eventSec"] += float(rng.random())
+            r["playerId"] = int(rng.integers(9))
+        return rows
+    newest = max(r["eventSec"] for r in past)
+    for r in past:
+        if r["eventSec"] == newest:
+            r["positions"] = [r["positions"][0], {"x": int(rng.integers(101)), "y": int(rng.integers(101))}]
+            kept = [tag for tag in r["tags"] if tag["id"] == 1401]
+            r["tags"] = kept + [{"id": int(tag)} for tag in rng.choice(OUTCOMES, rng.integers(0, 3), replace=False)]
+    return rows
+
+
+@pytest.mark.parametrize("how", ["deleted", "replaced", "how the last one ended"])
+@pytest.mark.parametrize("match", ["made up", "2499719", "2565548"])
+def test_nothing_after_t_shows(tmp_path: Path, request: pytest.FixtureRequest, match: str, how: str) -> None:
+    if match == "made up":
+        rows = made_up(300, seed=5)
+    else:
+        file = request.getfixturevalue("shared") / f"data/events/raw/{match}.json"
+        rows = [r for r in json.loads(file.read_text())["events"] if r["matchPeriod"] == "1H"][:400]
+    rng = np.random.default_rng(0)
+    end = round(rows[-1]["eventSec"] * 1000)
+    times = [round(rng.choice(rows)["eventSec"] * 1000) + int(rng.integers(0, 3)) for _ in range(20)]
+    changed = 0
+    for T in [*times, *rng.integers(10_000, end, 20).tolist()]:
+        other = altered(rows, T, how, rng)
+        if not any(round(r["eventSec"] * 1000) < T for r in rows):
+            continue
+        changed += other != rows
+        np.testing.assert_array_equal(views(rows, T, tmp_path), views(other, T, tmp_path), err_msg=str(T))
+    assert changed > 20
+
+
+def test_a_test_of_leaks_that_could_not_fail_would_prove_nothing(tmp_path: Path) -> None:
+    """The same changes do show once a later event has happened."""
+    rows = [event(10, 10, KINDS[0]), event(12, 10, ("Duel", "Ground defending duel"), [703]), event(14, 11, KINDS[0])]
+    before, after = views(rows, 13_000, tmp_path), views(rows, 15_000, tmp_path)
+    tackle = ACTION_INDEX["PLAYER SUCCESSFUL TACKLE"]
+    assert before[..., tackle].sum() == 0
+    assert before[..., OTHER].sum() == 1
+    assert after[..., tackle].sum() == 1
+    moved = deepcopy(rows)
+    moved[1]["positions"][1] = {"x": 1, "y": 2}
+    assert (views(moved, 13_000, tmp_path) == before).all()
+    assert (views(moved, 15_000, tmp_path) != after).any()
+
+
+def test_the_second_row_of_a_duel_does_not_end_the_first(tmp_path: Path) -> None:
+    """Both rows end where the next event starts, so that end is the future even if they are 300 ms apart."""
+    attack, defence = ("Duel", "Ground attacking duel"), ("Duel", "Ground defending duel")
+    rows = [event(10, 10, attack, [701], ((40, 40), (77, 66))), event(10.3, 11, defence, [703], ((60, 60), (23, 34)))]
+    seen = views(rows, 11_000, tmp_path)
+    assert not np.isclose(seen[..., END], [0.23, 0.34]).any()
+    assert not np.isclose(seen[..., END], [0.77, 0.66]).any()
+    assert seen[..., FLAGS].reshape(-1, OTHER + 1).sum(0).nonzero()[0].tolist() == [ACTION_INDEX["DRIVE"], OTHER]
+    later = views([*rows, event(10.8, 11, KINDS[0])], 11_000, tmp_path)
+    assert np.isclose(later[..., END], [0.23, 0.34], atol=1e-3).all(-1).any()
+
+
+def test_an_out_does_not_tell_where_the_ball_comes_back(tmp_path: Path) -> None:
+    out = ("Interruption", "Ball out of the field")
+    rows = [
+        event(10, 10, ("Duel", "Air duel"), [703], ((40, 40), (91, 12))),
+        event(12, 10, out, (), ((45, 0), (100, 100))),
+    ]
+    assert not np.isclose(views(rows, 13_000, tmp_path)[..., END], [0.91, 0.12], atol=1e-3).all(-1).any()
+
+
+def test_the_order_of_simultaneous_rows_tells_nothing(tmp_path: Path) -> None:
+    rows = made_up(200, seed=9)
+    backwards = rows[::-1]
+    swapped = sorted(backwards, key=lambda r: r["eventSec"])
+    assert swapped != rows
+    for T in range(40_000, 200_000, 9_000):
+        np.testing.assert_array_equal(views(rows, T, tmp_path), views(swapped, T, tmp_path))
+
+
+def test_the_last_action_is_told_without_its_outcome(tmp_path: Path) -> None:
+    rows = [event(10, 10, KINDS[0]), event(12, 10, ("Duel", "Air duel"), [703]), event(14, 11, ("Foul", "Foul"))]
+    coming = expect(feed(rows, tmp_path), np.array([5_000, 11_000, 13_000, 15_000]))
+    assert coming.last.tolist() == [-1, ACTION_INDEX["PASS"], ACTION_INDEX["PASS"], ACTION_INDEX["HEADER"]]
+    assert coming.since_ms[1:].tolist() == [1000, 3000, 3000]
+
+
+def test_presence_marks_the_step_and_its_neighbours(tmp_path: Path) -> None:
+    rows = [event(26, 10, KINDS[0]), event(29.99, 10, ("Shot", "Shot")), event(31, 10, ("Shot", "Shot"))]
+    presence = expect(feed(rows, tmp_path), np.array([30_000])).presence[0]
+    assert presence[:, ACTION_INDEX["PASS"]].nonzero()[0].tolist() == [5, 6, 7]  # 1 s of 5 is step 6 of 33
+    assert presence[:, ACTION_INDEX["SHOT"]].nonzero()[0].tolist() == [31, 32]
+
+
+def test_an_event_at_t_is_to_come_and_not_present(tmp_path: Path) -> None:
+    """[T − 5 s, T) is present, [T, T + 5 s) is to come."""
+    shot, cross = ("Shot", "Shot"), ("Pass", "Cross")
+    rows = [event(25, 10, KINDS[0]), event(30, 10, shot), event(34.999, 10, KINDS[0]), event(35, 10, cross)]
+    coming = expect(feed(rows, tmp_path), np.array([30_000]))
+    assert coming.presence[0, :, ACTION_INDEX["PASS"]].nonzero()[0].tolist() == [0, 1]
+    assert coming.presence[0].sum() == 2
+    assert coming.classes[0, :3].tolist() == [ACTION_INDEX["SHOT"], ACTION_INDEX["PASS"], -1]
+    assert coming.position_ms[0, :2].tolist() == [30_000, 34_999]
+
+
+def test_an_unknown_place_is_the_middle_of_the_pitch(tmp_path: Path) -> None:
+    rows = [event(28, 11, KINDS[0], at=()), event(29, 10, KINDS[0], at=())]
+    grid = views(rows, 30_000, tmp_path)
+    there = grid[..., ANY] == 1
+    assert sorted(grid[there][:, TEAM].tolist()) == [-1, 1]
+    assert (grid[there][:, START] == 0.5).all()
+    assert (grid[there][:, END] == 0.5).all()

@@ -1,0 +1,73 @@
+"""Which clips are drawn, and what they should say."""
+
+import numpy as np
+import pytest
+
+from ballcast.core.actions import ACTIONS
+from ballcast.core.backbone_config import BackboneConfig
+from ballcast.core.errors import InputError
+from ballcast.core.events import Event
+from ballcast.core.pretrain_config import ClipsConfig
+from ballcast.data.labels.games import Game
+from ballcast.data.samples.snippets import SnippetSampler, frame_targets
+
+NETWORK = BackboneConfig()
+GAMES = [
+    Game("a", "", (), tuple(Event("PASS", t) for t in range(2000, 38_000, 2000))),
+    Game("b", "", (), (Event("SHOT", 10_000),)),
+]
+FIRST, LENGTH = np.array([0, 1000]), np.array([1000, 500])
+
+
+def sampler(**how: float) -> SnippetSampler:
+    config = ClipsConfig(**{"batch": 16, "run": 3, **how})  # type: ignore[arg-type]
+    return SnippetSampler(GAMES, FIRST, LENGTH, network=NETWORK, config=config)
+
+
+def test_targets_reach_300_ms() -> None:
+    table = frame_targets(GAMES, LENGTH, ClipsConfig())
+    assert table.shape == (1500, len(ACTIONS))
+    assert np.flatnonzero(table[:90, 0]).tolist() == list(range(43, 58))  # 2000 ms is frame 50: 280 ms to either side
+    assert table[1000:, 0].sum() == 0
+    assert np.flatnonzero(table[:, ACTIONS.index("SHOT")]).tolist() == list(range(1243, 1258))
+    soft = frame_targets(GAMES, LENGTH, ClipsConfig(shape="cosine"))[:90, 0]
+    assert soft[50] == 1.0
+    assert soft[43:50].tolist() == sorted(soft[43:50].tolist())
+    assert 0 < soft[43] < 0.05
+
+
+def test_runs_stay_in_their_game_and_come_back_the_same() -> None:
+    drawn = sampler(near=0.5, near_ms=60_000)
+    begins = drawn.draw(200, np.random.default_rng(3))
+    assert np.array_equal(begins, drawn.draw(200, np.random.default_rng(3)))
+    ends = begins + drawn.pictures[-1]
+    game = np.searchsorted(FIRST, begins, side="right")
+    assert (ends < (FIRST + LENGTH)[game - 1]).all()
+    assert begins.min() == 0
+    assert ends.max() == 1499
+
+
+def test_a_run_reads_what_its_clips_need() -> None:
+    drawn = sampler()
+    assert drawn.pictures.tolist() == list(range(0, 42, 2))  # 7 stacks of 3 for 3 clips of 5
+    assert drawn.middles.tolist() == [14, 20, 26]
+
+
+def test_around_actions_and_rare_classes_more_often() -> None:
+    begins = sampler(near=1.0, near_ms=200, balance=0.0).draw(400, np.random.default_rng(0))
+    middle = begins + 20
+    frames = np.array([t // 40 for t in range(2000, 38_000, 2000)] + [1250])
+    assert np.abs(middle[..., None] - frames).min(-1).max() <= 5
+    share = (begins >= 1000).mean()
+    assert share == pytest.approx(1 / 19, abs=0.02)
+    balanced = sampler(near=1.0, balance=1.0).draw(400, np.random.default_rng(0))
+    assert (balanced >= 1000).mean() == pytest.approx(0.5, abs=0.03)
+    anywhere = sampler(near=0.0).draw(400, np.random.default_rng(0))
+    assert (anywhere >= 1000).mean() == pytest.approx(1 / 3, abs=0.03)
+
+
+def test_what_cannot_be_drawn_from_is_told() -> None:
+    with pytest.raises(InputError, match="b: is shorter than a run of"):
+        sampler(run=100)
+    with pytest.raises(InputError, match="no labelled actions"):
+        SnippetSampler([Game("c", "", (), ())], FIRST[:1], LENGTH[:1], network=NETWORK, config=ClipsConfig())

@@ -1,0 +1,344 @@
+"""Exports: what they say is what torch says, what does not agree is not written, and nothing of it needs torch."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ballcast.core.anticipator_config import EmitConfig, FaantraConfig, HierarchyConfig, ModelConfig
+from ballcast.core.backbone_config import BackboneConfig
+from ballcast.core.errors import InputError
+from ballcast.core.hub import BACKBONE, MODEL, SAMPLES
+from ballcast.data.labels.soccernet import read_labels
+from ballcast.export import export as exports
+from ballcast.export.check import LIMIT, ExportMismatch, differences, make_reference
+from ballcast.export.export import check_target, export
+from ballcast.export.parts import make_parts, to_onnx
+from ballcast.features.backbone import Backbone
+from ballcast.inference.export_config import read_config
+from ballcast.inference.onnx_runtime import OnnxRuntime
+from ballcast.inference.rolling import RollingAnticipator, answers_along, clip_features, score_answers
+from ballcast.inference.torch_runtime import TorchRuntime
+from ballcast.model.anticipator import Anticipator
+from ballcast.video.file import VideoFile
+from tests.video.conftest import make_video
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("onnx")
+
+CONFIG = BackboneConfig(encoder="test_efficientnet", channels=8, blocks=1, projected=4, se_ratio=4)
+SIZES = {"dim": 16, "encoder_heads": 2, "encoder_ffn": 32, "decoder_heads": 2, "decoder_ffn": 32}
+ALL = EmitConfig(threshold=0.0)  # every slot speaks
+
+
+@pytest.fixture(scope="module")
+def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """14 s of 72 × 40, which is padded to 96 × 64."""
+    return make_video(tmp_path_factory.mktemp("video") / "v.mp4", range(350), Fraction(1, 25), size=(40, 72))
+
+
+def make(folder: Path, **changes: Any) -> tuple[str, str]:
+    """The names of a small model and its backbone, saved in `folder`."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    backbone = Backbone(CONFIG, name="small").eval()
+    config = ModelConfig(width=CONFIG.width, hierarchy=HierarchyConfig(**SIZES, decoder_layers=2), **changes)
+    about = {"backbone": {"hash": backbone.hash, "name": "small"}, "pos_weight": 3.0, "picture_size": [40, 72]}
+    Anticipator(config, emit=ALL, metadata=about).save_pretrained(folder / "model")
+    backbone.save_pretrained(folder / "backbone")
+    return str(folder / "model"), str(folder / "backbone")
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    return make(tmp_path_factory.mktemp("small"))
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory, names: tuple[str, str], video: Path) -> Path:
+    out = tmp_path_factory.mktemp("exported") / "onnx"
+    export(*names, out, video=video)
+    return out
+
+
+def timeline(runtime: Any, frames: np.ndarray) -> list[Any]:
+    rolling = RollingAnticipator(runtime)
+    return [made for frame in frames if (made := rolling.push(frame)) is not None]
+
+
+def test_the_timeline_is_torchs(names: tuple[str, str], exported: Path, video: Path) -> None:
+    with VideoFile(video) as file:
+        frames = file.read(0, 350)
+    torch_, onnx = TorchRuntime.load(*names, device="cpu"), OnnxRuntime.open(exported, threads=1)
+    expected, got = timeline(torch_, frames), timeline(onnx, frames)
+    assert [made.at_ms for made in got] == list(range(5000, 14_001, 1000))
+    for a, b in zip(got, expected, strict=True):
+        assert len(a.predictions) == 4
+        assert [(p.label, p.position_ms) for p in a.predictions] == [(p.label, p.position_ms) for p in b.predictions]
+        for p, q in zip(a.predictions, b.predictions, strict=True):
+            assert p.scores == pytest.approx(q.scores, abs=1e-5)
+    assert got == timeline(onnx, frames)  # and again, with the same sessions
+    assert onnx.pos_weight == 3.0
+    assert onnx.picture_size == torch_.picture_size == (40, 72)
+    assert onnx.about["backbone"] == torch_.about["backbone"]
+
+
+def test_any_batch_and_any_picture(exported: Path, names: tuple[str, str]) -> None:
+    onnx, backbone = OnnxRuntime.open(exported, threads=1), Backbone.load(names[1])
+    rng = np.random.default_rng(0)
+    for batch, high, wide in ((1, 32, 32), (3, 64, 160)):
+        pictures = rng.integers(0, 256, (batch * 5, 3, high, wide), dtype=np.uint8)
+        maps = onnx.stacks(pictures)
+        got = onnx.mix(maps.reshape(batch, 5, *maps.shape[1:]))
+        with torch.no_grad():
+            expected = backbone.features(torch.from_numpy(pictures.reshape(batch, 15, high, wide))).numpy()
+        assert np.abs(got - expected).max() < 1e-5 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("changes", [{"kind": "faantra"}, {"offset": "scalar"}, {"offset": "class bins"}])
+def test_other_models_too(tmp_path: Path, video: Path, changes: dict[str, Any]) -> None:
+    if changes.get("kind") == "faantra":
+        changes = {**changes, "faantra": FaantraConfig(dim=16, heads=2, ffn=32)}
+    names = make(tmp_path, **changes)
+    done = export(*names, tmp_path / "out", video=video)
+    assert max(done.apart.values()) < LIMIT
+    assert done.config.lookback == (1 if "kind" in changes else 6)
+
+
+def test_torch_export_agrees_too(tmp_path: Path, names: tuple[str, str], video: Path) -> None:
+    done = export(*names, tmp_path / "pt2", kind="torch", video=video)
+    assert max(done.apart.values()) < LIMIT
+    assert {path.suffix for path in done.folder.iterdir()} == {".pt2", ".json"}
+    with pytest.raises(InputError, match="was exported for torch; export it with --format onnx"):
+        OnnxRuntime.open(done.folder)
+    low = make_video(tmp_path / "low.mp4", range(300), Fraction(1, 25), size=(32, 72))
+    with pytest.raises(InputError, match=r"low\.mp4: its pictures of 72×32 are too small for --format torch, which"):
+        export(*names, tmp_path / "low", kind="torch", video=low)
+    assert not (tmp_path / "low").exists()
+
+
+def test_what_does_not_agree_is_not_written(
+    tmp_path: Path, names: tuple[str, str], video: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One weight of the network that is exported is off by a thousandth."""
+
+    def tampered(model: Anticipator, backbone: Backbone) -> Any:
+        parts = make_parts(model, backbone)
+        with torch.no_grad():
+            parts["slots"][0].network.heads.classes.weight[0] *= 1.001
+        return parts
+
+    monkeypatch.setattr(exports, "make_parts", tampered)
+    with pytest.raises(ExportMismatch, match="was not written, since the exported classes differ from torch's by"):
+        export(*names, tmp_path / "out", video=video)
+    assert not (tmp_path / "out").exists()
+
+
+def test_int8_is_smaller_and_says_what_it_costs(
+    tmp_path: Path, names: tuple[str, str], exported: Path, video: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exports, "int8_loss", lambda full, small, config: {"asked": 1.0})
+    done = export(*names, tmp_path / "out", int8=True, video=video)
+    assert done.config.precision == "int8"
+    assert done.config.figures["asked"] == 1.0
+    frames = np.random.default_rng(1).integers(0, 256, (60, 40, 72), dtype=np.uint8)
+    small, full = (clip_features(OnnxRuntime.open(folder, threads=1), frames) for folder in (done.folder, exported))
+    apart = np.linalg.norm(small - full) / np.linalg.norm(full)
+    assert 1e-4 < apart < 0.3  # it is another network, and still nearly the same
+
+
+def test_the_loss_in_score_is_that_of_the_embedded_clips(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    onnx = OnnxRuntime.open(exported, threads=1)
+    monkeypatch.setattr(exports, "clip_features", lambda runtime, frames: clip_features(runtime, frames[:, :32, :32]))
+    figures = exports.int8_loss(onnx, onnx, read_config(exported)[1])
+    assert figures["excerpt_map_fp32"] == figures["excerpt_map_int8"] > 0
+    assert figures["int8_features_from_fp32"] == 0.0
+
+
+def test_200_real_windows_through_the_embedded_model() -> None:
+    """Every part at its full size, on 30 s of the embedded excerpt, cut to the middle of the pictures for time."""
+    torch.set_num_threads(1)
+    model, backbone = Anticipator.from_pretrained(MODEL), Backbone.load(BACKBONE)
+    with VideoFile(SAMPLES / "test" / "excerpt.mp4") as file:
+        frames = file.read(0, 750)[:, 80:144, 150:246]
+    graphs = {name: to_onnx(*part) for name, part in make_parts(model, backbone).items()}
+    onnx = OnnxRuntime(exports._config("onnx", "", model, backbone, graphs), graphs, threads=1)
+    reference = make_reference(model, backbone, frames)
+    assert len(reference.windows) == len(reference.samples) == 200
+    assert (reference.present.all(1).sum(), reference.present.sum(1).min()) == (60, 1)
+    found = differences(onnx.run, reference, backbone)
+    assert set(found) == {"maps", "features", "tokens", "objectness", "classes", "offsets"}
+    assert max(found.values()) < LIMIT, found
+
+
+# -- folders ---------------------------------------------------------------------------------------------------------
+
+
+def _cut(folder: Path) -> None:
+    path = folder / "stacks.onnx"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def _config(key: str, value: Any) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        tree = json.loads((folder / "config.json").read_text())
+        tree[key] = value
+        (folder / "config.json").write_text(json.dumps(tree))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (_cut, r"stacks\.onnx: is not what was exported"),
+        (lambda folder: (folder / "clips.onnx").unlink(), r"clips\.onnx: no such file"),
+        (lambda folder: (folder / "config.json").unlink(), "no export here, it has no config.json"),
+        (lambda folder: (folder / "config.json").write_text("{"), "ends too early"),
+        (_config("format", "ballcast-anticipator-1"), "not of an export"),
+        (_config("actions", ["PASS"]), "actions are not those of this version"),
+        (_config("files", {"stacks": {"file": "../x", "sha256": ""}}), "files must name the parts"),
+        (_config("lookback", 99), "lookback must be between 1 and the model's 6"),
+        (_config("picture_size", [224, 0]), "picture_size must be a height and a width between 1 and"),
+        (_config("surprise", 1), "unknown key 'surprise'"),
+    ],
+)
+def test_damaged_and_foreign_folders(
+    tmp_path: Path, exported: Path, damage: Callable[[Path], None], words: str
+) -> None:
+    for path in exported.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    damage(tmp_path)
+    with pytest.raises(InputError, match=words):
+        OnnxRuntime.open(tmp_path)
+
+
+def test_bytes_that_are_no_graph(exported: Path) -> None:
+    _, config = read_config(exported)
+    with pytest.raises(InputError, match="x: stacks: is not a graph ONNX Runtime can run"):
+        OnnxRuntime(config, {"stacks": b"not a graph"}, name="x")
+
+
+def test_other_peoples_folders_are_left_alone(tmp_path: Path, names: tuple[str, str], video: Path) -> None:
+    (tmp_path / "thesis.docx").write_text("years of work")
+    with pytest.raises(InputError, match="holds other things than an export"):
+        export(*names, tmp_path, video=video)
+    with pytest.raises(InputError, match="is a file"):
+        export(*names, tmp_path / "thesis.docx", video=video)
+    (tmp_path / "settings").mkdir()
+    (tmp_path / "settings" / "config.json").write_text('{"mine": true}')
+    with pytest.raises(InputError, match="holds other things than an export"):
+        check_target(tmp_path / "settings")
+    (tmp_path / "broken").mkdir()
+    for left in ("stacks.onnx", ".clips.onnx.1f2e3d4c.tmp"):  # of an export that was killed
+        (tmp_path / "broken" / left).touch()
+    check_target(tmp_path / "broken")
+
+
+# -- the commands ----------------------------------------------------------------------------------------------------
+
+WITHOUT_TORCH = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "timm"):
+            raise ImportError(f"{name} was imported")
+sys.meta_path.insert(0, Refuse())
+from ballcast.cli import main
+main(sys.argv[1:])
+"""
+
+
+def without_torch(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", WITHOUT_TORCH, *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
+
+
+def test_predict_and_live_never_import_torch(
+    tmp_path: Path, exported: Path, names: tuple[str, str], video: Path
+) -> None:
+    done = without_torch("predict", video, "--model", exported, "--runtime", "onnx", "-o", "out.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = json.loads((tmp_path / "out.json").read_text())
+    assert (told["runtime"], told["pos_weight"], told["model"]) == ("onnx fp32", 3.0, str(exported))
+    live = without_torch("live", video, "--model", exported, "--runtime", "onnx", "--speed", "0", cwd=tmp_path)
+    assert live.returncode == 0, live.stderr
+    records = [json.loads(line) for line in live.stdout.splitlines()]
+    heard = [r for r in records if r["type"] == "anticipation"]
+    assert [(r["at_ms"], r["predictions"]) for r in heard] == [
+        (a["at_ms"], a["predictions"]) for a in told["anticipations"]
+    ]  # live is predict, bit for bit, here too
+    torch_ = without_torch("predict", video, "--model", names[0], "--backbone", names[1], cwd=tmp_path)
+    assert "torch was imported" in torch_.stderr  # or the test would prove nothing
+
+
+def test_the_server_needs_no_torch(tmp_path: Path, exported: Path) -> None:
+    code = WITHOUT_TORCH.partition("from ballcast")[0] + (
+        "from pathlib import Path\n"
+        "from ballcast.inference.onnx_runtime import OnnxRuntime\n"
+        "from ballcast.web.server import build_app\n"
+        "from ballcast.web.settings import make_engine\n"
+        "from ballcast.web.service import House\n"
+        "from ballcast.web.settings import Settings\n"
+        "import ballcast.web.server\n"
+        f"opened = OnnxRuntime.open({str(exported)!r})\n"
+        "house = House(Settings(data=Path('data')), make_engine(lambda: opened, every_ms=1000))\n"
+        "build_app(house)\n"
+        "house.engine.new()\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("VIDEO", "--runtime", "onnx"), "--runtime onnx needs --model with a folder that `ballcast export` wrote"),
+        (("VIDEO", "--runtime", "onnx", "--model", "OUT", "--backbone", "b"), "--backbone goes with --runtime torch"),
+        (("VIDEO", "--runtime", "onnx", "--model", "OUT", "--device", "cuda"), "computes on the CPU"),
+        (("--features", "f", "--runtime", "onnx", "--model", "OUT"), "--runtime onnx goes with a VIDEO"),
+        (("VIDEO", "--runtime", "onnx", "--model", "nowhere"), "nowhere: no such folder"),
+        (("VIDEO", "--model", "OUT"), "is what `ballcast export` wrote; add --runtime onnx"),
+    ],
+)
+def test_what_does_not_go_together(exported: Path, video: Path, arguments: tuple[str, ...], words: str) -> None:
+    from typer.testing import CliRunner
+
+    from ballcast import cli
+
+    given = [a.replace("VIDEO", str(video)).replace("OUT", str(exported)) for a in arguments]
+    result = CliRunner().invoke(cli.app, ["predict", *given])
+    assert isinstance(result.exception, InputError), result.output
+    assert words in str(result.exception)
+
+
+def test_without_the_extra_it_says_what_to_install(tmp_path: Path, exported: Path, video: Path) -> None:
+    code = WITHOUT_TORCH.replace('("torch", "timm")', '("torch", "timm", "onnxruntime")').replace(
+        "raise ImportError", "raise ModuleNotFoundError"
+    )
+    command = [sys.executable, "-c", code, "predict", str(video), "--model", str(exported), "--runtime", "onnx"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert "this needs ONNX Runtime, which is not installed: pip install 'ballcast[onnx]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_scores_along_a_video_are_the_embedded_excerpts(names: tuple[str, str]) -> None:
+    """One answer a clip of the labels: 30 s, 35 s, … of the excerpt."""
+    runtime, clips = TorchRuntime.load(*names, device="cpu"), read_labels(SAMPLES / "test")
+    stacks = 5 * (len(clips) - 1) * 25 + 750
+    features = np.random.default_rng(0).random(((stacks - CONFIG.span) // 3 + 1, CONFIG.width), np.float32)
+    slots = answers_along(runtime, features, 6)
+    assert len(slots.objectness) == len(clips)
+    assert 0 <= score_answers(runtime, slots, clips).avg <= 1
+    with pytest.raises(InputError, match="only 10 answers were made for 11 labelled clips"):
+        score_answers(runtime, slots, [*clips, clips[0]])
+    assert len(answers_along(runtime, features[:-1], 6).objectness) == len(clips) - 1

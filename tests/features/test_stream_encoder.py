@@ -1,0 +1,98 @@
+"""Clips along a stream: the features of the whole video at once, from few frames at a time and each stack once."""
+
+import graphs
+import numpy as np
+import pytest
+import torch
+
+from ballcast.core.errors import InputError
+from ballcast.features.backbone import BackboneConfig
+from ballcast.features.batch_encoder import BatchEncoder
+from ballcast.features.stream_encoder import StreamEncoder
+from ballcast.features.torch_stream_encoder import TorchStackEncoder
+from tests.features.conftest import SMALL, small_backbone
+
+SIZES = {"channels": 16, "blocks": 1, "projected": 8, "se_ratio": 4}
+CONFIGS = [SMALL, BackboneConfig(frames=33, **SIZES), BackboneConfig(stride=6, **SIZES)]
+
+
+def frames(count: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (count, 40, 60), dtype=np.uint8)
+
+
+def features(stream: StreamEncoder, video: np.ndarray) -> np.ndarray:
+    return np.concatenate([stream.push(frame) for frame in video])
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_a_stream_gives_the_features_of_the_video(config: BackboneConfig) -> None:
+    backbone, video = small_backbone(config=config), frames(131)
+    expected = backbone.clips(video).numpy()
+    stream = StreamEncoder(TorchStackEncoder(backbone))
+    got = features(stream, video)
+    assert got.shape == expected.shape
+    assert np.abs(got - expected).max() / np.abs(expected).max() < 1e-5
+    assert stream.stacks == (131 - config.stack_span) // config.stride + 1
+    assert len(stream._waiting) < config.stack_span
+
+
+def test_a_clip_comes_with_its_last_frame() -> None:
+    stream, video = StreamEncoder(TorchStackEncoder(small_backbone())), frames(60)
+    came = [n for n, frame in enumerate(video) if len(stream.push(frame))]
+    assert came == list(range(SMALL.span - 1, 60, SMALL.stride))
+
+
+def test_after_a_reset_the_same_frames_give_the_same_bits() -> None:
+    stream, video = StreamEncoder(TorchStackEncoder(small_backbone())), frames(60)
+    first = features(stream, video)
+    features(stream, frames(17, seed=1))
+    stream.reset()
+    assert (stream.frames, stream.stacks) == (0, 0)
+    assert np.array_equal(features(stream, video), first)
+
+
+def test_after_a_reset_frames_may_have_another_size() -> None:
+    stream = StreamEncoder(TorchStackEncoder(small_backbone()))
+    features(stream, frames(40))
+    stream.reset()
+    other = np.ascontiguousarray(frames(40).transpose(0, 2, 1))
+    assert np.array_equal(features(stream, other), features(StreamEncoder(TorchStackEncoder(small_backbone())), other))
+
+
+def test_the_recorded_step_keeps_nothing_that_a_replay_overwrites(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ballcast.features.torch_stream_encoder.record", graphs.record)
+    eyes, video = TorchStackEncoder(small_backbone()), frames(60)
+    eyes._graphed = True
+    plain, recorded = StreamEncoder(TorchStackEncoder(small_backbone())), StreamEncoder(eyes)
+    expected = features(plain, video)
+    assert np.array_equal(features(recorded, video), expected)
+    recorded.reset()
+    assert np.array_equal(features(recorded, video), expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_the_recorded_step_on_a_gpu() -> None:
+    backbone, video = small_backbone().cuda(), frames(131)
+    expected = BatchEncoder(backbone, compiled=False).clips(video).cpu().numpy()
+    stream = StreamEncoder(TorchStackEncoder(backbone))
+    got = features(stream, video)
+    assert np.abs(got - expected).max() / np.abs(expected).max() < 1e-2  # fp16, other batches
+    stream.reset()
+    assert np.array_equal(features(stream, video), got)
+
+
+def test_bad_frames() -> None:
+    stream = StreamEncoder(TorchStackEncoder(small_backbone()))
+    with pytest.raises(InputError, match="must be"):
+        stream.push(np.zeros((40, 60), np.float32))
+    stream.push(np.zeros((40, 60), np.uint8))
+    with pytest.raises(InputError, match=r"frame 1 is \(60, 40\), the one before \(40, 60\)"):
+        stream.push(np.zeros((60, 40), np.uint8))
+
+
+def test_numbers_that_are_not_finite_are_named() -> None:
+    backbone = small_backbone()
+    torch.nn.init.constant_(backbone.project3d[0].weight, float("nan"))
+    with pytest.raises(InputError, match="not finite"):
+        features(StreamEncoder(TorchStackEncoder(backbone)), frames(40))

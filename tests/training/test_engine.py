@@ -1,0 +1,96 @@
+"""Two processes on the CPU do what one does with the joined batch."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from synthetic import SMALL, make_game, make_split
+
+from ballcast.core.anticipator_config import Recipe
+from ballcast.core.config import load
+from ballcast.training.engine import Ranks, start, stop
+from ballcast.training.run import Run
+
+ROOT = Path(__file__).parents[2]
+# Draws inside the network differ between processes by design; everything else must not.
+STILL = ["model.hierarchy.dropout=0", "model.hierarchy.drop_path=0", "train.epochs=2", "train.batch=8"]
+
+
+@pytest.fixture
+def splits(tmp_path: Path) -> Path:
+    make_game(tmp_path / "train", 90, seed=1)
+    make_split(tmp_path / "valid", 13, seed=2)  # odd: the processes' shares differ
+    return tmp_path
+
+
+def torchrun(*command: object) -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*launcher, *map(str, command)],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "tests")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def first_gradients(folder: Path, run: Path) -> dict[str, torch.Tensor]:
+    """The gradients of the first step of the paper's recipe: MixUp, both matchings, dropped windows, auxiliary loss."""
+    ranks, device = start("cpu")
+    recipe = load(Recipe, Path("paper"), [*SMALL, *STILL, f"data.features={folder}", "train.clip=1e9"])
+    made = Run(recipe, run, device, ranks, lambda moment: None)
+    plan = made._plan(0)
+    chosen = torch.from_numpy(np.concatenate([plan.first[0], plan.second[0]]))
+    losses = made.step(made.samples.take(chosen), torch.from_numpy(plan.share[0]), torch.from_numpy(plan.absent[0]))
+    gradients = {name: p.grad.clone() for name, p in made.model.named_parameters() if p.grad is not None}
+    gradients["losses"] = ranks.mean(losses)
+    if ranks.writes:
+        save_file(gradients, run.with_suffix(".safetensors"))
+    stop(ranks)
+    return gradients
+
+
+def test_two_ranks_give_the_gradients_of_the_joined_batch(splits: Path, tmp_path: Path) -> None:
+    alone = first_gradients(splits, tmp_path / "alone")
+    torchrun(__file__, splits, tmp_path / "both")
+    both = load_file(tmp_path / "both.safetensors")
+    assert both.keys() == alone.keys()
+    assert len(alone) > 40
+    for name, gradient in alone.items():
+        torch.testing.assert_close(both[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_a_run_of_two_processes_is_the_run_of_one(splits: Path, tmp_path: Path) -> None:
+    """The command line under torchrun: one writer, validation shared, the same losses and score."""
+    overrides = [*SMALL, *STILL, f"data.features={splits}"]
+    config = "paper"
+    torchrun("-m", "ballcast", "train", config, *overrides, "--out", tmp_path / "both", "--device", "cpu")
+    recipe = load(Recipe, Path(config), overrides)
+    Run(recipe, tmp_path / "alone", torch.device("cpu"), Ranks(), lambda moment: None).fit()
+    for file in ("steps.csv", "epochs.csv"):
+        one, two = (np.genfromtxt(tmp_path / run / file, delimiter=",", names=True) for run in ("alone", "both"))
+        for column in set(one.dtype.names) - {"seconds"}:
+            np.testing.assert_allclose(two[column], one[column], rtol=2e-3, atol=2e-4, err_msg=column)
+
+
+def test_rows_of_all_ranks_come_back_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven rows among three ranks: 0 3 6, 1 4, 2 5."""
+    rows = torch.arange(7.0)
+
+    def gather(parts: list[torch.Tensor], own: torch.Tensor) -> None:
+        for rank, part in enumerate(parts):
+            part.zero_()[: len(rows[rank::3])] = rows[rank::3]
+        assert torch.equal(parts[1], own)
+
+    monkeypatch.setattr(torch.distributed, "all_gather", gather)
+    assert torch.equal(Ranks(1, 3).interleave(rows[1::3], 7), rows)
+
+
+if __name__ == "__main__":
+    first_gradients(Path(sys.argv[1]), Path(sys.argv[2]))

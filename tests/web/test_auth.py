@@ -1,0 +1,31 @@
+"""Who counts as one: for turns and for guesses."""
+
+import pytest
+
+from ballcast.web.auth import TokenAuth
+from ballcast.web.guard import user_of
+from ballcast.web.settings import Limits, RequestError
+
+
+def user(address: str) -> str:
+    return user_of({"type": "http", "client": (address, 1234)})
+
+
+def test_a_host_with_many_addresses_is_one_user() -> None:
+    """An IPv6 host has a /64 of its own; IPv4 hosts have one address, also where they come in over IPv6."""
+    assert user("2001:db8:0:7::1") == user("2001:db8:0:7:ffff:ffff:ffff:ffff")
+    assert user("2001:db8:0:7::1") != user("2001:db8:0:8::1")
+    assert user("fe80::1%eth0") == user("fe80::2%eth0")
+    assert user("192.0.2.1") != user("192.0.2.2")
+    assert user("::ffff:192.0.2.1") == user("192.0.2.1")
+    assert user("::ffff:192.0.2.1") != user("::ffff:192.0.2.2")
+    assert user("no address") == "no address"
+    assert user_of({"type": "http"}) == "local"
+
+
+def test_guesses_from_one_network_count_together() -> None:
+    auth = TokenAuth("the right token, long enough", Limits(guesses=3))
+    assert not any(auth.opens("wrong", f"2001:db8:0:7::{i}") for i in range(3))
+    with pytest.raises(RequestError, match="too many wrong tokens"):
+        auth.opens("the right token, long enough", "2001:db8:0:7:8000::9")
+    assert auth.opens("the right token, long enough", "2001:db8:0:8::1")
