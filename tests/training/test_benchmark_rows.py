@@ -3,9 +3,17 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from synthetic import CLIPS, SMALL, WIDTH
 
+from ballcast.core.actions import ACTIONS
+from ballcast.core.clips import Event
 from ballcast.core.errors import InputError
+from ballcast.data.games import Game
+from ballcast.features.manifest import BackboneIdentity, Header
+from ballcast.features.store import StoreWriter
+from benchmarks import pixels
 from benchmarks.rows import Results, read_recipes, seeds_of
 
 VARIANTS = Path(__file__).parents[2] / "benchmarks" / "variants"
@@ -60,3 +68,46 @@ def test_runs_are_found_again_unless_the_recipe_has_changed(tmp_path: Path, caps
     path.write_text("{}")
     with pytest.raises(InputError, match="not a list of rows; give another --json"):
         Results(path)
+
+
+def test_pixels_goes_on_where_it_was_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two rows of two seeds on made-up matches; stopped in the second row, then called again."""
+    rng = np.random.default_rng(0)
+    writer = StoreWriter(tmp_path / "store", Header(BackboneIdentity("h" * 12, "none"), CLIPS, WIDTH, every=25))
+    games = []
+    for name, split in (("a", "train"), ("b", "valid"), ("c", "test")):
+        windows = rng.normal(size=(50, CLIPS, WIDTH)).astype(np.float16)
+        writer.add(name, windows, source="", size=0, mtime_ns=0)
+        events = tuple(Event(ACTIONS[i % 10], t) for i, t in enumerate(range(400, 50_000, 840)))
+        games.append(Game(name, split, (), events))
+    store = writer.finish()
+    monkeypatch.setattr(pixels, "features_of", lambda *_: store)
+    monkeypatch.setattr(pixels, "find_games", lambda _: games)
+    monkeypatch.setattr(pixels.Backbone, "from_pretrained", lambda _: None)
+    rows = tmp_path / "rows.yaml"
+    rows.write_text("plain: [train.batch=8]\nother: [faantra]\n")
+    json_ = tmp_path / "rows.json"
+    fast = [*SMALL[2:], "train.epochs=1", "train.warmup_epochs=0"]
+    words = ["pixels", "x", *fast, "--variants", str(rows), "--seeds", "2", "--work", str(tmp_path / "work")]
+    monkeypatch.setattr("sys.argv", [*words, "--json", str(json_)])
+    real, left = pixels.trained, 3
+
+    def stopping(*args: Any, **kwargs: Any) -> Any:
+        nonlocal left
+        if not left:
+            raise KeyboardInterrupt
+        left -= 1
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(pixels, "trained", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        pixels.main()
+    assert [len(row["runs"]) for row in Results(json_).rows] == [1, 1, 1, 1, 2, 1]  # four baselines first
+    left = 1  # more are not needed
+    pixels.main()
+    kept = {row["name"]: row for row in Results(json_).rows}
+    assert [run["seed"] for run in kept["other"]["runs"]] == [0, 1]
+    assert kept["other"]["recipe"]["model"]["kind"] == "faantra"
+    assert "| other | test |" in capsys.readouterr().out
