@@ -8,10 +8,11 @@ import pytest
 from synthetic import CLIPS, SMALL, WIDTH
 
 from ballcast.core.actions import ACTIONS
-from ballcast.core.clips import Event
+from ballcast.core.backbone_config import BackboneIdentity
 from ballcast.core.errors import InputError
-from ballcast.data.games import Game
-from ballcast.features.manifest import BackboneIdentity, Header
+from ballcast.core.events import Event
+from ballcast.data.labels.games import Game
+from ballcast.features.manifest import Header
 from ballcast.features.store import StoreWriter
 from benchmarks import pixels
 from benchmarks.rows import Results, read_recipes, seeds_of
