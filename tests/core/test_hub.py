@@ -92,7 +92,7 @@ def test_what_is_pushed_comes_back(on_hub: Hub, tmp_path: Path) -> None:
 
 def test_the_kinds_are_kept_apart(on_hub: Hub) -> None:
     hubs.push("me/same", {"x": b"1"}, private=True, kind="dataset", replaces=())
-    with pytest.raises(InputError, match="me/same: no such folder, and not to be had from the hub"):
+    with pytest.raises(InputError, match="me/same: no such folder, and the hub does not provide it"):
         hubs.locate("me/same", ["x"])
     assert (hubs.locate("me/same", ["x"], kind="dataset") / "x").read_bytes() == b"1"
 
@@ -127,25 +127,25 @@ def test_a_private_repository_is_there_for_its_owner_alone(on_hub: Hub, monkeypa
     push(config__json=b"{}")
     assert on_hub.private == {"me/model": True}
     monkeypatch.delenv("HF_TOKEN")
-    with pytest.raises(InputError, match=r"me/model: no such folder, and not .* it does not know you .*hf auth login"):
+    with pytest.raises(InputError, match=r"me/model: no such folder, and .* not authenticated .*hf auth login"):
         hubs.locate("me/model", ["config.json"])
 
 
 def test_nothing_private_goes_into_a_public_repository(on_hub: Hub) -> None:
     push(private=False, config__json=b"{}")
     assert on_hub.private == {"me/model": False}
-    with pytest.raises(InputError, match="me/model: is public already, and private was asked for"):
+    with pytest.raises(InputError, match="me/model: is public already, and private was requested"):
         push(config__json=b"secret")
     push("me/other", config__json=b"{}")
-    with pytest.raises(InputError, match="me/other: is private already, and public was asked for"):
+    with pytest.raises(InputError, match="me/other: is private already, and public was requested"):
         push("me/other", private=False, config__json=b"1")
     assert on_hub.of("me/model") == on_hub.of("me/other") == {"config.json": b"{}"}
 
 
 def test_what_the_hub_refuses_is_one_sentence(on_hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     for setting, words in [
-        ((401, ""), "it does not know you .401.; log in with `hf auth login`, or set HF_TOKEN"),
-        ((403, ""), "your token may not do this .403."),
+        ((401, ""), "not authenticated .401.; log in with `hf auth login`, or set HF_TOKEN"),
+        ((403, ""), "your token has no permission for this .403."),
         ((500, ""), "500"),
     ]:
         on_hub.refuse = setting
@@ -155,10 +155,10 @@ def test_what_the_hub_refuses_is_one_sentence(on_hub: Hub, monkeypatch: pytest.M
         assert str(caught.value).startswith("me/model: cannot upload to the hub: ")
     on_hub.refuse = None
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
-    with pytest.raises(InputError, match="it does not know you"):
+    with pytest.raises(InputError, match="not authenticated"):
         push(config__json=b"{}")
     monkeypatch.delenv("HF_TOKEN")
-    with pytest.raises(InputError, match="it does not know you"):
+    with pytest.raises(InputError, match="not authenticated"):
         push(config__json=b"{}")
     assert on_hub.files == {}
 
@@ -172,7 +172,9 @@ def test_bad_names_and_no_hub_at_all(on_hub: Hub, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     for try_it in (lambda: push(config__json=b"{}"), lambda: hubs.locate("me/model", ["config.json"])):
-        with pytest.raises(InputError, match=r"the connection to http://127.0.0.1:9 failed .*; run again"):
+        with pytest.raises(
+            InputError, match=r"connection to http://127.0.0.1:9 failed .*; check the network and run again"
+        ):
             try_it()
 
 

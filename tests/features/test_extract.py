@@ -297,7 +297,7 @@ def test_one_window_a_second(split: Path, backbone: Backbone, tmp_path: Path) ->
 
 
 def test_sources(tmp_path: Path, backbone: Backbone) -> None:
-    with pytest.raises(InputError, match="names nothing to write"):
+    with pytest.raises(InputError, match="names no file or folder"):
         extract(tmp_path, Path(), backbone)
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="file/store: cannot be written, since a part of its path is a file"):

@@ -264,5 +264,5 @@ def test_a_calibration_of_older_weights_does_not_stay_on_the_hub(tiny: ModelConf
 
 
 def test_a_folder_that_is_nowhere(on_hub: Hub) -> None:
-    with pytest.raises(InputError, match=r"^runs/best: no such folder, and not to be had from the hub: .*404"):
+    with pytest.raises(InputError, match=r"^runs/best: no such folder, and the hub does not provide it: .*404"):
         Anticipator.from_pretrained("runs/best")

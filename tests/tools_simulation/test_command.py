@@ -10,7 +10,7 @@ import pytest
 from tools_simulation.stand_in import ENGINE
 from tools_simulation.story import Story
 
-from ballcast.core.files import alone
+from ballcast.core.files import file_lock
 from ballcast.data.labels.games import find_games, read_matches
 from ballcast.video.file import VideoFile
 from tools import simulate
@@ -129,7 +129,7 @@ def test_what_is_played_is_kept_and_what_was_broken_off_is_played(
 
 
 def test_a_match_that_another_process_plays_is_told(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    with alone(tmp_path / ".match_0001.lock", "busy"):
+    with file_lock(tmp_path / ".match_0001.lock", "busy"):
         assert run(tmp_path, "--matches", 1, "--seed", 1, "--minutes", 0.01) == 2
     assert "match_0001.mp4: is being played by another process" in capsys.readouterr().err
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ballcast.core.errors import InputError
 from ballcast.core.events import Event
-from ballcast.core.files import exclusive_lock, make_room, replacing, write_json
+from ballcast.core.files import exclusive_lock, make_parents, replacing, write_json
 from ballcast.core.util import natural
 from ballcast.data.labels.games import MATCHES, Match
 from tools.simulation.actions import find_actions
@@ -46,7 +46,7 @@ def record(
 
     `tell` is called after each step.
     """
-    make_room(video)
+    make_parents(video)
     busy = f"{video}: is being played by another process; wait for it, or give another --seed"
     with exclusive_lock(video, video.with_name(f".{video.stem}.lock"), busy):
         for left in video.parent.glob(f".{video.stem}.*.tmp"):  # by one that was killed

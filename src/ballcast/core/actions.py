@@ -1,9 +1,5 @@
 """The one list of ball actions, in submission order, and the clock they are anticipated on."""
 
-from difflib import get_close_matches
-
-from ballcast.core.errors import InputError
-
 ACTIONS = (
     "PASS",
     "DRIVE",
@@ -30,13 +26,3 @@ FRAME_MS = 1000 // FPS
 CLIP_FRAMES = OBSERVED_MS // FRAME_MS
 WINDOW_FRAMES = 125  # the observation is read in windows of 5 s
 MAX_EVENTS = 8  # a sample keeps the first 8 of its events to come; the exact assignment takes no more
-
-
-def action_index(label: str) -> int:
-    """Index of `label` in `ACTIONS`; an unknown label is an error that names the nearest one."""
-    try:
-        return ACTION_INDEX[label]
-    except KeyError:
-        near = get_close_matches(str(label).upper(), ACTIONS, n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else f"; the labels are {', '.join(ACTIONS)}"
-        raise InputError(f"unknown label {label!r}{hint}") from None

@@ -6,8 +6,9 @@
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ballcast.core.actions import ACTIONS, FRAME_MS, MAX_EVENTS, action_index
+from ballcast.core.actions import ACTIONS, FRAME_MS, MAX_EVENTS
 from ballcast.core.config import require, within
+from ballcast.core.events import action_index
 
 
 @dataclass(frozen=True)

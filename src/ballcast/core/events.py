@@ -2,13 +2,24 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ballcast.core.actions import ACTIONS, FPS, OBSERVED_MS, action_index
+from ballcast.core.actions import ACTION_INDEX, ACTIONS, FPS, OBSERVED_MS
 from ballcast.core.errors import InputError
+
+
+def action_index(label: str) -> int:
+    """Return the index of `label` in `ACTIONS`; an unknown label is an InputError that names the nearest one."""
+    try:
+        return ACTION_INDEX[label]
+    except KeyError:
+        near = get_close_matches(str(label).upper(), ACTIONS, n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else f"; the labels are {', '.join(ACTIONS)}"
+        raise InputError(f"unknown label {label!r}{hint}") from None
 
 
 @dataclass(frozen=True, slots=True)

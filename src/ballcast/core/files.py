@@ -1,4 +1,7 @@
-"""Reading and writing files: no traceback, no half-written file, every defect of a JSON tree with its place."""
+"""Read and write files atomically, lock them, and check JSON records.
+
+Errors are one sentence with the file and the place; no half-written file is left behind.
+"""
 
 import errno
 import hashlib
@@ -17,12 +20,17 @@ from typing import Any, BinaryIO
 
 from ballcast.core.errors import InputError, NoSpace
 
-_HALVES = re.compile(rb"\\u[dD][89a-fA-F]")  # escapes that are a character in pairs, and alone in no text
+_HALVES = re.compile(rb"\\u[dD][89a-fA-F]")  # escapes of surrogates, which are valid only in pairs
+_WHOLE = re.compile(r"[+-]?\d{1,18}")
+KEY = "weights_sha256"  # in the config of a model; older files have none
+
+
+# --- Reading ---
 
 
 @contextmanager
 def reading(path: Path, what: str) -> Iterator[BinaryIO]:
-    """The file, opened; `what` names it for the reader of the error ("labels")."""
+    """Open a file to read it as bytes; `what` names its content in errors ("labels")."""
     try:
         with path.open("rb") as file:
             yield file
@@ -35,20 +43,33 @@ def reading(path: Path, what: str) -> Iterator[BinaryIO]:
 
 
 def read_bytes(path: Path, what: str) -> bytes:
-    """The file's content."""
+    """Return the content of a file; `what` names it in errors."""
     with reading(path, what) as file:
         return file.read()
 
 
+def read_json(path: Path, what: str) -> Any:
+    """Read a JSON file; `what` names its content in errors."""
+    return parse_json(read_bytes(path, what), path, what)
+
+
 def parse_json(raw: bytes, path: Path | str, what: str) -> Any:
-    """JSON text as data; NaN and Infinity, which JSON does not have, come through as floats for the caller to judge."""
+    """Parse JSON text.
+
+    NaN and Infinity, which JSON does not have, become floats that the caller must check.
+
+    Args:
+        raw: the text in UTF-8.
+        path: the file to name in errors.
+        what: its content, in the plural ("labels").
+    """
     try:
         tree = json.loads(raw.decode("utf-8-sig"))
         if _HALVES.search(raw):
             json.dumps(tree, ensure_ascii=False).encode()
         return tree
     except UnicodeEncodeError:
-        raise InputError(f"{path}: an escape like \\ud800 stands alone, which is no text; write it again") from None
+        raise InputError(f"{path}: an escape like \\ud800 is half a character; write the file again") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: byte {error.start}: the {what} are not UTF-8; is this the right file?") from None
     except json.JSONDecodeError as error:
@@ -62,26 +83,13 @@ def parse_json(raw: bytes, path: Path | str, what: str) -> Any:
         raise InputError(f"{path}: a number is too long to belong in {what}; is this the right file?") from None
 
 
-def read_json(path: Path, what: str) -> Any:
-    return parse_json(read_bytes(path, what), path, what)
+# --- Writing ---
 
 
-@contextmanager
-def watching_space(path: Path) -> Iterator[None]:
-    """A disk that fills up while the block writes `path` becomes `NoSpace`."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        free = shutil.disk_usage(path.parent).free
-        raise NoSpace(f"{path}: the disk is full ({free / 1e6:.0f} MB left); free some and run again") from None
-
-
-def make_room(path: Path) -> None:
-    """Make the folders above a file or folder to be; an InputError that names it where that cannot be."""
+def make_parents(path: Path) -> None:
+    """Make the folders above a file or folder that will be written."""
     if not path.name:  # ".", "/" or nothing at all
-        raise InputError(f"'{path}': names nothing to write; give a path that ends in a name")
+        raise InputError(f"'{path}': names no file or folder; give a path that ends in a name")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
@@ -92,12 +100,12 @@ def make_room(path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`, renamed onto it if the block succeeds and removed if it does not.
+    """Yield a temporary path beside `path`; rename it to `path` if the block succeeds, else remove it.
 
-    Works for a file or a folder (a folder target must not exist yet). A full disk becomes `NoSpace`; what else keeps
-    `path` from being written, an InputError that names it and not the temporary path.
+    Works for a file or a folder (a folder must not exist yet). A full disk raises `NoSpace`, any other failure to write
+    an InputError; both name `path` and not the temporary path.
     """
-    make_room(path)
+    make_parents(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         with watching_space(path):
@@ -107,20 +115,39 @@ def replacing(path: Path) -> Iterator[Path]:
                     os.fsync(file.fileno())
             os.replace(temporary, path)
     except BaseException as error:
-        with suppress(OSError):  # a read-only disk refuses this too; the first error is the one to tell
+        with suppress(OSError):  # a read-only disk refuses this too; report the first error
             if temporary.is_dir():
                 shutil.rmtree(temporary, ignore_errors=True)
             else:
                 temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and _is_within(error.filename, temporary):
             raise InputError(f"{path}: cannot be written: {error.strerror}") from None
-        if isinstance(error, InputError | NoSpace) and str(temporary) in str(error):  # of a file in a folder to be
+        if isinstance(error, InputError | NoSpace) and str(temporary) in str(
+            error
+        ):  # of a file in the folder
             raise type(error)(str(error).replace(str(temporary), str(path))) from None
         raise
 
 
+def _is_within(name: object, folder: Path) -> bool:
+    """Whether an OSError's file name is `folder` or below it."""
+    return isinstance(name, str | Path) and Path(name).is_relative_to(folder)
+
+
+@contextmanager
+def watching_space(path: Path) -> Iterator[None]:
+    """Raise `NoSpace` if the disk fills up while the block writes `path`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        free = shutil.disk_usage(path.parent).free
+        raise NoSpace(f"{path}: the disk is full ({free / 1e6:.0f} MB left); free some and run again") from None
+
+
 def sweep(folder: Path) -> None:
-    """Remove, at any depth, what `replacing` could not, since it was killed. Only where nobody else writes."""
+    """Remove the temporary files and folders that killed processes left in `folder`; call it while none writes there."""
     for left in folder.rglob(".*.tmp"):
         with suppress(OSError):
             shutil.rmtree(left) if left.is_dir() else left.unlink()
@@ -131,7 +158,7 @@ class _Probed(Exception):
 
 
 def check_writable(path: Path) -> None:
-    """An InputError if `replacing(path)` could not write there: to be asked before long work. Leaves nothing behind."""
+    """Raise an InputError if `path` cannot be written: call it before long work. Leaves nothing behind."""
     missing = [folder for folder in path.parents if not os.path.exists(folder)]  # Path.exists may raise
     try:
         with suppress(_Probed), replacing(path) as temporary:
@@ -139,25 +166,62 @@ def check_writable(path: Path) -> None:
             raise _Probed
     finally:
         for folder in missing:
-            with suppress(OSError):  # it was not made
+            with suppress(OSError):  # was not created
                 folder.rmdir()
 
 
 def check_not_source(path: Path, source: Path | str) -> None:
-    """An InputError if writing `path` would overwrite the file read: `source`, or for "-" what stdin reads."""
+    """Raise an InputError if writing `path` would overwrite the input file `source` ("-": the file at stdin)."""
     try:
         read, written = os.fstat(0) if source == "-" else os.stat(source), path.stat()
-    except (OSError, ValueError):  # a stream, or a file yet to be
+    except (OSError, ValueError):  # a stream, or a file that does not exist yet
         return
     if stat.S_ISREG(read.st_mode) and os.path.samestat(read, written):
         raise InputError(f"{path}: is the file that is read; write to another one")
 
 
-@contextmanager
-def alone(lock: Path, busy: str) -> Iterator[None]:
-    """The only process in this block; while another holds `lock`, an InputError that says `busy`.
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file atomically."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
 
-    The lock ends with its process, however that ends.
+
+def write_together(files: Mapping[Path, bytes]) -> None:
+    """Write files that belong together: all to temporary files first, so that only the renames are done one by one."""
+    with ExitStack() as stack:
+        for path, content in files.items():
+            stack.enter_context(replacing(path)).write_bytes(content)
+
+
+def write_json(path: Path, content: Any, *, indent: int | None = None) -> None:
+    """Write strict JSON; a NaN is a bug of ours, so it raises a ValueError."""
+    write_bytes(path, json.dumps(content, indent=indent, allow_nan=False).encode() + b"\n")
+
+
+def write_pair(folder: Path, weights_name: str, weights: bytes, config_name: str, config: dict[str, Any]) -> None:
+    """Write weights and their config into `folder`; the config, as JSON, contains the hash of the weights."""
+    stamped = {**config, KEY: hashlib.sha256(weights).hexdigest()}
+    text = json.dumps(stamped, indent=1, allow_nan=False).encode() + b"\n"
+    write_together({folder / weights_name: weights, folder / config_name: text})
+
+
+def check_pair(weights_path: Path, weights: bytes, config_path: Path, config: dict[str, Any]) -> None:
+    """Raise an InputError if `config` was written for other weights; both are given as read from their files."""
+    if config.get(KEY) not in (None, hashlib.sha256(weights).hexdigest()):
+        raise InputError(
+            f"{weights_path}: does not belong to {config_path.name} beside it; one of them was replaced or saving was "
+            "interrupted between them, so save or download both again"
+        )
+
+
+# --- Locks ---
+
+
+@contextmanager
+def file_lock(lock: Path, busy: str) -> Iterator[None]:
+    """Hold the lock file `lock` during the block; raise an InputError with the text `busy` if another process holds it.
+
+    The operating system frees the lock when its process ends, even if it is killed.
     """
     from huggingface_hub.utils import WeakFileLock
 
@@ -171,10 +235,10 @@ def alone(lock: Path, busy: str) -> Iterator[None]:
 
 @contextmanager
 def exclusive_lock(path: Path, lock: Path, busy: str) -> Iterator[None]:
-    """As `alone`, for work on `path`: what keeps its lock from being made is told of it, and no lock is left behind."""
+    """Hold `lock` as `file_lock` does, for work on `path`: errors name `path`, and the lock file is removed."""
     with ExitStack() as stack:
         try:
-            stack.enter_context(alone(lock, busy))
+            stack.enter_context(file_lock(lock, busy))
         except OSError as error:
             raise InputError(f"{path}: cannot be written: {error.strerror}") from None
         try:
@@ -183,53 +247,12 @@ def exclusive_lock(path: Path, lock: Path, busy: str) -> Iterator[None]:
             lock.unlink(missing_ok=True)
 
 
-def _is_within(name: object, folder: Path) -> bool:
-    """Whether an OSError's file name is `folder` or below it."""
-    return isinstance(name, str | Path) and Path(name).is_relative_to(folder)
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    with replacing(path) as temporary:
-        temporary.write_bytes(content)
-
-
-def write_together(files: Mapping[Path, bytes]) -> None:
-    """Write files that belong together: all under temporary names first, so that only the renames come one by one."""
-    with ExitStack() as stack:
-        for path, content in files.items():
-            stack.enter_context(replacing(path)).write_bytes(content)
-
-
-def write_json(path: Path, content: Any, *, indent: int | None = None) -> None:
-    """Strict JSON: a NaN in a result is a fault of ours and must not reach a file."""
-    write_bytes(path, json.dumps(content, indent=indent, allow_nan=False).encode() + b"\n")
-
-
-KEY = "weights_sha256"  # in the config; files from before it was written there have none
-
-
-def write_pair(folder: Path, weights_name: str, weights: bytes, config_name: str, config: dict[str, Any]) -> None:
-    """Write both files into `folder`, the config as JSON with the hash of the weights in it."""
-    told = {**config, KEY: hashlib.sha256(weights).hexdigest()}
-    text = json.dumps(told, indent=1, allow_nan=False).encode() + b"\n"
-    write_together({folder / weights_name: weights, folder / config_name: text})
-
-
-def check_pair(weights_path: Path, weights: bytes, config_path: Path, config: dict[str, Any]) -> None:
-    """An InputError if `config`, as read, was written for other weights."""
-    if config.get(KEY) not in (None, hashlib.sha256(weights).hexdigest()):
-        raise InputError(
-            f"{weights_path}: is not what {config_path.name} beside it was written for; one of the two was replaced or "
-            "saving was stopped between them, so save or fetch both again"
-        )
-
-
-_WHOLE = re.compile(r"[+-]?\d{1,18}")
+# --- Checks of JSON records ---
 
 
 @dataclass(frozen=True)
 class Defect:
-    """Something wrong in a file, at `place` ("videos[3].annotations.anticipation[0]")."""
+    """A fault in a file, at `place` ("videos[3].annotations.anticipation[0]")."""
 
     file: str
     place: str
@@ -240,12 +263,12 @@ class Defect:
 
 
 class _Placed(InputError):
-    """An error that names its place already."""
+    """An error whose message contains its place."""
 
 
 @dataclass
 class Defects:
-    """The defects found so far. `strict` raises the first as an InputError instead of collecting it."""
+    """The defects found in a file; with `strict`, the first is raised as an InputError instead of collected."""
 
     file: str
     strict: bool = False
@@ -259,10 +282,10 @@ class Defects:
 
     @contextmanager
     def at(self, place: str) -> Iterator[None]:
-        """An InputError in the block becomes a defect at `place`; what the block was building is left out."""
+        """Record an InputError in the block as a defect at `place`, and leave the block."""
         try:
             yield
-        except _Placed:  # from a block within, which knew the place better
+        except _Placed:  # from an inner block, whose place is more exact
             raise
         except InputError as error:
             try:
@@ -272,7 +295,7 @@ class Defects:
 
 
 def get(record: Any, key: str, kind: type | tuple[type, ...], what: str) -> Any:
-    """`record[key]`, which must be there and of the type `kind`; `what` names the type for the reader."""
+    """Return `record[key]`, which must exist and have the type `kind`; `what` names the type in the error."""
     if not isinstance(record, dict):
         raise InputError(f"is {show(record)} instead of a record with the key '{key}'")
     if key not in record:
@@ -284,7 +307,7 @@ def get(record: Any, key: str, kind: type | tuple[type, ...], what: str) -> Any:
 
 
 def whole_number(record: Any, key: str) -> int:
-    """A whole number, written as a number or, as SoccerNet does, as text."""
+    """Return `record[key]`, a whole number written as a number or, as SoccerNet does, as text."""
     value = get(record, key, (int, str, float), "a whole number")
     if isinstance(value, int):
         return value
@@ -296,6 +319,7 @@ def whole_number(record: Any, key: str) -> int:
 
 
 def finite(value: Any, name: str) -> float:
+    """Return `value` as a float, or raise an InputError if it is not a finite number; `name` is its key."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(f"'{name}' is {show(value)} instead of a number")
     try:
@@ -308,7 +332,7 @@ def finite(value: Any, name: str) -> float:
 
 
 def show(value: Any) -> str:
-    """`value` for the reader of an error: short, whatever it is."""
+    """Format a value for an error message: at most 40 characters of any value."""
     if isinstance(value, dict | list):
         return "a list" if isinstance(value, list) else "a record"
     try:

@@ -1,4 +1,4 @@
-"""Where models and recipes come from: the package itself, a folder, or the Hugging Face hub."""
+"""Find models and recipes in the package, in a folder or on the Hugging Face hub; upload files to the hub."""
 
 import re
 import tempfile
@@ -16,10 +16,15 @@ BACKBONE, MODEL = SAMPLES / "backbone", SAMPLES / "anticipator"
 
 
 def choose_models(model: str | None, backbone: str | None, command: str) -> tuple[str, str]:
-    """The names (folder, hub id or checkpoint) of the anticipator and the backbone to use with video.
+    """Choose the anticipator and the backbone to use with video: both as given, or both the embedded ones.
 
-    Both as given, or both the embedded ones. They belong together, so one alone is an InputError; so are none where
-    nothing is embedded. `command` names who asks ("predict").
+    Args:
+        model, backbone: folder, hub id or checkpoint. They belong together, so only one of them is an InputError; so
+            is none where nothing is embedded.
+        command: the command to name in the error ("predict").
+
+    Returns:
+        The names of the anticipator and the backbone.
     """
     if model is not None and backbone is not None:
         return model, backbone
@@ -37,9 +42,10 @@ def choose_models(model: str | None, backbone: str | None, command: str) -> tupl
 
 
 def find_recipe(path: Path) -> Path:
-    """The YAML file that `path` names: itself if it is there, else the package's own recipe of this name.
+    """Return `path` if that file exists, else the recipe of this name in the package.
 
-    `paper`, `paper.yaml` and `configs/paper.yaml` all name the package's: what the docs say works in any folder.
+    `paper`, `paper.yaml` and `configs/paper.yaml` all name the one in the package, so the commands in the docs work in
+    any folder.
     """
     if path.is_file() or path.parent not in (Path(), Path("configs")) or path.suffix not in ("", ".yaml"):
         return path
@@ -56,53 +62,72 @@ SNBAA = "SoccerNet/ActionAnticipation"  # the challenge's data set
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 CARD = "README.md"
 
-Kind = Literal["model", "dataset"]  # the hub keeps the two apart; features are a data set
+TRANSIENT = (408, 429, 500, 502, 503, 504)  # statuses after which another try may succeed
+
+Kind = Literal["model", "dataset"]  # types of repositories on the hub; features are a data set
+
+
+def check_hub_id(repo_id: str) -> None:
+    """Raise an InputError if `repo_id` is not of the form owner/name."""
+    if not HUB_ID.fullmatch(repo_id):
+        raise InputError(f"{repo_id!r} is not a name on the hub; it has the form owner/name")
 
 
 def locate(source: Path | str, files: Sequence[str], also: Sequence[str] = (), *, kind: Kind = "model") -> Path:
-    """The folder `source` names: itself if it exists, else the `files` of the hub's copy of it, downloaded.
+    """Return the folder of a model or data set; download it if `source` is a hub id.
 
-    `also`: files to fetch if they are there. Both may be patterns ("shard-*.safetensors").
+    Args:
+        source: a folder, or a hub id such as someone/name.
+        files: files to download. They may be patterns ("shard-*.safetensors").
+        also: files to download if they exist.
+        kind: which type of repository it is.
     """
     if not str(source).strip():
-        raise InputError("an empty name names no folder; give a folder that is there or a hub id like someone/name")
+        raise InputError("the name of the folder is empty; give an existing folder or a hub id like someone/name")
     folder = Path(source)
     if folder.is_dir():
         return folder
     if folder.exists():
         raise InputError(f"{folder}: is a file; give the folder that holds {' and '.join(files)}")
     if not HUB_ID.fullmatch(str(source)):
-        raise InputError(f"{source}: no such folder; give a folder that is there or a hub id like someone/name")
+        raise InputError(f"{source}: no such folder; give an existing folder or a hub id like someone/name")
     from huggingface_hub import snapshot_download
 
-    with _explained(f"{source}: no such folder, and not to be had from the hub"):
+    with explain_hub_errors(f"{source}: no such folder, and the hub does not provide it", kind):
         return Path(snapshot_download(str(source), repo_type=kind, allow_patterns=[*files, *also]))
 
 
 def push(
     repo_id: str, files: Mapping[str, Path | bytes], *, private: bool, kind: Kind = "model", replaces: Sequence[str]
 ) -> str:
-    """Upload the files by their paths in the repository, all in one commit; returns its address.
+    """Upload files to the hub in one commit, so that a download gets either all old or all new files.
 
-    The repository is made if it is not there; one that is there must be as `private` says, since what was once public
-    cannot be taken back. Older files that match a pattern of `replaces` and are not among the new ones are removed.
-    Whoever downloads sees either all of the old state or all of the new one. What is uploaded when the connection
-    breaks is not sent again by the next call.
+    If the connection breaks, the next call does not send again what has arrived.
+
+    Args:
+        repo_id: owner/name; the repository is created if it does not exist.
+        files: content or local path, by path in the repository.
+        private: whether the repository is private. An existing one must agree, since published files cannot be
+            taken back.
+        kind: the type of repository.
+        replaces: patterns of older files to remove unless they are among `files`.
+
+    Returns:
+        The address of the repository.
     """
-    if not HUB_ID.fullmatch(repo_id):
-        raise InputError(f"{repo_id!r} is not a name on the hub; it has the form owner/name")
+    check_hub_id(repo_id)
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
-    with _explained(f"{repo_id}: cannot upload to the hub"):
+    with explain_hub_errors(f"{repo_id}: cannot upload to the hub", kind):
         api = HfApi()
         address = api.create_repo(repo_id, repo_type=kind, private=private, exist_ok=True)
         if (found := api.repo_info(repo_id, repo_type=kind).private) != private:
-            is_, asked = ("private", "public") if found else ("public", "private")
+            actual, wanted = ("private", "public") if found else ("public", "private")
             raise InputError(
-                f"{address}: is {is_} already, and {asked} was asked for; change it on that page, or ask for {is_}"
+                f"{address}: is {actual} already, and {wanted} was requested; change that there, or ask for {actual}"
             )
-        there = api.list_repo_files(repo_id, repo_type=kind)
-        stale = [name for name in there if name not in files and any(fnmatchcase(name, p) for p in replaces)]
+        existing = api.list_repo_files(repo_id, repo_type=kind)
+        stale = [name for name in existing if name not in files and any(fnmatchcase(name, p) for p in replaces)]
         changes = [CommitOperationAdd(name, content) for name, content in files.items()]
         removed = [CommitOperationDelete(name) for name in stale]
         api.create_commit(repo_id, [*changes, *removed], repo_type=kind, commit_message="From ballcast")
@@ -118,9 +143,18 @@ def push_model(
     private: bool,
     folder: Path | None = None,
 ) -> str:
-    """Upload a model's files and its card; returns the address.
+    """Upload the files of a model and its card.
 
-    `names`: what its folder may hold. `write` makes such a folder, unless `folder` is one, which then goes as it is.
+    Args:
+        repo_id: owner/name.
+        names: the file names that a model folder may contain.
+        write: saves the model into a folder; not called if `folder` is given.
+        card: the model card in Markdown.
+        private: as in `push`.
+        folder: a saved model to upload as it is.
+
+    Returns:
+        The address of the repository.
     """
     with tempfile.TemporaryDirectory() as temporary:
         if folder is None:
@@ -131,36 +165,51 @@ def push_model(
 
 
 @contextmanager
-def _explained(what: str) -> Iterator[None]:
-    """The faults of the hub and of the way to it, each as one sentence: `what` failed, why, and what to do."""
-    from huggingface_hub import constants
-    from huggingface_hub.errors import (
-        HfHubHTTPError,
-        HFValidationError,
-        HTTPError,
-        LocalEntryNotFoundError,
-        OfflineModeIsEnabled,
-    )
+def explain_hub_errors(what: str, kind: Kind = "model", again: str = "run again") -> Iterator[None]:
+    """Turn errors of the hub and of the connection to it into an InputError of one sentence.
+
+    Args:
+        what: the failed action, with the name of the repository, file or folder.
+        kind: what the repository holds.
+        again: the advice where a second try may help.
+    """
+    from huggingface_hub.errors import HFValidationError, HTTPError, LocalEntryNotFoundError
 
     try:
         yield
     except (HTTPError, HFValidationError, OSError, RuntimeError, ValueError) as error:
-        # The hub's library wraps what went wrong while it sends a file, or why it looked for a copy kept here.
+        # huggingface_hub wraps an error that it met while sending a file or before it looked into its cache.
         wrapped = type(error) is RuntimeError or isinstance(error, LocalEntryNotFoundError)
         cause = error.__cause__ if wrapped and error.__cause__ else error
-        status = cause.response.status_code if isinstance(cause, HfHubHTTPError) else None
-        refused = isinstance(cause, PermissionError) and cause.filename is None  # hf_xet's; one of a file has its name
-        if status == 401 or (status is None and refused):
-            why = "it does not know you (401); log in with `hf auth login`, or set HF_TOKEN, and run again"
-        elif status == 403:
-            why = "your token may not do this (403); use one that may write there, with `hf auth login` or HF_TOKEN"
-        elif isinstance(cause, OfflineModeIsEnabled):
-            why = "HF_HUB_OFFLINE is set; unset it and run again"
-        elif isinstance(cause, HTTPError | ConnectionError) and status is None:
-            why = f"the connection to {constants.ENDPOINT} failed ({_first_line(cause)}); run again"
-        else:
-            why = _first_line(cause)
-        raise InputError(f"{what}: {why}") from None
+        raise InputError(f"{what}: {_reason(cause, kind, again)}") from None
+
+
+def _reason(error: BaseException, kind: Kind, again: str) -> str:
+    from huggingface_hub import constants
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HTTPError, OfflineModeIsEnabled
+
+    status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
+    # hf_xet reports a refused token as a PermissionError without a file name.
+    refused = isinstance(error, PermissionError) and error.filename is None
+    if isinstance(error, GatedRepoError):
+        return (
+            f"the hub refuses access ({status}); accept the terms on the page of this repository, log in with "
+            f"`hf auth login` (or set HF_TOKEN) and {again}"
+        )
+    if status == 401 or refused:
+        return f"not authenticated (401); log in with `hf auth login`, or set HF_TOKEN, and {again}"
+    if status == 403:
+        return "your token has no permission for this (403); use one that has, with `hf auth login` or HF_TOKEN"
+    if status == 404:
+        names = {"model": "model", "dataset": "data set"}
+        return f"there is no such {names[kind]} or no such file in it (404)"
+    if status in TRANSIENT:
+        return f"the hub answered with status {status}; {again} later"
+    if isinstance(error, OfflineModeIsEnabled):
+        return "HF_HUB_OFFLINE is set; unset it and run again"
+    if isinstance(error, HTTPError | ConnectionError) and status is None:
+        return f"the connection to {constants.ENDPOINT} failed ({_first_line(error)}); check the network and {again}"
+    return _first_line(error)
 
 
 def _first_line(error: BaseException) -> str:

@@ -20,7 +20,7 @@ import torch
 from ballcast.core.actions import FPS, WINDOW_FRAMES
 from ballcast.core.backbone_config import trained_size
 from ballcast.core.errors import BallcastError, BallcastWarning, InputError
-from ballcast.core.files import exclusive_lock, make_room, replacing
+from ballcast.core.files import exclusive_lock, make_parents, replacing
 from ballcast.core.util import cores
 from ballcast.features.backbone import Backbone
 from ballcast.features.extract_workers import run_local, run_ray
@@ -92,7 +92,7 @@ def extract(
     if every <= 0:
         raise InputError(f"every must be a positive number of frames, not {every}")
     picture_size = choose_size(size, trained_size(backbone.metadata), backbone.name)
-    make_room(out)
+    make_parents(out)
     device = _device(device)
     options = _Options(every, engine, device, workers or _workers(device, engine), decoder, picture_size, pad)
     lock = out.with_name(f".{out.name}.lock")  # two extractions would take each other's pieces away

@@ -9,9 +9,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from ballcast.core.actions import ACTIONS, END_MS, OBSERVED_MS, action_index
+from ballcast.core.actions import ACTIONS, END_MS, OBSERVED_MS
 from ballcast.core.errors import InputError
-from ballcast.core.events import Clip, Prediction, grid_bin, merge_bins
+from ballcast.core.events import Clip, Prediction, action_index, grid_bin, merge_bins
 from ballcast.core.files import (
     Defect,
     Defects,

@@ -123,7 +123,7 @@ class SavedModel:
 def save(
     folder: Path, weights: Mapping[str, Tensor], model: ModelConfig, emit: EmitConfig, metadata: dict[str, Any]
 ) -> None:
-    """Write both files, which know each other (see `core.pair`). A calibration of other weights there is removed."""
+    """Write both files with `core.files.write_pair`. A calibration of other weights there is removed."""
     content = serialise({key: value.detach().cpu().contiguous() for key, value in weights.items()})
     tree = {"format": FORMAT, "model": to_dict(model), "emit": to_dict(emit), "metadata": metadata}
     tuned = folder / calibration.FILE_NAME

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ballcast.core.actions import ACTIONS, HORIZON_MS, action_index
+from ballcast.core.actions import ACTIONS, HORIZON_MS
 from ballcast.core.anticipator_config import EmitConfig, LossConfig
 from ballcast.core.config import from_dict, to_dict
 from ballcast.core.errors import InputError
-from ballcast.core.events import GRID_BINS, Prediction, geometric_ranks
+from ballcast.core.events import GRID_BINS, Prediction, action_index, geometric_ranks
 from ballcast.core.files import read_bytes, read_json, write_json
 from ballcast.model.postprocess import (
     BIN_MS,

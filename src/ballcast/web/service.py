@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ballcast.core.errors import InputError
 from ballcast.core.events import Event
-from ballcast.core.files import alone
+from ballcast.core.files import file_lock
 from ballcast.core.util import natural
 from ballcast.features.videos import SUFFIXES
 from ballcast.video.container import VideoInfo
@@ -109,7 +109,7 @@ class Service:
         """At work on what is in the data folder, alone."""
         self._jobs.mkdir(parents=True, exist_ok=True)
         busy = f"{self.settings.data}: another server uses this folder; stop it, or give another with --data"
-        with alone(self.settings.data / ".lock", busy):
+        with file_lock(self.settings.data / ".lock", busy):
             self.store = JobStore(self.settings.data / "jobs.sqlite")
             self._sweep()
             self.streams = {

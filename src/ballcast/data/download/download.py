@@ -22,7 +22,7 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from ballcast.core.errors import InputError, NoSpace
-from ballcast.core.files import alone, read_json, write_json
+from ballcast.core.files import file_lock, read_json, write_json
 from ballcast.core.hub import SNBAA
 from ballcast.data.download.archive import Archive, Member
 from ballcast.data.download.hub_files import HubFile, fetch, look_up, part_of, sha256_of
@@ -74,7 +74,7 @@ def download(
     for place, file in jobs:
         place.zip(file).parent.mkdir(parents=True, exist_ok=True)
         lock = place.folder.with_name(f".{place.split}.lock")
-        with alone(lock, f"{place.folder}: another download is at work on it; let it finish"):
+        with file_lock(lock, f"{place.folder}: another download is at work on it; let it finish"):
             place.clear(all_but=file)
             archive = _obtain(place, file, retries)
             count = _unpack(place, file, archive, secret)

@@ -9,8 +9,8 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -18,23 +18,20 @@ from typing import Any
 
 from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
 from huggingface_hub.errors import (
-    EntryNotFoundError,
     HfHubHTTPError,
-    HFValidationError,
     HTTPError,  # the root of httpx's errors, whichever of its versions the hub's library uses
     OfflineModeIsEnabled,
-    RepositoryNotFoundError,
 )
 from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
 
 from ballcast import __version__
-from ballcast.core.errors import BallcastError, InputError
+from ballcast.core.errors import BallcastError
 from ballcast.core.files import watching_space
+from ballcast.core.hub import TRANSIENT, check_hub_id, explain_hub_errors
 
 Tick = Callable[[int], Any]  # told how many bytes more are done
 
 PIECE = 1 << 30  # bytes one request asks for: the storage serves no answer over 50 GB, and its signed addresses expire
-PASSING = (408, 429, 500, 502, 503, 504)  # statuses worth another try
 LIBRARY = {"library_name": "ballcast", "library_version": __version__}
 
 
@@ -59,6 +56,7 @@ class HubFile:
 
 def look_up(repo_id: str, path: str) -> HubFile:
     """Size, checksum and commit of `path` in the data set `repo_id`; nothing is fetched."""
+    check_hub_id(repo_id)
     with _explained(repo_id, path):
         found = get_hf_file_metadata(hf_hub_url(repo_id, path, repo_type="dataset"), **LIBRARY)  # type: ignore[arg-type]
     if found.size is None or not re.fullmatch("[0-9a-f]{64}", found.etag or ""):
@@ -174,42 +172,10 @@ def _ask_on(file: HubFile, part: _Part) -> None:
 def _passes(error: Exception) -> bool:
     """Whether trying again may help."""
     if isinstance(error, HfHubHTTPError):
-        return error.response.status_code in PASSING
+        return error.response.status_code in TRANSIENT
     return not isinstance(error, OfflineModeIsEnabled)
 
 
-@contextmanager
-def _explained(repo_id: str, path: str) -> Iterator[None]:
-    """The faults of the hub and of the way to it, each as one sentence that says what to do."""
-    page = f"{constants.ENDPOINT}/datasets/{repo_id}"
-    try:
-        yield
-    except HFValidationError:
-        raise InputError(f"{repo_id!r} is not the name of a data set on the hub; it has the form owner/name") from None
-    except OfflineModeIsEnabled:
-        raise HubError(f"{path}: cannot be fetched while HF_HUB_OFFLINE is set; unset it and run again") from None
-    except (HTTPError, ConnectionError) as error:
-        status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
-        if status in (401, 403):
-            sentence = (
-                f"{page}: the hub refuses access ({status}); accept the data set's terms on that page, "
-                "log in with `hf auth login` (or set HF_TOKEN) and run again"
-            )
-        elif isinstance(error, RepositoryNotFoundError):
-            sentence = f"{page}: there is no such data set on the hub"
-        elif isinstance(error, EntryNotFoundError) or status == 404:
-            sentence = f"{page}: has no {path}; is the split or the resolution not published there?"
-        elif status is not None:
-            sentence = (
-                f"{page}: the hub answered {path} with status {status}; what has arrived is kept, run again later"
-            )
-        else:
-            sentence = (
-                f"{path}: the connection to {constants.ENDPOINT} failed ({_reason(error)}); "
-                "check the network and run again, what has arrived is kept"
-            )
-        raise HubError(sentence) from None
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+def _explained(repo_id: str, path: str) -> AbstractContextManager[None]:
+    what = f"{constants.ENDPOINT}/datasets/{repo_id}: cannot download {path}"
+    return explain_hub_errors(what, "dataset", "run again, what has arrived is kept")

@@ -8,9 +8,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from ballcast.core.actions import ACTIONS, CLIP_FRAMES, FPS, FRAME_MS, IGNORED_LABELS, action_index
+from ballcast.core.actions import ACTIONS, CLIP_FRAMES, FPS, FRAME_MS, IGNORED_LABELS
 from ballcast.core.errors import InputError
-from ballcast.core.events import Clip, Event
+from ballcast.core.events import Clip, Event, action_index
 from ballcast.core.files import Defects, get, read_json, whole_number
 from ballcast.core.pretrain_config import GamesConfig
 from ballcast.core.util import natural

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ballcast.core.actions import ACTIONS, END_MS, IGNORED_LABELS, OBSERVED_MS, action_index
+from ballcast.core.actions import ACTIONS, END_MS, IGNORED_LABELS, OBSERVED_MS
 from ballcast.core.errors import InputError
-from ballcast.core.events import Clip, Event
+from ballcast.core.events import Clip, Event, action_index
 from ballcast.core.files import Defect, Defects, get, read_json, whole_number, write_json
 from ballcast.core.util import natural
 from ballcast.features.store import LABELS

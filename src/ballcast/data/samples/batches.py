@@ -1,7 +1,6 @@
 """Samples as batches: which ones an epoch draws and mixes, and tensors on the GPU, in memory or read from disk."""
 
 import dataclasses
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,9 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ballcast.core.actions import ACTIONS, action_index
+from ballcast.core.actions import ACTIONS
 from ballcast.core.anticipator_config import DataConfig
 from ballcast.core.errors import InputError
+from ballcast.core.events import action_index
+from ballcast.core.util import available_memory
 from ballcast.data.samples.windows import ABSENT, WindowSet
 
 Where = Literal["gpu", "memory", "disk"]
@@ -30,8 +31,7 @@ def place(nbytes: int, device: torch.device, wanted: Literal["auto", "gpu", "mem
         return wanted
     if device.type == "cuda" and nbytes < torch.cuda.mem_get_info(device)[0] / 2:
         return "gpu"
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return "memory" if nbytes < free / 2 else "disk"
+    return "memory" if nbytes < available_memory() / 2 else "disk"
 
 
 @dataclass(frozen=True)
