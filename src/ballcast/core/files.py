@@ -122,9 +122,7 @@ def replacing(path: Path) -> Iterator[Path]:
                 temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and _is_within(error.filename, temporary):
             raise InputError(f"{path}: cannot be written: {error.strerror}") from None
-        if isinstance(error, InputError | NoSpace) and str(temporary) in str(
-            error
-        ):  # of a file in the folder
+        if isinstance(error, InputError | NoSpace) and str(temporary) in str(error):  # of a file in the folder
             raise type(error)(str(error).replace(str(temporary), str(path))) from None
         raise
 
@@ -147,7 +145,7 @@ def watching_space(path: Path) -> Iterator[None]:
 
 
 def sweep(folder: Path) -> None:
-    """Remove the temporary files and folders that killed processes left in `folder`; call it while none writes there."""
+    """Remove the temporary files and folders left in `folder` by killed processes; call it while none writes there."""
     for left in folder.rglob(".*.tmp"):
         with suppress(OSError):
             shutil.rmtree(left) if left.is_dir() else left.unlink()
