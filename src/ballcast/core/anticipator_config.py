@@ -1,6 +1,6 @@
-"""The recipe of a model: every number of the paper, and of our reading of it, as one config value.
+"""The recipe of a model: data, network, losses, training and emission. The defaults are the paper's.
 
-`configs/*.yaml` are recipes; a trained model's `config.json` holds the one it was made with. Defaults are the paper's.
+`configs/*.yaml` are recipes; the `config.json` of a trained model contains the one that it was trained with.
 """
 
 from dataclasses import dataclass, field, replace
@@ -13,19 +13,19 @@ from ballcast.core.events import action_index
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which windows are trained on and how they are drawn."""
+    """Training windows: where they come from and how they are sampled."""
 
     features: str = "features"  # folder with one feature store per split
     labels: str = ""  # folder with <split>/Labels-ball.json; empty: the labels beside the features
     train: tuple[str, ...] = ("train",)  # splits to train on
     valid: tuple[str, ...] = ("valid",)  # splits to score each epoch
     stitch: bool = True  # join the overlapping clips of a game, then cut windows anew
-    every_ms: int = 1000  # one training window every so often in a stitched game
-    stitch_tolerance_ms: int = FRAME_MS  # how far apart two overlapping clips may put one event and still be joined
-    drop_windows: float = 0.0  # chance that a sample's early windows are absent; 0.1 for videos shorter than 30 s
+    every_ms: int = 1000  # from one training window to the next in a stitched game
+    stitch_tolerance_ms: int = FRAME_MS  # two overlapping clips may date one event so differently and still be joined
+    drop_windows: float = 0.0  # probability that a sample loses its early windows; 0.1 for videos under 30 s
     mixup: float = 0.4  # Beta(a, a) of feature MixUp; 0: off
-    mirror: float = 0.0  # event feeds: chance that a sample is seen mirrored, left for right
-    boost: dict[str, float] = field(  # how much likelier the sampler draws a clip with this action; {}: every clip once
+    mirror: float = 0.0  # event feeds: probability that a sample is mirrored, left for right
+    boost: dict[str, float] = field(  # factor on the sampling weight of a clip with this action; {}: every clip once
         default_factory=lambda: {
             "PLAYER SUCCESSFUL TACKLE": 40.0,
             "SHOT": 15.0,
@@ -34,8 +34,8 @@ class DataConfig:
             "THROW IN": 4.0,
         }
     )
-    boost_rule: Literal["max", "sum", "product"] = "max"  # of a clip with several events: what their boosts become
-    device: Literal["auto", "gpu", "memory", "disk"] = "auto"  # where the features live while training
+    boost_rule: Literal["max", "sum", "product"] = "max"  # how the factors of several events in a clip combine
+    device: Literal["auto", "gpu", "memory", "disk"] = "auto"  # where the features are kept during training
 
     def __post_init__(self) -> None:
         require(bool(self.train), "train must name at least one split")
@@ -47,8 +47,8 @@ class DataConfig:
             f"every_ms must be a multiple of a frame, {FRAME_MS} ms",
         )
         within(self, 0, 1000, "stitch_tolerance_ms")
-        require(0 <= self.drop_windows <= 1, "drop_windows is a chance, between 0 and 1")
-        require(0 <= self.mirror <= 1, "mirror is a chance, between 0 and 1")
+        require(0 <= self.drop_windows <= 1, "drop_windows is a probability, between 0 and 1")
+        require(0 <= self.mirror <= 1, "mirror is a probability, between 0 and 1")
         within(self, 0, 1000, "mixup")
         for label, factor in self.boost.items():
             action_index(label)
@@ -57,14 +57,14 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class HierarchyConfig:
-    """The paper's model: a local encoder per window, a GRU over all, slots decoded from its memory."""
+    """The paper's model: a local encoder for each window, a GRU over all windows, slots decoded from its memory."""
 
     dim: int = 256  # d
     encoder_layers: int = 2
     encoder_heads: int = 8
     encoder_ffn: int = 1024
     drop_path: float = 0.1  # on each residual branch of the local encoder
-    steps: int = 8  # S, summary vectors a window
+    steps: int = 8  # S, summary vectors per window
     gru_layers: int = 1
     window_weight: Literal["input", "memory", "none"] = "input"  # where alpha_w acts: before the GRU, or on H
     window_gamma: float = 2.0  # gamma_w at the start
@@ -75,7 +75,7 @@ class HierarchyConfig:
     dropout: float = 0.1  # in the decoder
     decoder_norm: Literal["pre", "post"] = "pre"  # LayerNorm before each branch of the decoder, or after the sum
     heads: Literal["decoupled", "joint"] = "decoupled"  # objectness beside the classes, or a C + 1 softmax
-    every_layer: bool = False  # while training, every layer of the decoder answers, and each answer has its loss
+    every_layer: bool = False  # in training, every decoder layer predicts slots, each with a loss
 
     def __post_init__(self) -> None:
         within(self, 1, 2**16, "dim", "encoder_heads", "encoder_ffn", "decoder_heads", "decoder_ffn")
@@ -84,7 +84,7 @@ class HierarchyConfig:
         within(self, 0, 64, "encoder_layers", "decoder_layers")
         within(self, -1000, 1000, "window_gamma")
         for name in ("drop_path", "dropout"):
-            require(0 <= getattr(self, name) < 1, f"{name} is a chance, in [0, 1)")
+            require(0 <= getattr(self, name) < 1, f"{name} is a probability, in [0, 1)")
         require(self.dim % self.encoder_heads == 0, "dim must be a multiple of encoder_heads")
         require(self.dim % self.decoder_heads == 0, "dim must be a multiple of decoder_heads")
 
@@ -99,41 +99,42 @@ class FaantraConfig:
     decoder_layers: int = 2
     ffn: int = 2048
     dropout: float = 0.1
-    encoder_reach_ms: int = 1120  # encoder self-attention sees this far to either side
-    clip_ms: int = 120  # from the start of one clip to the next
-    decoder_reach: int = 9  # decoder self-attention sees this many queries to either side
+    encoder_reach_ms: int = 1120  # reach of the encoder's self-attention to either side
+    clip_ms: int = 120  # from the start of one snippet to the next
+    decoder_reach: int = 9  # reach of the decoder's self-attention to either side, in queries
 
     def __post_init__(self) -> None:
         within(self, 1, 2**16, "dim", "heads", "ffn", "clip_ms")
         within(self, 0, 64, "encoder_layers", "decoder_layers")
         within(self, 0, 2**16, "encoder_reach_ms", "decoder_reach")
-        require(0 <= self.dropout < 1, "dropout is a chance, in [0, 1)")
+        require(0 <= self.dropout < 1, "dropout is a probability, in [0, 1)")
         require(self.dim % self.heads == 0, "dim must be a multiple of heads")
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The grid that goes in, the slots that come out, and the network between them."""
+    """The network, the shape of its input features and of its output slots."""
 
     kind: Literal["hierarchy", "faantra"] = "hierarchy"
     windows: int = 6  # W
-    clips: int = 33  # N_c, clips a window
-    width: int = 1280  # D, features a clip
+    clips: int = 33  # N_c, snippets per window
+    width: int = 1280  # D, features per snippet
     slots: int = 4  # K
-    bins: int = 32  # B, over the 5 s to come
-    # The time as a distribution, as one a class, as the sigmoid of a number, or as the number itself.
+    bins: int = 32  # B, over the next 5 s
+    # The time as a distribution, as one distribution per class, as the sigmoid of a number, or as the number itself.
     offset: Literal["bins", "class bins", "scalar", "linear"] = "bins"
-    auxiliary: bool = True  # predict the actions of the last window too
+    auxiliary: bool = True  # also predict the actions of the last observed window
     hierarchy: HierarchyConfig = field(default_factory=HierarchyConfig)
     faantra: FaantraConfig = field(default_factory=FaantraConfig)
 
     def __post_init__(self) -> None:
         within(self, 1, 1024, "windows", "clips", "bins")
         within(self, 1, 2**16, "width")
-        within(self, 1, MAX_EVENTS, "slots")  # the exact assignment goes no further
+        within(self, 1, MAX_EVENTS, "slots")  # the exact assignment is limited to these
 
     @property
     def classes(self) -> int:
+        """C, the number of actions."""
         return len(ACTIONS)
 
 
@@ -141,10 +142,10 @@ class ModelConfig:
 class LossConfig:
     """Matching and losses."""
 
-    matching: Literal["hungarian", "ordered"] = "hungarian"  # or: events to slots in order of time
+    matching: Literal["hungarian", "ordered"] = "hungarian"  # ordered: events to slots in order of time
     offset_cost: float = 2.0  # mu
     reweight: bool = True  # divide the cost by the class weight w_c
-    class_weight: Literal["inverse_sqrt", "inverse"] = "inverse_sqrt"  # w_c of a class's count, scaled to mean 1
+    class_weight: Literal["inverse_sqrt", "inverse"] = "inverse_sqrt"  # w_c from the count of a class, scaled to mean 1
     objectness: float = 1.0  # weights of the terms
     classes: float = 1.0
     offset: float = 1.0
@@ -155,10 +156,10 @@ class LossConfig:
     pair_norm: Literal["pairs", "samples", "slots"] = "pairs"
     sigma: float = 1.5  # of the Gaussian over bins; 0: one-hot
     scalar_loss: Literal["absolute", "exponential"] = "absolute"  # offset as one number: |t - t*|, or (e^t - e^t*)^2
-    ce_weights: dict[str, float] = field(default_factory=dict)  # an action's weight in cross-entropies; not there: 1
-    background_weight: float = 1.0  # the background's, in segmentation (FAANTRA's auxiliary head)
+    ce_weights: dict[str, float] = field(default_factory=dict)  # weight of an action in cross-entropies; 1 if not given
+    background_weight: float = 1.0  # weight of the background in FAANTRA's auxiliary head
     auxiliary_norm: Literal["positives", "cells"] = "positives"  # the focal loss is divided by these
-    auxiliary_beside: int = 1  # an action is present at the token nearest to it and so many to either side
+    auxiliary_beside: int = 1  # an action marks the nearest token and so many to either side
     focal_gamma: float = 2.0  # of the auxiliary loss
     focal_alpha: float = 0.25
 
@@ -189,12 +190,12 @@ class TrainConfig:
     clip: float = 1.0  # norm of the gradient
     precision: Literal["bf16", "fp32"] = "bf16"  # bf16 only on a GPU; a CPU always computes in fp32
     patience: int = 0  # stop after so many epochs without a better score; 0: never
-    save_every: int = 0  # steps between savings of the full state; 0: once an epoch
+    save_every: int = 0  # steps between checkpoints of the full state; 0: once per epoch
     seed: int = 0
-    graph: bool = True  # on one GPU: the whole step recorded as a CUDA graph
-    backbone: Literal["frozen", "finetune"] = "frozen"  # features as stored, or the backbone learns too (see finetune)
-    ema: float = 0.0  # decay of the running mean of the weights, which is scored and kept; 0: the weights themselves
-    compile: bool = True  # on a GPU: kernels fused first, which takes most of a minute; false is quicker for short runs
+    graph: bool = True  # on one GPU: record the whole step as a CUDA graph
+    backbone: Literal["frozen", "finetune"] = "frozen"  # finetune: train the backbone too (see finetune)
+    ema: float = 0.0  # decay of the moving average of the weights, which is evaluated and saved; 0: no averaging
+    compile: bool = True  # on a GPU: compile first, which takes most of a minute; false is quicker for short runs
 
     def __post_init__(self) -> None:
         within(self, 1, 10**6, "epochs", "restart_epochs", "restart_factor")
@@ -210,17 +211,17 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class FinetuneConfig:
-    """The backbone's part in training, with train.backbone=finetune."""
+    """Training of the backbone, with train.backbone=finetune."""
 
     videos: str = ""  # folder with the splits' videos, <split>/clip_N/…, that the features were extracted from
     backbone: str = ""  # the backbone that extracted them
     anticipator: str = ""  # a trained model to start from; empty: a fresh one
-    stages: int = 1  # how many stages of the 2D network learn, counted from its end; all that follows them does
-    windows: int = 1  # the latest windows, which are seen as pixels; the earlier ones come from the stores
-    lr_factor: float = 0.1  # the backbone's learning rate, as a share of the model's
-    refresh: bool = True  # compute the earlier windows' features anew before each epoch but the first
+    stages: int = 1  # stages of the 2D network to train, counted from its end; all later layers are trained
+    windows: int = 1  # latest windows computed from pixels; the earlier ones come from the stores
+    lr_factor: float = 0.1  # learning rate of the backbone, as a share of the model's
+    refresh: bool = True  # recompute the features of earlier windows before each epoch but the first
     at_once: int = 8  # windows through the network at a time; fewer need less memory
-    recompute: bool = False  # keep no activations of the learning stages: less memory, a third more work
+    recompute: bool = False  # recompute activations in the backward pass: less memory, a third more work
 
     def __post_init__(self) -> None:
         within(self, 0, 64, "stages")
@@ -232,13 +233,13 @@ class FinetuneConfig:
 class EmitConfig:
     """How slots become predictions."""
 
-    # slots with p_obj > tau; every class with p_obj * p_cls > tau; or what all slots expect together, class by class
+    # slots with p_obj > tau; every class with p_obj * p_cls > tau; or the expected count over all slots, per class
     mode: Literal["slot", "class", "expected"] = "slot"
-    vector: Literal["full", "emitted"] = "full"  # slot, class: the class vector, or the emitted label's entry alone
+    vector: Literal["full", "emitted"] = "full"  # slot, class: the class vector, or only the entry of the emitted label
     threshold: float = 0.3  # slot, class: tau
-    run: int = 1  # slot, class: the time is the middle of the likeliest run of so many bins; 1: of the likeliest bin
-    inflation: float = 0.0  # expected: how many times too high the odds of p_obj are; 0: as the loss's pos_weight
-    reach_ms: int = 1280  # expected: an action so far (one sigma) from a time still counts 0.6 for it
+    run: int = 1  # slot, class: the time is the middle of the most probable run of so many bins
+    inflation: float = 0.0  # expected: divide the odds of p_obj by this; 0: by the pos_weight of the loss
+    reach_ms: int = 1280  # expected: sigma of the Gaussian that counts actions near a time
 
     def __post_init__(self) -> None:
         within(self, 1, 1024, "run")
@@ -248,22 +249,22 @@ class EmitConfig:
 
     @property
     def shown(self) -> "EmitConfig":
-        """How slots become what people look at: one prediction a slot, not times of every class."""
+        """The settings for display: one prediction per slot instead of times of every class."""
         return replace(self, mode="slot") if self.mode == "expected" else self
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """The options that change nothing in this mode."""
+        """The options that have no effect in this mode."""
         return ("vector", "threshold", "run") if self.mode == "expected" else ("inflation", "reach_ms")
 
     def of_loss(self, pos_weight: float) -> "EmitConfig":
-        """For a model whose loss had this `pos_weight`: an inflation of 0 becomes that."""
+        """Return these settings with an inflation of 0 replaced by the `pos_weight` of the loss."""
         return self if self.inflation else replace(self, inflation=pos_weight)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """All of it."""
+    """The whole recipe of a model."""
 
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -273,7 +274,7 @@ class Recipe:
     emit: EmitConfig = field(default_factory=EmitConfig)
 
     def __post_init__(self) -> None:
-        if self.emit.inflation == self.loss.pos_weight:  # the same as unset; configs of older runs spell it out
+        if self.emit.inflation == self.loss.pos_weight:  # the same as unset; configs of older runs contain it
             object.__setattr__(self, "emit", replace(self.emit, inflation=0.0))
         if self.train.backbone == "finetune":
             for key in ("videos", "backbone"):
@@ -282,5 +283,5 @@ class Recipe:
 
     @property
     def emission(self) -> EmitConfig:
-        """`emit` for a model of this recipe: an inflation that is not set is the loss's pos_weight."""
+        """`emit` with an unset inflation replaced by the pos_weight of the loss."""
         return self.emit.of_loss(self.loss.pos_weight)

@@ -1,4 +1,7 @@
-"""The backbone's sizes and the frames it reads, as one config; the network itself is `ballcast.features.backbone`."""
+"""Sizes of the backbone and the frames it reads; the network is in `ballcast.features.backbone`.
+
+A snippet is the sequence of frames (15 by default) that gives one feature vector; a stack is 3 of its frames.
+"""
 
 import dataclasses
 from collections.abc import Mapping
@@ -10,8 +13,8 @@ from ballcast.core.config import within
 from ballcast.core.errors import InputError
 from ballcast.core.files import show
 
-EVENT_GRID = "event grid"  # in the name of what turns event feeds into features
-MAX_SIDE = 8192  # pixels of a picture's side that a model may claim to know: others are brought to that size
+EVENT_GRID = "event grid"  # in the name of the backbone of stores made from event feeds
+MAX_SIDE = 8192  # pixels, the largest height or width that a model may claim to be trained on
 
 
 @dataclass(frozen=True)
@@ -19,17 +22,17 @@ class BackboneConfig:
     """Sizes of the network and the frames it reads; the defaults are the published 15-frame network's."""
 
     encoder: str = "tf_efficientnetv2_b0.in1k"  # timm's name of the 2D network
-    frames: int = 15  # pictures a clip
-    stack: int = 3  # pictures a stack: the 2D network's input channels
-    step: int = 2  # frames from one picture to the next
-    stride: int = 3  # frames from one clip to the next
-    channels: int = 192  # C, of a stack's map
+    frames: int = 15  # frames per snippet
+    stack: int = 3  # frames per stack: the input channels of the 2D network
+    step: int = 2  # video frames from one frame of a snippet to the next
+    stride: int = 3  # video frames from one snippet to the next
+    channels: int = 192  # C, of the feature map of a stack
     blocks: int = 4  # 3D blocks
-    expansion: int = 3  # in a 3D block
-    se_ratio: int = 24  # squeeze of its gate
-    projected: int = 256  # channels a stack at the end
+    expansion: int = 3  # of the channels in a 3D block
+    se_ratio: int = 24  # reduction of its squeeze-and-excitation
+    projected: int = 256  # output channels per stack
     classes: int = 2  # spotting logits
-    padding: int = 32  # the picture is zero-padded to a multiple of this
+    padding: int = 32  # frames are zero-padded to a multiple of this
     dropout: float = 0.2  # before the logits, in training
     drop_path: float = 0.2  # in the networks, in training
 
@@ -39,60 +42,62 @@ class BackboneConfig:
         if self.frames % self.stack:
             raise InputError(f"frames must be a multiple of stack ({self.stack})")
         if self.step * self.stack % self.stride:
-            raise InputError("step · stack must be a multiple of stride, or clips share no stacks")
+            raise InputError("step · stack must be a multiple of stride, or snippets share no stacks")
         if self.channels * self.expansion < self.se_ratio:
             raise InputError("se_ratio is larger than the channels it squeezes")
 
     @property
     def stacks(self) -> int:
-        """J, stacks a clip."""
+        """J, stacks per snippet."""
         return self.frames // self.stack
 
     @property
     def width(self) -> int:
-        """D, features a clip."""
+        """D, features per snippet."""
         return self.stacks * self.projected
 
     @property
     def span(self) -> int:
-        """Frames from a clip's first to its last, both counted."""
+        """Video frames from the first to the last frame of a snippet, inclusive."""
         return (self.frames - 1) * self.step + 1
 
     @property
     def stack_span(self) -> int:
-        """Frames from a stack's first to its last, both counted."""
+        """Video frames from the first to the last frame of a stack, inclusive."""
         return (self.stack - 1) * self.step + 1
 
     @property
     def hop(self) -> int:
-        """Clip i's stack j is stack i + hop · j of the video, counted every `stride` frames."""
+        """Stack j of snippet i is stack i + hop · j of the video; one stack starts every `stride` frames."""
         return self.step * self.stack // self.stride
 
     @property
     def overlap(self) -> int:
-        """n clips in a row have n + overlap distinct stacks."""
+        """n consecutive snippets have n + overlap distinct stacks."""
         return self.hop * (self.stacks - 1)
 
     def clips(self, frames: int = WINDOW_FRAMES) -> int:
-        """How many clips so many consecutive frames give."""
+        """Return the number of snippets in so many consecutive frames."""
         return max(0, (frames - self.span) // self.stride + 1)
 
 
 def padding_sides(height: int, width: int, multiple: int) -> tuple[int, int, int, int]:
-    """Zeros to add left, right, above and below a picture: it stays in the middle, an odd row or column goes after."""
+    """Return the zero padding (left, right, top, bottom) that makes both sides a multiple; the frame stays centred."""
     rows, columns = -height % multiple, -width % multiple
     return columns // 2, columns - columns // 2, rows // 2, rows - rows // 2
 
 
 def is_size(size: Any) -> bool:
-    """Whether it is a height and a width in pixels, neither above MAX_SIDE."""
+    """Return whether `size` is a height and a width in pixels, neither above MAX_SIDE."""
     return len(size) == 2 and all(type(side) is int and 0 < side <= MAX_SIDE for side in size)
 
 
 def trained_size(metadata: Mapping[str, Any], where: str = "") -> tuple[int, int] | None:
-    """H, W of the pictures that a backbone or a model was trained on; None: its metadata does not say.
+    """Return height and width of the frames that a backbone or a model was trained on, in pixels.
 
-    where: names its file in the error.
+    Args:
+        metadata: of the backbone or model; without 'picture_size', the result is None.
+        where: the file to name in the error.
     """
     size = metadata.get("picture_size")
     if size is None:
@@ -104,15 +109,15 @@ def trained_size(metadata: Mapping[str, Any], where: str = "") -> tuple[int, int
 
 @dataclass(frozen=True)
 class BackboneIdentity:
-    """Which network computed the features; two stores fit together only if the hashes are the same."""
+    """The network that computed the features; stores can be used together only if the hashes agree."""
 
     hash: str  # sha256 over weights and config
-    name: str  # for people
-    fold: str | None = None  # the fold an imported spotting model held out, if it is one
-    note: str = ""  # what its user should know, such as a leak
-    trained_on: tuple[str, ...] = ()  # the games it learned from: "match_003", or "train/clip_1" of the split train
+    name: str  # for display
+    fold: str | None = None  # the fold that an imported spotting model held out
+    note: str = ""  # a warning for users, such as a leak
+    trained_on: tuple[str, ...] = ()  # its training games: "match_003", or "train/clip_1" of the split train
 
     @property
     def is_event_grid(self) -> bool:
-        """Whether it stands for no network: the features are of an event feed, not of pixels."""
+        """Whether the features come from an event feed and not from a network."""
         return EVENT_GRID in self.name

@@ -1,3 +1,5 @@
+"""Read configs: YAML files and `a.b=value` overrides become frozen dataclasses; errors name the nearest key."""
+
 import dataclasses
 import math
 import types
@@ -14,23 +16,29 @@ from ballcast.core.hub import find_recipe
 
 T = TypeVar("T")
 
-# What PyYAML lets through when a tag does not fit its value (`!!int x`, `!!timestamp x`, `!!bool x`) or nests too deep.
-_UNFIT = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+# PyYAML raises these when a tag does not fit its value (`!!int x`, `!!timestamp x`, `!!bool x`) or nests too deeply.
+_PYYAML_ERRORS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 def load(cls: type[T], path: Path | None = None, overrides: Iterable[str] = ()) -> T:
-    """An instance of the dataclass `cls` from a YAML file (none: all defaults) and `a.b=value` overrides.
+    """Load a config.
 
-    `path` may also be the name of a recipe that comes with the package, such as `paper`.
+    Args:
+        cls: the dataclass to build.
+        path: a YAML file, or the name of a recipe in the package, such as `paper`; None: all defaults.
+        overrides: `a.b=value` texts, applied after the file.
+
+    Returns:
+        An instance of `cls`.
     """
-    path, given = find_recipe(path) if path else None, list(overrides)
-    tree = parse_overrides(given, read_yaml(path) if path else {})
-    where = "" if path is None or (given and _holds(cls, path)) else str(path)
+    path, overrides = find_recipe(path) if path else None, list(overrides)
+    tree = parse_overrides(overrides, read_yaml(path) if path else {})
+    where = "" if path is None or (overrides and _is_valid(cls, path)) else str(path)
     return from_dict(cls, tree, where)
 
 
-def _holds(cls: type[Any], path: Path) -> bool:
-    """Whether the file is right as it is: then what is wrong with it and overrides together is an override's fault."""
+def _is_valid(cls: type[Any], path: Path) -> bool:
+    """Return whether the file is valid without overrides; if it is, an error with them does not name the file."""
     try:
         from_dict(cls, read_yaml(path))
     except InputError:
@@ -39,7 +47,7 @@ def _holds(cls: type[Any], path: Path) -> bool:
 
 
 def parse_overrides(overrides: Iterable[str], tree: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The tree (an empty one without) with `a.b=value` overrides set in it."""
+    """Set `a.b=value` overrides in `tree` (None: an empty one) and return it."""
     tree = tree if tree is not None else {}
     for override in overrides:
         _apply(tree, override)
@@ -47,6 +55,7 @@ def parse_overrides(overrides: Iterable[str], tree: dict[str, Any] | None = None
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a YAML file that contains a mapping, or nothing."""
     try:
         tree = yaml.safe_load(read_bytes(path, "config"))
     except yaml.YAMLError as error:
@@ -54,7 +63,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         place = f"line {mark.line + 1} column {mark.column + 1}: " if mark else ""
         problem = getattr(error, "problem", None) or "cannot be parsed"
         raise InputError(f"{path}: {place}not valid YAML ({problem})") from None
-    except _UNFIT:
+    except _PYYAML_ERRORS:
         raise InputError(f"{path}: not valid YAML (a value does not fit its type)") from None
     if tree is None:
         return {}
@@ -64,9 +73,16 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def from_dict(cls: type[T], tree: Mapping[str, Any], where: str = "", prefix: str = "") -> T:
-    """An instance of the dataclass `cls` with the keys in `tree`; the rest keep their defaults."""
+    """Build a dataclass from a mapping, and check keys, types and values.
+
+    Args:
+        cls: the dataclass to build.
+        tree: values by field name; fields without a value keep their defaults.
+        where: the file to name in errors.
+        prefix: put before the keys in errors, such as "model.".
+    """
     assert dataclasses.is_dataclass(cls)
-    if not isinstance(tree, Mapping):  # what a file held in its place
+    if not isinstance(tree, Mapping):
         raise InputError(
             _at(where, f"{prefix.rstrip('.') or 'this'} must be a mapping of keys to values, not {show(tree)}")
         )
@@ -91,7 +107,7 @@ def from_dict(cls: type[T], tree: Mapping[str, Any], where: str = "", prefix: st
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """The config as plain YAML and JSON types (tuples become lists)."""
+    """Convert a config to plain YAML and JSON types (tuples become lists)."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):
@@ -102,11 +118,12 @@ def to_dict(config: Any) -> dict[str, Any]:
 
 
 def to_yaml(config: Any) -> str:
+    """Format a config as YAML."""
     return yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
 
 
 def keys(cls: type, prefix: str = "") -> list[str]:
-    """Every dotted key of the dataclass `cls`."""
+    """List every dotted key of the dataclass `cls`."""
     found = []
     for name, hint in get_type_hints(cls).items():
         found.append(prefix + name)
@@ -116,13 +133,13 @@ def keys(cls: type, prefix: str = "") -> list[str]:
 
 
 def _apply(tree: dict[str, Any], override: str) -> None:
-    """Set one `a.b=value` in the tree; the value is read as YAML, so `[a, b]`, `true` and `1e-3` mean what they say."""
+    """Set one `a.b=value` in the tree; the value is parsed as YAML, so `[a, b]`, `true` and `1e-3` work."""
     dotted, equals, text = override.partition("=")
     if not equals or not dotted:
         raise InputError(f"override {override!r} is not of the form key=value")
     try:
         value = yaml.safe_load(text)
-    except (yaml.YAMLError, *_UNFIT):
+    except (yaml.YAMLError, *_PYYAML_ERRORS):
         raise InputError(f"override {override!r}: the value is not valid YAML") from None
     *parents, last = dotted.strip().split(".")
     for parent in parents:
@@ -134,7 +151,7 @@ def _apply(tree: dict[str, Any], override: str) -> None:
 
 
 def _convert(hint: Any, value: Any, where: str, key: str) -> Any:
-    """`value` as the type `hint`, or an error that says what was expected."""
+    """Convert `value` to the type `hint`, or raise an error with the expected type."""
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         if value is None and type(None) in args:
@@ -177,8 +194,8 @@ def _convert(hint: Any, value: Any, where: str, key: str) -> Any:
             raise InputError(_at(where, f"'{key}' must be a finite number"))
         return number
     if type(value) is not hint:
-        words = {int: "a whole number", bool: "true or false", str: "text"}
-        raise InputError(_at(where, f"'{key}' must be {words.get(hint, hint)}, not {show(value)}"))
+        names = {int: "a whole number", bool: "true or false", str: "text"}
+        raise InputError(_at(where, f"'{key}' must be {names.get(hint, hint)}, not {show(value)}"))
     return value
 
 
@@ -194,11 +211,15 @@ def _at(where: str, message: str) -> str:
 
 
 def require(ok: bool, message: str) -> None:
+    """Raise an InputError with this message unless `ok`."""
     if not ok:
         raise InputError(message)
 
 
 def within(config: Any, low: float, high: float, *names: str) -> None:
-    """Each named value is between `low` and `high`; far beyond what is sensible, short of what stops the machine."""
+    """Raise an InputError unless each named field is between `low` and `high`.
+
+    The bounds are far beyond sensible values, but low enough that no value exhausts the machine.
+    """
     for name in names:
         require(low <= getattr(config, name) <= high, f"{name} must be between {low} and {high}")

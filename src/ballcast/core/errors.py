@@ -1,11 +1,11 @@
-"""The errors a user can meet. Each message is one sentence: the file, the place, what to do."""
+"""The errors for users. Each message is one sentence: the file, the place, what to do."""
 
 
 class BallcastError(Exception):
-    """Root of all errors ballcast raises on purpose; the command line prints it and exits with 2.
+    """Root of all errors that ballcast raises on purpose; the command line prints it and exits with 2.
 
-    Whatever a file's names and values hold, the message is one line that any terminal can print: line breaks, control
-    characters and halves of surrogate pairs are shown as escapes.
+    The message is one line that any terminal can print, whatever text it quotes: line breaks, control characters and
+    halves of surrogate pairs are shown as escapes.
     """
 
     def __str__(self) -> str:
@@ -14,11 +14,11 @@ class BallcastError(Exception):
 
 
 class BallcastWarning(UserWarning):
-    """Something a user should know, though the work goes on; the command line prints it as one sentence."""
+    """A warning for users; the command line prints it as one sentence and continues."""
 
 
 class InputError(BallcastError):
-    """A file, a folder or a value the user gave is not what it must be."""
+    """A file, a folder or a value given by the user is invalid."""
 
 
 class MissingExtra(BallcastError):
@@ -29,4 +29,4 @@ class MissingExtra(BallcastError):
 
 
 class NoSpace(BallcastError):
-    """The disk is full, or would be before the work is done."""
+    """The disk is full, or would be before the end of the work."""

@@ -41,7 +41,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """An action expected: its label and confidence, and a score for each of the ten actions.
+    """A predicted action: label, time, confidence, and a score for each of the ten actions.
 
     `scores` is empty for systems that give only a label and a confidence.
     """
@@ -58,13 +58,13 @@ class Prediction:
 
     @classmethod
     def from_scores(cls, position_ms: int, scores: Sequence[float]) -> "Prediction":
-        """The prediction whose label is the best-scored action (the first of equals)."""
+        """Build the prediction whose label is the action with the highest score (the first of equals)."""
         best = max(range(len(scores)), key=scores.__getitem__)
         return cls(ACTIONS[best], position_ms, float(scores[best]), tuple(map(float, scores)))
 
     @property
     def vector(self) -> tuple[float, ...]:
-        """Ten scores: the given ones, else the confidence at the label's place and 0 elsewhere."""
+        """Ten scores: the given ones, else the confidence at the index of the label and 0 elsewhere."""
         if self.scores:
             return self.scores
         return tuple(self.confidence if label == self.label else 0.0 for label in ACTIONS)
@@ -72,9 +72,9 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """30 s of video and, unless it belongs to the blind challenge split, what happened in it and in the next 5 s.
+    """30 s of video with the events in it and in the next 5 s; the challenge split is not labelled.
 
-    `name` is the folder's name ("clip_1"), which is also what a submission calls it.
+    `name` is the name of its folder ("clip_1") and its name in a submission.
     """
 
     name: str
@@ -85,13 +85,13 @@ class Clip:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The predictions made at one moment. `at_ms` and every `position_ms` count from the start of the video."""
+    """The predictions made at one time. `at_ms` and every `position_ms` count from the start of the video."""
 
     at_ms: int
     predictions: tuple[Prediction, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The one JSON form, in files and on the wire."""
+        """Convert to the JSON form used in files and by the server."""
         return {
             "at_ms": self.at_ms,
             "predictions": [
@@ -109,7 +109,7 @@ class Forecast:
 Timeline = tuple[Forecast, ...]
 
 
-GRID_STEP = 4  # frames a bin
+GRID_STEP = 4  # frames per bin
 GRID_FPS = FPS / GRID_STEP
 GRID_BINS = 32
 
@@ -117,26 +117,26 @@ Milliseconds = TypeVar("Milliseconds", int, NDArray[np.int64])
 
 
 def grid_bin(position_ms: Milliseconds) -> Milliseconds:
-    """Bin of a predicted time in whole ms, a number or an array: 30 000 is bin 0, 35 000 still bin 31.
+    """Return the bin of a predicted time in whole ms, a number or an array: 30 000 is bin 0, 35 000 still bin 31.
 
-    In whole numbers. The reference never reads a submission file, its predictions start as bins; this gives back the
-    bin that a time was written for. Labels have their own rule, `label_bin`.
+    Computed in integers. The reference scorer never reads a submission file, its predictions are bins from the start;
+    this recovers the bin that a time was written for. Labels are rounded differently, see `label_bin`.
     """
     return (position_ms - OBSERVED_MS) * FPS // (1000 * GRID_STEP)
 
 
 def label_bin(position_ms: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Bins of labels' times in ms, with the rounding of the reference: `int(int(position) / 1000 * 25 / 4 - 750 / 4)`.
+    """Return the bins of label times in ms, rounded as in the reference: `int(int(position) / 1000 * 25 / 4 - 750 / 4)`.
 
     IEEE doubles, in the reference's order of operations: 34 160, 34 480 and 34 800 ms fall one bin early. Times before
-    30 000 get a negative bin, where `int` would give 0: they are no labels to anticipate.
+    30 000 get a negative bin, where `int` would give 0: they are not to be anticipated.
     """
     observed_frames = OBSERVED_MS // 1000 * FPS
     return np.floor(position_ms / 1000 * FPS / GRID_STEP - observed_frames / GRID_STEP).astype(np.int64)
 
 
 def merge_bins(predictions: Iterable[Prediction]) -> list[Prediction]:
-    """One prediction per 160 ms bin, in order of time: the maximum of each class, at the surest one's time.
+    """Merge predictions to one per 160 ms bin, by time: the maximum of each class, at the time of the surest.
 
     The reference scorer keeps only the last of several in a bin.
     """
@@ -154,7 +154,16 @@ def merge_bins(predictions: Iterable[Prediction]) -> list[Prediction]:
 def merge_arrays(
     clip: NDArray[np.int64], position_ms: NDArray[np.int64], scores: NDArray[np.float32]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
-    """`merge_bins` of predictions as arrays, of which clip (P,), when (P,), class vectors (P, C); by clip and time."""
+    """Merge predictions as `merge_bins` does, as arrays.
+
+    Args:
+        clip: index of the clip of each prediction, (P,).
+        position_ms: its time, (P,).
+        scores: its class vector, (P, C).
+
+    Returns:
+        The same three arrays of the merged predictions, ordered by clip and time.
+    """
     if not len(clip):
         return clip, position_ms, scores
     key = clip * GRID_BINS + grid_bin(position_ms)
@@ -165,8 +174,8 @@ def merge_arrays(
 
 
 def geometric_ranks(count: int, levels: int) -> NDArray[np.int64]:
-    """At most `levels` ranks of 1 … count, in order: 1, 2, 3, …, then each a few per cent beyond the one before.
+    """Return at most `levels` ranks of 1 … count: 1, 2, 3, …, then each a few per cent above the one before.
 
-    Where the scorer's thresholds are best spent: it looks at the best few predictions and at every tenth of the recall.
+    Thresholds at these ranks suit the scorer, which uses the best few predictions and every tenth of the recall.
     """
     return np.unique(np.round(np.geomspace(1, count, levels)).astype(np.int64)) if count else np.zeros(0, np.int64)

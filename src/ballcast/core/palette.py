@@ -1,8 +1,8 @@
-"""The project's colours: one hue an action, and the few shades around them, on dark and on light grounds.
+"""The colours of the project: one per action and a few for text and lines, on a dark and a light background.
 
-The overlay, the report and the live page all draw from here. The ten hues were searched for so that any two stay apart
-for people who see no red or no green, and each stands out from its ground; the tests measure both. Ten are too many to
-tell by colour alone, so an action's name or initials always stand beside its colour.
+The overlay, the report and the live page use them. The ten colours were found by a search so that people with red or
+green blindness can tell any two apart and each contrasts with its background; the tests measure both. Ten are too many
+to distinguish by colour only, so the name or initials of an action always stand beside its colour.
 """
 
 from dataclasses import dataclass, fields
@@ -14,16 +14,16 @@ Colour = tuple[int, int, int]  # red, green, blue, 0–255
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours of one ground, as CSS writes them; `actions` in the order of ACTIONS."""
+    """Colours on one background, in CSS notation; `actions` in the order of ACTIONS."""
 
-    ground: str  # of the page
-    panel: str  # of a card on it
+    ground: str  # background of the page
+    panel: str  # background of a card
     line: str  # rules and axes
     ink: str  # text
-    quiet: str  # text that may be passed over
-    accent: str  # the one colour that says: look here
-    good: str  # came as anticipated
-    bad: str  # did not
+    quiet: str  # secondary text
+    accent: str  # highlight
+    good: str  # a correct prediction
+    bad: str  # a wrong prediction
     actions: tuple[str, ...]
 
 
@@ -75,18 +75,18 @@ assert len(DARK.actions) == len(LIGHT.actions) == len(ACTIONS)
 
 
 def rgb(colour: str) -> Colour:
-    """ "#697dec" as (105, 125, 236)."""
+    """Convert "#697dec" to (105, 125, 236)."""
     return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
 
 
 def contrast(a: Colour, b: Colour) -> float:
-    """How well one is read on the other, 1 to 21 (WCAG): text should have 4.5, graphics 3."""
+    """Return the contrast ratio of WCAG, 1 to 21: text should have 4.5, graphics 3."""
     dark, bright = sorted((_luminance(a), _luminance(b)))
     return (bright + 0.05) / (dark + 0.05)
 
 
 def ink_on(ground: Colour) -> Colour:
-    """The text colour that is read best on `ground`: the light ink or the dark one."""
+    """Return the text colour with the best contrast on `ground`: the light or the dark one."""
     return max((rgb(DARK.ink), rgb(DARK.ground)), key=lambda ink: contrast(ink, ground))
 
 
@@ -96,10 +96,10 @@ def _luminance(colour: Colour) -> float:
 
 
 def css() -> str:
-    """A style sheet of variables: `--ground` … `--bad`, and `--action-0` … `--action-9`.
+    """Return a style sheet of variables: `--ground` … `--bad`, and `--action-0` … `--action-9`.
 
-    They follow what the viewer's system prefers, unless the root element says `data-theme="light"` or `"dark"`;
-    on paper they are the light ones.
+    They follow the colour scheme of the system, unless the root element has `data-theme="light"` or `"dark"`; print
+    uses the light ones.
     """
     dark, light = _variables(DARK), _variables(LIGHT)
     return (

@@ -1,4 +1,4 @@
-"""The recipe of a backbone: what `ballcast pretrain` trains it on, and how. `configs/pretrain.yaml` is one."""
+"""The recipe of a backbone for `ballcast pretrain`, such as `configs/pretrain.yaml`."""
 
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -10,14 +10,14 @@ from ballcast.core.config import require, within
 
 @dataclass(frozen=True)
 class GamesConfig:
-    """Which games there are, and which of them are trained on."""
+    """The games, and the splits for training, validation and test."""
 
     sources: tuple[str, ...] = ("data",)  # folders of SN-BAA, SN-BAS or simulated matches
-    train: tuple[str, ...] = ("train",)  # splits or names of games, * and ? stand for anything
-    valid: tuple[str, ...] = ("valid",)  # scored each epoch, never trained on
-    test: tuple[str, ...] = ()  # scored once, at the end; never trained on
-    device: Literal["auto", "gpu", "memory", "disk"] = "auto"  # where the frames live while training
-    workers: int = 0  # threads that decode; 0: one a core
+    train: tuple[str, ...] = ("train",)  # splits or names of games; * and ? are wildcards
+    valid: tuple[str, ...] = ("valid",)  # evaluated each epoch, never trained on
+    test: tuple[str, ...] = ()  # evaluated once, at the end; never trained on
+    device: Literal["auto", "gpu", "memory", "disk"] = "auto"  # where the frames are kept during training
+    workers: int = 0  # decoding threads; 0: one per core
 
     def __post_init__(self) -> None:
         require(bool(self.sources), "sources must name at least one folder")
@@ -27,18 +27,19 @@ class GamesConfig:
 
 @dataclass(frozen=True)
 class ClipsConfig:
-    """Which clips of the games are seen, and what each should say.
+    """Sampling of the training snippets, and their targets.
 
-    Clips come in runs: `run` clips that begin 6 frames apart share stacks, so a run costs run + 4 stacks, not 5 · run.
+    Snippets come in runs: `run` snippets that start 6 frames apart share stacks, so a run costs run + 4 stacks, not
+    5 · run.
     """
 
-    batch: int = 32  # runs a step
-    run: int = 4  # clips a run
-    near: float = 0.6  # share of the runs drawn around an action; the others are drawn from everywhere
-    near_ms: int = 800  # the middle of a run is at most so far from its action
-    balance: float = 0.5  # an action of a class with n actions is drawn ∝ n^−balance; 0: all alike
-    reach_ms: int = 300  # a clip's target is an action at most so far from its middle
-    shape: Literal["flat", "cosine"] = "flat"  # of the target: 1 all over the reach, or falling to its edges
+    batch: int = 32  # runs per step
+    run: int = 4  # snippets per run
+    near: float = 0.6  # share of the runs sampled around an action; the others are sampled from everywhere
+    near_ms: int = 800  # largest distance of the middle of such a run from its action
+    balance: float = 0.5  # an action of a class with n actions is sampled ∝ n^−balance; 0: uniformly
+    reach_ms: int = 300  # the target of a snippet is an action at most so far from its middle
+    shape: Literal["flat", "cosine"] = "flat"  # of the target: 1 within the reach, or falling towards its ends
 
     def __post_init__(self) -> None:
         within(self, 1, 2**16, "batch")
@@ -51,15 +52,15 @@ class ClipsConfig:
 
 @dataclass(frozen=True)
 class AugmentConfig:
-    """Changes to the pictures that leave the actions as they are; each run is changed as a whole."""
+    """Augmentation of the frames; one draw for all snippets of a run."""
 
-    flip: float = 0.5  # chance of left for right
+    flip: float = 0.5  # probability of a horizontal flip
     shift: float = 0.05  # up to this share of the height and width, to any side
     zoom: float = 0.1  # in or out by up to this factor
     brightness: float = 0.1  # added, up to this much of the range, up or down
     contrast: float = 0.2  # the distance to the mean, times 1 ± this
-    blur: float = 0.2  # chance of a blur of any strength up to a box of 3 × 3
-    drop: float = 0.02  # chance that a picture is lost and the one before it stands in
+    blur: float = 0.2  # probability of a blur of random strength, up to a 3 × 3 box
+    drop: float = 0.02  # probability that a frame is replaced by the one before it
     mixup: float = 0.0  # Beta(a, a) of mixing pairs of runs; 0: off
 
     def __post_init__(self) -> None:
@@ -70,21 +71,21 @@ class AugmentConfig:
 
 @dataclass(frozen=True)
 class SpotTrainConfig:
-    """The optimisation: AdamW, one cycle of the learning rate, focal loss, a running mean of the weights."""
+    """The optimisation: AdamW, one cycle of the learning rate, focal loss, a moving average of the weights."""
 
-    start: str = "imagenet"  # "imagenet" (from scratch where it cannot be fetched), "scratch", or a backbone's folder
+    start: str = "imagenet"  # "imagenet" (random weights if it cannot be downloaded), "scratch", or a backbone's folder
     epochs: int = 12
-    steps: int = 250  # an epoch
+    steps: int = 250  # per epoch
     lr: float = 1e-3  # at the top of the cycle
-    warmup: float = 0.15  # share of all steps on which the rate rises
+    warmup: float = 0.15  # share of all steps with a rising learning rate
     weight_decay: float = 0.05  # not on norms and biases
     clip: float = 5.0  # norm of the gradient
     focal_alpha: float = 0.4
     focal_gamma: float = 1.2
-    ema: float = 0.998  # decay of the running mean of the weights, which is scored and kept
+    ema: float = 0.998  # decay of the moving average of the weights, which is evaluated and saved
     precision: Literal["bf16", "fp32"] = "bf16"  # bf16 only on a GPU; a CPU always computes in fp32
-    compile: bool = True  # on a GPU: kernels fused first, which takes a minute or two
-    save_every: int = 0  # steps between savings of the full state; 0: once an epoch
+    compile: bool = True  # on a GPU: compile first, which takes a minute or two
+    save_every: int = 0  # steps between checkpoints of the full state; 0: once per epoch
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -101,13 +102,13 @@ class SpotTrainConfig:
 
 @dataclass(frozen=True)
 class SpottingConfig:
-    """How scores along a game become spotted actions, and how these are counted."""
+    """Spotted actions from the scores along a game, and their evaluation."""
 
-    every: int = 1  # epochs between scorings; the last epoch is always scored
-    flip: bool = False  # average with the mirrored pictures' scores, at twice the work
-    smooth_ms: int = 0  # deviation of a Gaussian over time, before peaks are taken; 0: none
-    apart_ms: int = 600  # a peak silences its class this far to either side
-    tolerance_ms: int = 1000  # a peak can be an action of its class this far away
+    every: int = 1  # epochs between evaluations; the last epoch is always evaluated
+    flip: bool = False  # average with the scores of flipped frames, at twice the work
+    smooth_ms: int = 0  # sigma of a Gaussian over time, before non-maximum suppression; 0: none
+    apart_ms: int = 600  # a peak suppresses its class this far to either side
+    tolerance_ms: int = 1000  # largest distance of a peak from the action it detects
     least: int = 5  # the mean is over classes with at least so many actions
 
     def __post_init__(self) -> None:
@@ -117,9 +118,9 @@ class SpottingConfig:
 
 @dataclass(frozen=True)
 class PretrainConfig:
-    """All of it."""
+    """The whole recipe of a backbone."""
 
-    name: str = "ballcast-spotting"  # what people call the backbone
+    name: str = "ballcast-spotting"  # name of the backbone, for display
     data: GamesConfig = field(default_factory=GamesConfig)
     clips: ClipsConfig = field(default_factory=ClipsConfig)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
@@ -129,5 +130,5 @@ class PretrainConfig:
 
     @property
     def network(self) -> BackboneConfig:
-        """The backbone to train: as many logits as there are actions."""
+        """The config of the backbone to train, with one logit per action."""
         return replace(self.backbone, classes=len(ACTIONS))
