@@ -1,12 +1,15 @@
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ballcast.core.actions import ACTIONS
 from ballcast.core.anticipator_config import Recipe, TrainConfig
-from ballcast.core.config import from_dict, keys, load, read_yaml, to_dict, to_yaml
+from ballcast.core.config import from_dict, json_schema, keys, load, read_yaml, to_dict, to_yaml
 from ballcast.core.errors import InputError
 from ballcast.core.hub import RECIPES
+from tools.make_schemas import SCHEMAS, schema_text
 
 
 def test_the_papers_recipe_is_the_default() -> None:
@@ -102,3 +105,51 @@ def test_a_config_that_spells_the_inflation_out_is_the_same_as_one_that_does_not
     tree = to_dict(Recipe())
     tree["emit"]["inflation"] = 4.0
     assert from_dict(Recipe, tree) == Recipe()
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_the_schemas_for_editors_are_those_of_the_classes(name: str) -> None:
+    assert (RECIPES / name).read_text() == schema_text(SCHEMAS[name]), "run python -m tools.make_schemas"
+
+
+def test_every_recipe_names_its_schema_and_fits_it() -> None:
+    recipes = sorted(RECIPES.glob("*.yaml"))
+    assert len(recipes) == 5
+    for path in recipes:
+        first = path.read_text().splitlines()[0]
+        name = first.removeprefix("# yaml-language-server: $schema=")
+        assert name == ("pretrain.schema.json" if path.stem == "pretrain" else "schema.json"), path
+        check(read_yaml(path), json.loads((RECIPES / name).read_text()), path.stem)
+
+
+def check(value: object, schema: dict[str, Any], where: str) -> None:
+    """The part of JSON schema that the files use."""
+    if "enum" in schema:
+        assert value in schema["enum"], where
+        return
+    kinds = {"object": dict, "array": list, "integer": int, "number": (int, float), "boolean": bool, "string": str}
+    assert isinstance(value, kinds[schema["type"]]), where
+    if isinstance(value, dict):
+        for key, entry in value.items():
+            rest = schema["additionalProperties"]
+            part = schema.get("properties", {}).get(key, rest)
+            assert part is not False, f"{where}.{key}"
+            check(entry, part, f"{where}.{key}")
+    if isinstance(value, list):
+        for entry in value:
+            check(entry, schema["items"], where)
+    if isinstance(value, int | float):
+        assert schema.get("minimum", value) <= value <= schema.get("maximum", value), where
+        assert schema.get("exclusiveMinimum", -1e9) < value < schema.get("exclusiveMaximum", 1e9), where
+
+
+def test_the_schema_has_types_bounds_defaults_and_descriptions() -> None:
+    train = json_schema(TrainConfig)["properties"]
+    assert train["lr"] == {"type": "number", "exclusiveMinimum": 0, "maximum": 1000, "default": 1.5e-4}
+    assert train["batch"] == {"type": "integer", "minimum": 1, "maximum": 65536, "default": 32}
+    assert train["precision"]["enum"] == ["bf16", "fp32"]
+    assert train["clip"]["description"] == "norm of the gradient"
+    assert json_schema(Recipe)["properties"]["model"]["properties"]["hierarchy"]["additionalProperties"] is False
+    boost = json_schema(Recipe)["properties"]["data"]["properties"]["boost"]
+    assert boost["additionalProperties"] == {"type": "number"}
+    assert boost["default"]["SHOT"] == 15.0

@@ -4,10 +4,25 @@
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 from ballcast.core.actions import ACTIONS, FRAME_MS, MAX_EVENTS
-from ballcast.core.config import require, within
+from ballcast.core.config import (
+    Amount,
+    BelowOne,
+    Between,
+    Count,
+    Layers,
+    Rate,
+    Rounds,
+    SaveEvery,
+    Seed,
+    Share,
+    Size,
+    Weight,
+    check_bounds,
+    require,
+)
 from ballcast.core.events import action_index
 
 
@@ -21,10 +36,10 @@ class DataConfig:
     valid: tuple[str, ...] = ("valid",)  # splits to score each epoch
     stitch: bool = True  # join the overlapping clips of a game, then cut windows anew
     every_ms: int = 1000  # from one training window to the next in a stitched game
-    stitch_tolerance_ms: int = FRAME_MS  # two overlapping clips may date one event so differently and still be joined
-    drop_windows: float = 0.0  # probability that a sample loses its early windows; 0.1 for videos under 30 s
-    mixup: float = 0.4  # Beta(a, a) of feature MixUp; 0: off
-    mirror: float = 0.0  # event feeds: probability that a sample is mirrored, left for right
+    stitch_tolerance_ms: Annotated[int, Between(0, 1000)] = FRAME_MS  # two clips may date an event so differently
+    drop_windows: Share = 0.0  # probability that a sample loses its early windows; 0.1 for videos under 30 s
+    mixup: Amount = 0.4  # Beta(a, a) of feature MixUp; 0: off
+    mirror: Share = 0.0  # event feeds: probability that a sample is mirrored, left for right
     boost: dict[str, float] = field(  # factor on the sampling weight of a clip with this action; {}: every clip once
         default_factory=lambda: {
             "PLAYER SUCCESSFUL TACKLE": 40.0,
@@ -38,6 +53,7 @@ class DataConfig:
     device: Literal["auto", "gpu", "memory", "disk"] = "auto"  # where the features are kept during training
 
     def __post_init__(self) -> None:
+        check_bounds(self)
         require(bool(self.train), "train must name at least one split")
         for name in ("train", "valid"):
             splits = getattr(self, name)
@@ -46,10 +62,6 @@ class DataConfig:
             self.every_ms > 0 and self.every_ms % FRAME_MS == 0,
             f"every_ms must be a multiple of a frame, {FRAME_MS} ms",
         )
-        within(self, 0, 1000, "stitch_tolerance_ms")
-        require(0 <= self.drop_windows <= 1, "drop_windows is a probability, between 0 and 1")
-        require(0 <= self.mirror <= 1, "mirror is a probability, between 0 and 1")
-        within(self, 0, 1000, "mixup")
         for label, factor in self.boost.items():
             action_index(label)
             require(0 < factor <= 1e6, f"boost of {label} must be above 0 and at most a million")
@@ -59,32 +71,26 @@ class DataConfig:
 class HierarchyConfig:
     """The paper's model: a local encoder for each window, a GRU over all windows, slots decoded from its memory."""
 
-    dim: int = 256  # d
-    encoder_layers: int = 2
-    encoder_heads: int = 8
-    encoder_ffn: int = 1024
-    drop_path: float = 0.1  # on each residual branch of the local encoder
-    steps: int = 8  # S, summary vectors per window
-    gru_layers: int = 1
+    dim: Size = 256  # d
+    encoder_layers: Layers = 2
+    encoder_heads: Size = 8
+    encoder_ffn: Size = 1024
+    drop_path: BelowOne = 0.1  # on each residual branch of the local encoder
+    steps: Count = 8  # S, summary vectors per window
+    gru_layers: Annotated[int, Between(1, 64)] = 1
     window_weight: Literal["input", "memory", "none"] = "input"  # where alpha_w acts: before the GRU, or on H
-    window_gamma: float = 2.0  # gamma_w at the start
+    window_gamma: Annotated[float, Between(-1000, 1000)] = 2.0  # gamma_w at the start
     queries: Literal["conditioned", "static"] = "conditioned"  # q_k = e_k + W_ctx mean(h), or e_k
-    decoder_layers: int = 4
-    decoder_heads: int = 8
-    decoder_ffn: int = 1024
-    dropout: float = 0.1  # in the decoder
+    decoder_layers: Layers = 4
+    decoder_heads: Size = 8
+    decoder_ffn: Size = 1024
+    dropout: BelowOne = 0.1  # in the decoder
     decoder_norm: Literal["pre", "post"] = "pre"  # LayerNorm before each branch of the decoder, or after the sum
     heads: Literal["decoupled", "joint"] = "decoupled"  # objectness beside the classes, or a C + 1 softmax
     every_layer: bool = False  # in training, every decoder layer predicts slots, each with a loss
 
     def __post_init__(self) -> None:
-        within(self, 1, 2**16, "dim", "encoder_heads", "encoder_ffn", "decoder_heads", "decoder_ffn")
-        within(self, 1, 1024, "steps")
-        within(self, 1, 64, "gru_layers")
-        within(self, 0, 64, "encoder_layers", "decoder_layers")
-        within(self, -1000, 1000, "window_gamma")
-        for name in ("drop_path", "dropout"):
-            require(0 <= getattr(self, name) < 1, f"{name} is a probability, in [0, 1)")
+        check_bounds(self)
         require(self.dim % self.encoder_heads == 0, "dim must be a multiple of encoder_heads")
         require(self.dim % self.decoder_heads == 0, "dim must be a multiple of decoder_heads")
 
@@ -93,21 +99,18 @@ class HierarchyConfig:
 class FaantraConfig:
     """The baseline: a FUTR-style encoder-decoder on the last seconds only."""
 
-    dim: int = 512
-    heads: int = 8
-    encoder_layers: int = 2
-    decoder_layers: int = 2
-    ffn: int = 2048
-    dropout: float = 0.1
-    encoder_reach_ms: int = 1120  # reach of the encoder's self-attention to either side
-    clip_ms: int = 120  # from the start of one snippet to the next
-    decoder_reach: int = 9  # reach of the decoder's self-attention to either side, in queries
+    dim: Size = 512
+    heads: Size = 8
+    encoder_layers: Layers = 2
+    decoder_layers: Layers = 2
+    ffn: Size = 2048
+    dropout: BelowOne = 0.1
+    encoder_reach_ms: Annotated[int, Between(0, 2**16)] = 1120  # reach of the encoder's self-attention to either side
+    clip_ms: Size = 120  # from the start of one snippet to the next
+    decoder_reach: Annotated[int, Between(0, 2**16)] = 9  # the same of the decoder, in queries
 
     def __post_init__(self) -> None:
-        within(self, 1, 2**16, "dim", "heads", "ffn", "clip_ms")
-        within(self, 0, 64, "encoder_layers", "decoder_layers")
-        within(self, 0, 2**16, "encoder_reach_ms", "decoder_reach")
-        require(0 <= self.dropout < 1, "dropout is a probability, in [0, 1)")
+        check_bounds(self)
         require(self.dim % self.heads == 0, "dim must be a multiple of heads")
 
 
@@ -116,11 +119,11 @@ class ModelConfig:
     """The network, the shape of its input features and of its output slots."""
 
     kind: Literal["hierarchy", "faantra"] = "hierarchy"
-    windows: int = 6  # W
-    clips: int = 33  # N_c, snippets per window
-    width: int = 1280  # D, features per snippet
-    slots: int = 4  # K
-    bins: int = 32  # B, over the next 5 s
+    windows: Count = 6  # W
+    clips: Count = 33  # N_c, snippets per window
+    width: Size = 1280  # D, features per snippet
+    slots: Annotated[int, Between(1, MAX_EVENTS)] = 4  # K
+    bins: Count = 32  # B, over the next 5 s
     # The time as a distribution, as one distribution per class, as the sigmoid of a number, or as the number itself.
     offset: Literal["bins", "class bins", "scalar", "linear"] = "bins"
     auxiliary: bool = True  # also predict the actions of the last observed window
@@ -128,9 +131,7 @@ class ModelConfig:
     faantra: FaantraConfig = field(default_factory=FaantraConfig)
 
     def __post_init__(self) -> None:
-        within(self, 1, 1024, "windows", "clips", "bins")
-        within(self, 1, 2**16, "width")
-        within(self, 1, MAX_EVENTS, "slots")  # the exact assignment is limited to these
+        check_bounds(self)
 
     @property
     def classes(self) -> int:
@@ -143,36 +144,31 @@ class LossConfig:
     """Matching and losses."""
 
     matching: Literal["hungarian", "ordered"] = "hungarian"  # ordered: events to slots in order of time
-    offset_cost: float = 2.0  # mu
+    offset_cost: Weight = 2.0  # mu
     reweight: bool = True  # divide the cost by the class weight w_c
     class_weight: Literal["inverse_sqrt", "inverse"] = "inverse_sqrt"  # w_c from the count of a class, scaled to mean 1
-    objectness: float = 1.0  # weights of the terms
-    classes: float = 1.0
-    offset: float = 1.0
-    auxiliary: float = 0.5
-    pos_weight: float = 4.0  # of a matched slot's objectness
-    label_smoothing: float = 0.1
+    objectness: Weight = 1.0  # weights of the terms
+    classes: Weight = 1.0
+    offset: Weight = 1.0
+    auxiliary: Weight = 0.5
+    pos_weight: Annotated[float, Between(0, 10**6, excluded="low")] = 4.0  # of a matched slot's objectness
+    label_smoothing: BelowOne = 0.1
     # Class and time are summed over the matched slots and divided by their number, by the samples, or by all slots.
     pair_norm: Literal["pairs", "samples", "slots"] = "pairs"
     sigma: float = 1.5  # of the Gaussian over bins; 0: one-hot
     scalar_loss: Literal["absolute", "exponential"] = "absolute"  # offset as one number: |t - t*|, or (e^t - e^t*)^2
     ce_weights: dict[str, float] = field(default_factory=dict)  # weight of an action in cross-entropies; 1 if not given
-    background_weight: float = 1.0  # weight of the background in FAANTRA's auxiliary head
+    background_weight: Weight = 1.0  # weight of the background in FAANTRA's auxiliary head
     auxiliary_norm: Literal["positives", "cells"] = "positives"  # the focal loss is divided by these
-    auxiliary_beside: int = 1  # an action marks the nearest token and so many to either side
-    focal_gamma: float = 2.0  # of the auxiliary loss
-    focal_alpha: float = 0.25
+    auxiliary_beside: Count = 1  # an action marks the nearest token and so many to either side
+    focal_gamma: Weight = 2.0  # of the auxiliary loss
+    focal_alpha: Share = 0.25
 
     def __post_init__(self) -> None:
-        within(self, 0, 10**6, "offset_cost", "objectness", "classes", "offset", "auxiliary", "focal_gamma")
-        within(self, 0, 10**6, "background_weight")
-        within(self, 0, 1, "focal_alpha")
-        within(self, 1, 1024, "auxiliary_beside")
+        check_bounds(self)
         for label, weight in self.ce_weights.items():
             action_index(label)
             require(0 < weight <= 1e6, f"ce_weights of {label} must be above 0 and at most a million")
-        require(0 < self.pos_weight <= 1e6, "pos_weight must be above 0 and at most a million")
-        require(0 <= self.label_smoothing < 1, "label_smoothing must be in [0, 1)")
         require(self.sigma == 0 or 0.01 <= self.sigma <= 1000, "sigma must be 0 or between 0.01 and 1000")
 
 
@@ -180,33 +176,26 @@ class LossConfig:
 class TrainConfig:
     """The optimisation."""
 
-    epochs: int = 55  # 5 of warm-up and one cosine of 50
-    batch: int = 32
-    lr: float = 1.5e-4
-    weight_decay: float = 0.3  # not on norms, biases and embeddings
-    warmup_epochs: int = 5
-    restart_epochs: int = 50  # T_0
-    restart_factor: int = 2  # T_mult
+    epochs: Rounds = 55  # 5 of warm-up and one cosine of 50
+    batch: Size = 32
+    lr: Rate = 1.5e-4
+    weight_decay: Amount = 0.3  # not on norms, biases and embeddings
+    warmup_epochs: Annotated[int, Between(0, 10**6)] = 5
+    restart_epochs: Rounds = 50  # T_0
+    restart_factor: Rounds = 2  # T_mult
     clip: float = 1.0  # norm of the gradient
     precision: Literal["bf16", "fp32"] = "bf16"  # bf16 only on a GPU; a CPU always computes in fp32
-    patience: int = 0  # stop after so many epochs without a better score; 0: never
-    save_every: int = 0  # steps between checkpoints of the full state; 0: once per epoch
-    seed: int = 0
+    patience: Annotated[int, Between(0, 10**6)] = 0  # stop after so many epochs without a better score; 0: never
+    save_every: SaveEvery = 0  # steps between checkpoints of the full state; 0: once per epoch
+    seed: Seed = 0
     graph: bool = True  # on one GPU: record the whole step as a CUDA graph
     backbone: Literal["frozen", "finetune"] = "frozen"  # finetune: train the backbone too (see finetune)
-    ema: float = 0.0  # decay of the moving average of the weights, which is evaluated and saved; 0: no averaging
+    ema: BelowOne = 0.0  # decay of the moving average of the weights, which is evaluated and saved; 0: no averaging
     compile: bool = True  # on a GPU: compile first, which takes most of a minute; false is quicker for short runs
 
     def __post_init__(self) -> None:
-        within(self, 1, 10**6, "epochs", "restart_epochs", "restart_factor")
-        within(self, 1, 2**16, "batch")
-        within(self, 0, 10**6, "warmup_epochs", "patience")
-        within(self, 0, 10**9, "save_every")
-        within(self, 0, 2**32 - 1, "seed")
-        within(self, 0, 1000, "weight_decay")
-        require(0 < self.lr <= 1000, "lr must be above 0 and at most 1000")
+        check_bounds(self)
         require(self.clip > 0, "clip must be positive")
-        require(0 <= self.ema < 1, "ema is a decay, in [0, 1)")
 
 
 @dataclass(frozen=True)
@@ -216,17 +205,15 @@ class FinetuneConfig:
     videos: str = ""  # folder with the splits' videos, <split>/clip_N/…, that the features were extracted from
     backbone: str = ""  # the backbone that extracted them
     anticipator: str = ""  # a trained model to start from; empty: a fresh one
-    stages: int = 1  # stages of the 2D network to train, counted from its end; all later layers are trained
-    windows: int = 1  # latest windows computed from pixels; the earlier ones come from the stores
-    lr_factor: float = 0.1  # learning rate of the backbone, as a share of the model's
+    stages: Layers = 1  # stages of the 2D network to train, counted from its end; all later layers are trained
+    windows: Count = 1  # latest windows computed from pixels; the earlier ones come from the stores
+    lr_factor: Rate = 0.1  # learning rate of the backbone, as a share of the model's
     refresh: bool = True  # recompute the features of earlier windows before each epoch but the first
-    at_once: int = 8  # windows through the network at a time; fewer need less memory
+    at_once: Count = 8  # windows through the network at a time; fewer need less memory
     recompute: bool = False  # recompute activations in the backward pass: less memory, a third more work
 
     def __post_init__(self) -> None:
-        within(self, 0, 64, "stages")
-        within(self, 1, 1024, "windows", "at_once")
-        require(0 < self.lr_factor <= 1000, "lr_factor must be above 0 and at most 1000")
+        check_bounds(self)
 
 
 @dataclass(frozen=True)
@@ -236,16 +223,13 @@ class EmitConfig:
     # slots with p_obj > tau; every class with p_obj * p_cls > tau; or the expected count over all slots, per class
     mode: Literal["slot", "class", "expected"] = "slot"
     vector: Literal["full", "emitted"] = "full"  # slot, class: the class vector, or only the entry of the emitted label
-    threshold: float = 0.3  # slot, class: tau
-    run: int = 1  # slot, class: the time is the middle of the most probable run of so many bins
-    inflation: float = 0.0  # expected: divide the odds of p_obj by this; 0: by the pos_weight of the loss
-    reach_ms: int = 1280  # expected: sigma of the Gaussian that counts actions near a time
+    threshold: BelowOne = 0.3  # slot, class: tau
+    run: Count = 1  # slot, class: the time is the middle of the most probable run of so many bins
+    inflation: Weight = 0.0  # expected: divide the odds of p_obj by this; 0: by the pos_weight of the loss
+    reach_ms: Annotated[int, Between(80, 10**6)] = 1280  # expected: sigma of the Gaussian around a time
 
     def __post_init__(self) -> None:
-        within(self, 1, 1024, "run")
-        within(self, 80, 10**6, "reach_ms")
-        require(0 <= self.threshold < 1, "threshold must be in [0, 1)")
-        require(0 <= self.inflation <= 1e6, "inflation must be between 0 and a million")
+        check_bounds(self)
 
     @property
     def shown(self) -> "EmitConfig":

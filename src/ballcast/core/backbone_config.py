@@ -3,18 +3,19 @@
 A snippet is the sequence of frames (15 by default) that gives one feature vector; a stack is 3 of its frames.
 """
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from ballcast.core.actions import WINDOW_FRAMES
-from ballcast.core.config import within
+from ballcast.core.config import Between, check_bounds
 from ballcast.core.errors import InputError
 from ballcast.core.files import show
 
 EVENT_GRID = "event grid"  # in the name of the backbone of stores made from event feeds
 MAX_SIDE = 8192  # pixels, the largest height or width that a model may claim to be trained on
+
+Positive = Annotated[int, Between(1, 10_000)]
 
 
 @dataclass(frozen=True)
@@ -22,23 +23,22 @@ class BackboneConfig:
     """Sizes of the network and the frames it reads; the defaults are the published 15-frame network's."""
 
     encoder: str = "tf_efficientnetv2_b0.in1k"  # timm's name of the 2D network
-    frames: int = 15  # frames per snippet
-    stack: int = 3  # frames per stack: the input channels of the 2D network
-    step: int = 2  # video frames from one frame of a snippet to the next
-    stride: int = 3  # video frames from one snippet to the next
-    channels: int = 192  # C, of the feature map of a stack
-    blocks: int = 4  # 3D blocks
-    expansion: int = 3  # of the channels in a 3D block
-    se_ratio: int = 24  # reduction of its squeeze-and-excitation
-    projected: int = 256  # output channels per stack
-    classes: int = 2  # spotting logits
-    padding: int = 32  # frames are zero-padded to a multiple of this
-    dropout: float = 0.2  # before the logits, in training
-    drop_path: float = 0.2  # in the networks, in training
+    frames: Positive = 15  # frames per snippet
+    stack: Positive = 3  # frames per stack: the input channels of the 2D network
+    step: Positive = 2  # video frames from one frame of a snippet to the next
+    stride: Positive = 3  # video frames from one snippet to the next
+    channels: Positive = 192  # C, of the feature map of a stack
+    blocks: Positive = 4  # 3D blocks
+    expansion: Positive = 3  # of the channels in a 3D block
+    se_ratio: Positive = 24  # reduction of its squeeze-and-excitation
+    projected: Positive = 256  # output channels per stack
+    classes: Positive = 2  # spotting logits
+    padding: Positive = 32  # frames are zero-padded to a multiple of this
+    dropout: Annotated[float, Between(0, 0.99)] = 0.2  # before the logits, in training
+    drop_path: Annotated[float, Between(0, 0.99)] = 0.2  # in the networks, in training
 
     def __post_init__(self) -> None:
-        within(self, 1, 10_000, *(f.name for f in dataclasses.fields(self) if f.type is int))
-        within(self, 0, 0.99, "dropout", "drop_path")
+        check_bounds(self)
         if self.frames % self.stack:
             raise InputError(f"frames must be a multiple of stack ({self.stack})")
         if self.step * self.stack % self.stride:

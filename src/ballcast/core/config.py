@@ -1,12 +1,15 @@
 """Read configs: YAML files and `a.b=value` overrides become frozen dataclasses; errors name the nearest key."""
 
 import dataclasses
+import functools
+import inspect
 import math
+import re
 import types
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -15,6 +18,42 @@ from ballcast.core.files import read_bytes, show
 from ballcast.core.hub import find_recipe
 
 T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Between:
+    """Bounds of a number in a config: far beyond sensible values, but low enough that no value exhausts the machine.
+
+    Args:
+        low, high: the bounds.
+        excluded: a bound that is not itself valid.
+    """
+
+    low: float
+    high: float
+    excluded: Literal["low", "high", None] = None
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high and (not self.excluded or value != getattr(self, self.excluded))
+
+    def __str__(self) -> str:
+        if self.excluded == "low":
+            return f"above {self.low} and at most {self.high}"
+        return f"in [{self.low}, {self.high})" if self.excluded else f"between {self.low} and {self.high}"
+
+
+# Types of fields with bounds; `check_bounds` checks them, `json_schema` shows them.
+Count = Annotated[int, Between(1, 1024)]
+Size = Annotated[int, Between(1, 2**16)]
+Layers = Annotated[int, Between(0, 64)]
+Rounds = Annotated[int, Between(1, 10**6)]  # epochs, steps
+SaveEvery = Annotated[int, Between(0, 10**9)]
+Seed = Annotated[int, Between(0, 2**32 - 1)]
+Share = Annotated[float, Between(0, 1)]
+BelowOne = Annotated[float, Between(0, 1, excluded="high")]
+Rate = Annotated[float, Between(0, 1000, excluded="low")]  # of learning
+Amount = Annotated[float, Between(0, 1000)]
+Weight = Annotated[float, Between(0, 10**6)]
 
 # PyYAML raises these when a tag does not fit its value (`!!int x`, `!!timestamp x`, `!!bool x`) or nests too deeply.
 _PYYAML_ERRORS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -216,10 +255,57 @@ def require(ok: bool, message: str) -> None:
         raise InputError(message)
 
 
-def within(config: Any, low: float, high: float, *names: str) -> None:
-    """Raise an InputError unless each named field is between `low` and `high`.
+@functools.cache
+def _bounds(cls: type) -> dict[str, Between]:
+    hints = get_type_hints(cls, include_extras=True)
+    return {
+        name: b for name, hint in hints.items() for b in getattr(hint, "__metadata__", ()) if isinstance(b, Between)
+    }
 
-    The bounds are far beyond sensible values, but low enough that no value exhausts the machine.
+
+def check_bounds(config: Any) -> None:
+    """Raise an InputError unless every field of a config is within the bounds of its type."""
+    for name, bounds in _bounds(type(config)).items():
+        require(getattr(config, name) in bounds, f"{name} must be {bounds}")
+
+
+def json_schema(cls: type) -> dict[str, Any]:
+    """Return the JSON schema of a config, which editors use to complete and check YAML files.
+
+    Descriptions are the comments beside the fields.
     """
-    for name in names:
-        require(low <= getattr(config, name) <= high, f"{name} must be between {low} and {high}")
+    hints = get_type_hints(cls, include_extras=True)
+    comments = dict(re.findall(r"^    (\w+): .*  # (.*)$", inspect.getsource(cls), re.MULTILINE))
+    defaults, properties = to_dict(cls()), {}
+    for field in dataclasses.fields(cls):
+        schema = properties[field.name] = _type_schema(hints[field.name])
+        if field.name in comments:
+            schema["description"] = comments[field.name]
+        if not dataclasses.is_dataclass(hints[field.name]):
+            schema["default"] = defaults[field.name]
+    doc = inspect.getdoc(cls) or ""
+    return {
+        "type": "object",
+        "description": doc.partition("\n")[0],
+        "properties": properties,
+        "additionalProperties": False,
+    }
+
+
+def _type_schema(hint: Any) -> dict[str, Any]:
+    """Return the JSON schema of a field's type."""
+    if get_origin(hint) is Annotated:
+        schema, bounds = _type_schema(hint.__origin__), hint.__metadata__[0]
+        low = "exclusiveMinimum" if bounds.excluded == "low" else "minimum"
+        high = "exclusiveMaximum" if bounds.excluded == "high" else "maximum"
+        return {**schema, low: bounds.low, high: bounds.high}
+    if dataclasses.is_dataclass(hint):
+        return json_schema(hint)  # type: ignore[arg-type]
+    args = get_args(hint)
+    if get_origin(hint) is Literal:
+        return {"enum": list(args)}
+    if get_origin(hint) is tuple:
+        return {"type": "array", "items": _type_schema(args[0])}
+    if get_origin(hint) is dict:
+        return {"type": "object", "additionalProperties": _type_schema(args[1])}
+    return {"type": {int: "integer", float: "number", bool: "boolean", str: "string"}[hint]}

@@ -126,7 +126,7 @@ def grid_bin(position_ms: Milliseconds) -> Milliseconds:
 
 
 def label_bin(position_ms: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the bins of label times in ms, rounded as in the reference: `int(int(position) / 1000 * 25 / 4 - 750 / 4)`.
+    """Return bins of label times in ms, rounded as the reference does: `int(int(position) / 1000 * 25 / 4 - 750 / 4)`.
 
     IEEE doubles, in the reference's order of operations: 34 160, 34 480 and 34 800 ms fall one bin early. Times before
     30 000 get a negative bin, where `int` would give 0: they are not to be anticipated.

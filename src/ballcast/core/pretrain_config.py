@@ -1,11 +1,26 @@
 """The recipe of a backbone for `ballcast pretrain`, such as `configs/pretrain.yaml`."""
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 from ballcast.core.actions import ACTIONS
 from ballcast.core.backbone_config import BackboneConfig
-from ballcast.core.config import require, within
+from ballcast.core.config import (
+    Amount,
+    BelowOne,
+    Between,
+    Count,
+    Rate,
+    Rounds,
+    SaveEvery,
+    Seed,
+    Share,
+    Size,
+    check_bounds,
+    require,
+)
+
+Duration = Annotated[int, Between(0, 10**6)]  # ms
 
 
 @dataclass(frozen=True)
@@ -17,12 +32,12 @@ class GamesConfig:
     valid: tuple[str, ...] = ("valid",)  # evaluated each epoch, never trained on
     test: tuple[str, ...] = ()  # evaluated once, at the end; never trained on
     device: Literal["auto", "gpu", "memory", "disk"] = "auto"  # where the frames are kept during training
-    workers: int = 0  # decoding threads; 0: one per core
+    workers: Annotated[int, Between(0, 1024)] = 0  # decoding threads; 0: one per core
 
     def __post_init__(self) -> None:
+        check_bounds(self)
         require(bool(self.sources), "sources must name at least one folder")
         require(bool(self.train), "train must name at least one split or game")
-        within(self, 0, 1024, "workers")
 
 
 @dataclass(frozen=True)
@@ -33,40 +48,33 @@ class ClipsConfig:
     5 · run.
     """
 
-    batch: int = 32  # runs per step
-    run: int = 4  # snippets per run
-    near: float = 0.6  # share of the runs sampled around an action; the others are sampled from everywhere
-    near_ms: int = 800  # largest distance of the middle of such a run from its action
-    balance: float = 0.5  # an action of a class with n actions is sampled ∝ n^−balance; 0: uniformly
-    reach_ms: int = 300  # the target of a snippet is an action at most so far from its middle
+    batch: Size = 32  # runs per step
+    run: Count = 4  # snippets per run
+    near: Share = 0.6  # share of the runs sampled around an action; the others are sampled from everywhere
+    near_ms: Duration = 800  # largest distance of the middle of such a run from its action
+    balance: Annotated[float, Between(0, 10)] = 0.5  # sample an action of a class of n actions ∝ n^−balance
+    reach_ms: Annotated[int, Between(1, 10**5)] = 300  # from the middle of a snippet to the action it targets
     shape: Literal["flat", "cosine"] = "flat"  # of the target: 1 within the reach, or falling towards its ends
 
     def __post_init__(self) -> None:
-        within(self, 1, 2**16, "batch")
-        within(self, 1, 1024, "run")
-        within(self, 0, 1, "near")
-        within(self, 0, 10**6, "near_ms")
-        within(self, 0, 10, "balance")
-        within(self, 1, 10**5, "reach_ms")
+        check_bounds(self)
 
 
 @dataclass(frozen=True)
 class AugmentConfig:
     """Augmentation of the frames; one draw for all snippets of a run."""
 
-    flip: float = 0.5  # probability of a horizontal flip
-    shift: float = 0.05  # up to this share of the height and width, to any side
-    zoom: float = 0.1  # in or out by up to this factor
-    brightness: float = 0.1  # added, up to this much of the range, up or down
-    contrast: float = 0.2  # the distance to the mean, times 1 ± this
-    blur: float = 0.2  # probability of a blur of random strength, up to a 3 × 3 box
-    drop: float = 0.02  # probability that a frame is replaced by the one before it
-    mixup: float = 0.0  # Beta(a, a) of mixing pairs of runs; 0: off
+    flip: Share = 0.5  # probability of a horizontal flip
+    shift: Annotated[float, Between(0, 0.9)] = 0.05  # up to this share of the height and width, to any side
+    zoom: Annotated[float, Between(0, 0.9)] = 0.1  # in or out by up to this factor
+    brightness: Share = 0.1  # added, up to this much of the range, up or down
+    contrast: Annotated[float, Between(0, 0.9)] = 0.2  # the distance to the mean, times 1 ± this
+    blur: Share = 0.2  # probability of a blur of random strength, up to a 3 × 3 box
+    drop: Share = 0.02  # probability that a frame is replaced by the one before it
+    mixup: Amount = 0.0  # Beta(a, a) of mixing pairs of runs; 0: off
 
     def __post_init__(self) -> None:
-        within(self, 0, 1, "flip", "blur", "drop", "brightness")
-        within(self, 0, 0.9, "shift", "zoom", "contrast")
-        within(self, 0, 1000, "mixup")
+        check_bounds(self)
 
 
 @dataclass(frozen=True)
@@ -74,46 +82,39 @@ class SpotTrainConfig:
     """The optimisation: AdamW, one cycle of the learning rate, focal loss, a moving average of the weights."""
 
     start: str = "imagenet"  # "imagenet" (random weights if it cannot be downloaded), "scratch", or a backbone's folder
-    epochs: int = 12
-    steps: int = 250  # per epoch
-    lr: float = 1e-3  # at the top of the cycle
-    warmup: float = 0.15  # share of all steps with a rising learning rate
-    weight_decay: float = 0.05  # not on norms and biases
+    epochs: Rounds = 12
+    steps: Rounds = 250  # per epoch
+    lr: Rate = 1e-3  # at the top of the cycle
+    warmup: Share = 0.15  # share of all steps with a rising learning rate
+    weight_decay: Amount = 0.05  # not on norms and biases
     clip: float = 5.0  # norm of the gradient
-    focal_alpha: float = 0.4
-    focal_gamma: float = 1.2
-    ema: float = 0.998  # decay of the moving average of the weights, which is evaluated and saved
+    focal_alpha: Share = 0.4
+    focal_gamma: Amount = 1.2
+    ema: BelowOne = 0.998  # decay of the moving average of the weights, which is evaluated and saved
     precision: Literal["bf16", "fp32"] = "bf16"  # bf16 only on a GPU; a CPU always computes in fp32
     compile: bool = True  # on a GPU: compile first, which takes a minute or two
-    save_every: int = 0  # steps between checkpoints of the full state; 0: once per epoch
-    seed: int = 0
+    save_every: SaveEvery = 0  # steps between checkpoints of the full state; 0: once per epoch
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
+        check_bounds(self)
         require(bool(self.start), "start must be imagenet, scratch, or a backbone's folder")
-        within(self, 1, 10**6, "epochs", "steps")
-        require(0 < self.lr <= 1000, "lr must be above 0 and at most 1000")
-        within(self, 0, 1, "warmup", "focal_alpha")
-        within(self, 0, 1000, "weight_decay", "focal_gamma")
         require(self.clip > 0, "clip must be positive")
-        require(0 <= self.ema < 1, "ema is a decay, in [0, 1)")
-        within(self, 0, 10**9, "save_every")
-        within(self, 0, 2**32 - 1, "seed")
 
 
 @dataclass(frozen=True)
 class SpottingConfig:
     """Spotted actions from the scores along a game, and their evaluation."""
 
-    every: int = 1  # epochs between evaluations; the last epoch is always evaluated
+    every: Rounds = 1  # epochs between evaluations; the last epoch is always evaluated
     flip: bool = False  # average with the scores of flipped frames, at twice the work
-    smooth_ms: int = 0  # sigma of a Gaussian over time, before non-maximum suppression; 0: none
-    apart_ms: int = 600  # a peak suppresses its class this far to either side
-    tolerance_ms: int = 1000  # largest distance of a peak from the action it detects
-    least: int = 5  # the mean is over classes with at least so many actions
+    smooth_ms: Duration = 0  # sigma of a Gaussian over time, before non-maximum suppression; 0: none
+    apart_ms: Duration = 600  # a peak suppresses its class this far to either side
+    tolerance_ms: Duration = 1000  # largest distance of a peak from the action it detects
+    least: Rounds = 5  # the mean is over classes with at least so many actions
 
     def __post_init__(self) -> None:
-        within(self, 1, 10**6, "every", "least")
-        within(self, 0, 10**6, "smooth_ms", "apart_ms", "tolerance_ms")
+        check_bounds(self)
 
 
 @dataclass(frozen=True)
