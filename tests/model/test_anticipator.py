@@ -229,7 +229,7 @@ def test_missing_things_are_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"config.json: no such file"):
         Anticipator.from_pretrained(folder)
     for empty in ("", " "):
-        with pytest.raises(InputError, match="an empty name names no folder"):
+        with pytest.raises(InputError, match="the name of the folder is empty"):
             Anticipator.from_pretrained(empty)
 
 

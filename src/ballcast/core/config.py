@@ -265,7 +265,7 @@ def _bounds(cls: type) -> dict[str, Between]:
 
 def check_bounds(config: Any) -> None:
     """Raise an InputError unless every field of a config is within the bounds of its type."""
-    for name, bounds in _bounds(type(config)).items():
+    for name, bounds in _bounds(type(config)).items():  # type: ignore[arg-type]  # mypy: a class is not Hashable
         require(getattr(config, name) in bounds, f"{name} must be {bounds}")
 
 
