@@ -36,6 +36,7 @@ from ballcast.core.events import Clip
 from ballcast.core.files import write_json
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
+from ballcast.features.stack_index import snippet_count, start_frame
 from ballcast.inference.rolling import RollingAnticipator
 from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.live.session import LiveSession
@@ -72,7 +73,7 @@ def main() -> None:
     if args.model:
         model = Anticipator.from_pretrained(args.model)
     else:
-        model = Anticipator(ModelConfig(clips=backbone.config.clips(), width=backbone.config.width)).eval()
+        model = Anticipator(ModelConfig(clips=snippet_count(backbone.config), width=backbone.config.width)).eval()
     print(f"{where}; torch {torch.__version__}; frames {W}×{H}; every {args.every:g} s", flush=True)
     result: dict[str, Any] = {"device": where, "torch": torch.__version__, "frame": [H, W], "every_s": args.every}
     parts = args.only or ["latency", "work", *(["grid"] if args.matches else [])]
@@ -214,7 +215,7 @@ def work(
 
     with torch.no_grad():
         pixels = engine.load(shown[:WINDOW_FRAMES])
-        maps = engine.maps(pixels, c.stride * torch.arange(engine.overlap + 1, device=device))
+        maps = engine.maps(pixels, start_frame(c, torch.arange(engine.overlap + 1, device=device)))
         features = engine.windows(shown[:WINDOW_FRAMES], [0])[0]
         tokens = torch.stack([model.encode_window(features)] * W)[None]
         per_clip = flop(lambda: engine.maps(pixels, torch.zeros(1, dtype=torch.long, device=device)))

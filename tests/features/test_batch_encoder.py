@@ -7,6 +7,7 @@ import torch
 from ballcast.core.errors import InputError
 from ballcast.features.backbone import Backbone, BackboneConfig
 from ballcast.features.batch_encoder import BatchEncoder
+from ballcast.features.stack_index import snippet_span
 from tests.features.conftest import SMALL, small_backbone
 
 
@@ -18,7 +19,7 @@ def one_by_one(backbone: Backbone, video: np.ndarray, starts: list[int]) -> torc
     """Features of the clips at `starts`, each computed alone from its own pictures."""
     c = backbone.config
     with torch.no_grad():
-        clips = [torch.from_numpy(video[start : start + c.span : c.step]) for start in starts]
+        clips = [torch.from_numpy(video[start : start + snippet_span(c) : c.step]) for start in starts]
         return torch.cat([backbone.features(clip[None]) for clip in clips])
 
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ballcast.core.actions import WINDOW_FRAMES
 from ballcast.core.config import within
 from ballcast.core.errors import InputError
 from ballcast.core.files import show
@@ -52,30 +51,6 @@ class BackboneConfig:
     def width(self) -> int:
         """D, features a clip."""
         return self.stacks * self.projected
-
-    @property
-    def span(self) -> int:
-        """Frames from a clip's first to its last, both counted."""
-        return (self.frames - 1) * self.step + 1
-
-    @property
-    def stack_span(self) -> int:
-        """Frames from a stack's first to its last, both counted."""
-        return (self.stack - 1) * self.step + 1
-
-    @property
-    def hop(self) -> int:
-        """Clip i's stack j is stack i + hop · j of the video, counted every `stride` frames."""
-        return self.step * self.stack // self.stride
-
-    @property
-    def overlap(self) -> int:
-        """n clips in a row have n + overlap distinct stacks."""
-        return self.hop * (self.stacks - 1)
-
-    def clips(self, frames: int = WINDOW_FRAMES) -> int:
-        """How many clips so many consecutive frames give."""
-        return max(0, (frames - self.span) // self.stride + 1)
 
 
 def padding_sides(height: int, width: int, multiple: int) -> tuple[int, int, int, int]:

@@ -1,6 +1,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from ballcast.core.backbone_config import BackboneConfig, BackboneIdentity, padd
 from ballcast.core.errors import InputError
 from ballcast.core.files import check_pair, read_bytes, read_json, show, write_pair
 from ballcast.features.manifest import Preprocessing
+from ballcast.features.stack_index import batch_stacks, run_stacks, snippet_span
 from ballcast.publish.cards import backbone_card
 
 
@@ -184,8 +186,8 @@ class Backbone(nn.Module):
         x = x / 255 if x.dtype == torch.uint8 else x
         stacks = x.unflatten(1, (-1, self.config.stack))  # (B, S, stack, H, W)
         B, S = stacks.shape[:2]
-        clips, within = (torch.arange(k, device=x.device) for k in (S - self.config.stacks + 1, self.config.stacks))
-        index = S * torch.arange(B, device=x.device)[:, None, None] + clips[:, None] + within  # (B, n, J)
+        arange = partial(torch.arange, device=x.device)
+        index = batch_stacks(run_stacks(self.config, S, arange), batch=B, stacks=S, arange=arange)  # (B, n, J)
         stacks = stacks.flatten(0, 1).contiguous(memory_format=torch.channels_last)
         return self.mix(self.encode(stacks), index.flatten(0, 1)).unflatten(0, (B, -1))
 
@@ -228,7 +230,7 @@ class Backbone(nn.Module):
     def preprocessing(self, precision: str, picture_size: tuple[int, int] | None = None) -> Preprocessing:
         """What a store records of the frames' way into the network; picture_size: H, W they were fitted into."""
         c = self.config
-        return Preprocessing(c.frames, c.step, c.stack, c.span, c.stride, c.padding, precision, picture_size)
+        return Preprocessing(c.frames, c.step, c.stack, snippet_span(c), c.stride, c.padding, precision, picture_size)
 
     def save_pretrained(self, folder: Path | str) -> None:
         """Write `config.json` and `model.safetensors`; an existing backbone there is replaced."""

@@ -8,6 +8,7 @@ do not depend on what else was asked for.
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -17,6 +18,14 @@ from torch import Tensor, nn
 from ballcast.core.actions import WINDOW_FRAMES
 from ballcast.core.errors import InputError
 from ballcast.features.backbone import Backbone, pad_frames
+from ballcast.features.stack_index import (
+    snippet_count,
+    snippet_stacks,
+    stack_count,
+    stack_offsets,
+    stack_overlap,
+    start_frame,
+)
 
 CPU_BATCH = 8  # stacks or clips at once on a CPU: more do not fit its caches, and take up to twice the time
 
@@ -42,14 +51,14 @@ class BatchEncoder:
         on_gpu = self.device.type == "cuda"
         self.precision: Literal["fp16", "fp32"] = "fp16" if on_gpu else "fp32"
         self.dtype = torch.float16 if on_gpu else torch.float32
-        self.clips_a_batch = c.clips()  # N
-        self.overlap = c.overlap
-        self.stacks_a_batch = self.clips_a_batch + self.overlap
+        self.clips_a_batch = snippet_count(c)  # N
+        self.overlap = stack_overlap(c)
+        self.stacks_a_batch = stack_count(c, self.clips_a_batch)
         self.at_once = self.stacks_a_batch if on_gpu else CPU_BATCH
         self.backbone = _prepared(backbone, self.device, self.dtype)
-        clips, stacks = torch.arange(self.clips_a_batch), torch.arange(c.stacks)
-        self._index = (clips[:, None] + c.hop * stacks).to(self.device)  # (N, J), into a batch of stacks
-        self._pictures = torch.arange(0, c.stack_span, c.step, device=self.device)  # (stack,)
+        arange = partial(torch.arange, device=self.device)
+        self._index = snippet_stacks(c, self.clips_a_batch, arange)  # (N, J), into a batch of stacks
+        self._offsets = stack_offsets(c, arange)  # (stack,), frames of a stack
         self._encode: Callable[[Tensor], Tensor] = self.encode
         self._mix: Callable[[Tensor], Tensor] = self.mix
         if compiled and on_gpu:
@@ -57,8 +66,8 @@ class BatchEncoder:
 
     def clips(self, frames: np.ndarray | Tensor) -> Tensor:
         """Consecutive frames (T, H, W) uint8 → features of every clip, one every `stride` frames, (n, D) float32."""
-        count = self.config.clips(len(frames))
-        return self._features(frames, [self.config.stride * i for i in range(count)])
+        count = snippet_count(self.config, len(frames))
+        return self._features(frames, [start_frame(self.config, i) for i in range(count)])
 
     def windows(self, frames: np.ndarray | Tensor, starts: Sequence[int]) -> Tensor:
         """Consecutive frames (T, H, W) uint8 → features of the windows at the frames `starts`, (M, N, D) float32.
@@ -69,7 +78,7 @@ class BatchEncoder:
         for start in starts:
             if start < 0 or start + WINDOW_FRAMES > len(frames):
                 raise InputError(f"a window at frame {start} needs frames {start} to {start + WINDOW_FRAMES - 1}")
-        grid = [[start + c.stride * i for i in range(self.clips_a_batch)] for start in starts]  # (M, N) frames
+        grid = [[start + start_frame(c, i) for i in range(self.clips_a_batch)] for start in starts]  # (M, N) frames
         distinct = sorted({clip for row in grid for clip in row}, key=lambda frame: (frame % c.stride, frame))
         place = {frame: i for i, frame in enumerate(distinct)}
         index = torch.tensor([[place[clip] for clip in row] for row in grid], device=self.device)
@@ -86,8 +95,8 @@ class BatchEncoder:
     def _run(self, pixels: Tensor, first: int, count: int) -> Tensor:
         """Features (count, D) of consecutive clips, the first at the frame `first`."""
         c, N, S = self.config, self.clips_a_batch, self.stacks_a_batch
-        stacks = count + self.overlap
-        begins = first + c.stride * torch.arange(stacks, device=self.device)
+        stacks = stack_count(c, count)
+        begins = first + start_frame(c, torch.arange(stacks, device=self.device))
         begins = torch.cat([begins, begins[-1:].expand(-stacks % S)])  # the last batch filled up with its last stack
         maps = torch.cat([self.maps(pixels, batch) for batch in begins.split(S)])[:stacks]
         maps = torch.cat([maps, maps.new_zeros(-count % N, *maps.shape[1:])])
@@ -103,7 +112,7 @@ class BatchEncoder:
 
     def maps(self, pixels: Tensor, begins: Tensor) -> Tensor:
         """Maps (n, C, h, w) of the stacks that begin at the frames `begins` (n,) of what `load` gave."""
-        return self._encode(pixels[begins[:, None] + self._pictures])  # (n, stack, H, W)
+        return self._encode(pixels[begins[:, None] + self._offsets])  # (n, stack, H, W)
 
     def encode(self, pictures: Tensor) -> Tensor:
         """Stacks (S, stack, H, W) uint8 → maps (S, C, h, w)."""

@@ -25,6 +25,7 @@ from ballcast.core.util import cores
 from ballcast.features.backbone import Backbone
 from ballcast.features.extract_workers import run_local, run_ray
 from ballcast.features.manifest import FILE_NAME, Failure, Header
+from ballcast.features.stack_index import snippet_count
 from ballcast.features.store import LABELS, FeatureStore, StoreWriter
 from ballcast.features.videos import Parts, Piece, Source, cut, find_sources
 from ballcast.video.luma import Size, choose_size, fitted, show_size
@@ -103,7 +104,7 @@ def extract(
 def _extract(source: Path, out: Path, backbone: Backbone, options: _Options, progress: Progress) -> Report:
     preprocessing = backbone.preprocessing("fp16" if options.device == "cuda" else "fp32", options.picture_size)
     config = backbone.config
-    header = Header(backbone.identity, config.clips(), config.width, options.every, preprocessing=preprocessing)
+    header = Header(backbone.identity, snippet_count(config), config.width, options.every, preprocessing=preprocessing)
     sources, parts = find_sources(source), Parts(out)
     if out.is_dir() and any(out.iterdir()) and not parts.folder.is_dir() and not (out / FILE_NAME).is_file():
         raise InputError(f"{out}: is not empty and not a feature store; give a new folder")

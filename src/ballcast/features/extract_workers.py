@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ballcast.core.actions import WINDOW_FRAMES
 from ballcast.core.errors import BallcastError, InputError, MissingExtra
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
+from ballcast.features.stack_index import window_count
 from ballcast.features.videos import Piece
 from ballcast.video.luma import FrameResizer, fitted
 
@@ -75,7 +75,7 @@ def decode(piece: Piece, *, pinned: bool = False) -> tuple[Tensor, int]:
 
 def compute(engine: BatchEncoder, piece: Piece, frames: Tensor) -> np.ndarray:
     """Features (M, N, D) float16 of the piece's windows that lie within its frames."""
-    windows = max(0, (len(frames) - WINDOW_FRAMES) // piece.every + 1)
+    windows = window_count(len(frames), piece.every)
     starts = [piece.every * m for m in range(min(windows, piece.windows))]
     if not starts:
         return np.empty((0, engine.clips_a_batch, engine.config.width), np.float16)

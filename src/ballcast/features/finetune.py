@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ballcast.core.errors import InputError
 from ballcast.features.backbone import Backbone, pad_frames
+from ballcast.features.stack_index import batch_stacks, snippet_count, snippet_stacks, stack_count, stack_frames
 
 
 class FinetuneEncoder:
@@ -42,10 +43,9 @@ class FinetuneEncoder:
         for module in (*self._late, backbone.blocks, backbone.project3d, backbone.pool):
             module.requires_grad_(True)
         c = backbone.config
-        clips, hops = torch.arange(c.clips()), c.hop * torch.arange(c.stacks)
-        self._of_clip = clips[:, None] + hops  # (N, J), into a window's stacks
-        starts = c.stride * torch.arange(int(self._of_clip.max()) + 1)
-        self._pictures = starts[:, None] + c.step * torch.arange(c.stack)  # (S, stack), into a window's frames
+        count = snippet_count(c)  # N
+        self._stacks = snippet_stacks(c, count, torch.arange)  # (N, J), into a window's stacks
+        self._frames = stack_frames(c, stack_count(c, count), torch.arange)  # (S, stack), into a window's frames
 
     def __call__(self, pixels: Tensor) -> Tensor:
         return torch.cat(list(self._parts(pixels)))
@@ -63,7 +63,7 @@ class FinetuneEncoder:
     def early(self, pixels: Tensor) -> Tensor:
         """Windows (M, 125, H, W) uint8 → maps of their distinct stacks before the stages that learn, (M·S, c, h, w)."""
         self.backbone.eval()  # whoever put it into train mode: its norms' statistics stay
-        pictures = pad_frames(pixels, self.backbone.config.padding)[:, self._pictures.to(pixels.device)]
+        pictures = pad_frames(pixels, self.backbone.config.padding)[:, self._frames.to(pixels.device)]
         x = pictures.flatten(0, 1).to(torch.float32, memory_format=torch.channels_last) / 255  # (M·S, stack, H, W)
         for module in self._early:
             x = module(x)
@@ -73,8 +73,8 @@ class FinetuneEncoder:
         """Those maps of so many windows → features (windows, N, D) float32."""
         for module in self._late:
             maps = module(maps)
-        stacks = len(self._pictures)
-        index = stacks * torch.arange(windows)[:, None, None] + self._of_clip  # (M, N, J)
+        stacks = len(self._frames)
+        index = batch_stacks(self._stacks, batch=windows, stacks=stacks, arange=torch.arange)  # (M, N, J)
         features = self.backbone.mix(maps, index.flatten(0, 1).to(maps.device))
         return features.unflatten(0, (windows, -1))
 

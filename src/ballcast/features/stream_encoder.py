@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ballcast.core.backbone_config import BackboneConfig
 from ballcast.core.errors import InputError
+from ballcast.features.stack_index import stack_offsets, stack_overlap, stack_span, start_frame
 
 Floats = NDArray[np.float32]
 # The next stack's pictures (stack, H, W) uint8 → features (D,) of the clip that ends with it. It keeps the maps of the
@@ -47,6 +48,7 @@ class StreamEncoder:
     def __init__(self, eyes: StackEncoder) -> None:
         self.config = eyes.config
         self._eyes = eyes
+        self._offsets, self._overlap = stack_offsets(self.config).tolist(), stack_overlap(self.config)
         self._size: tuple[int, ...] = ()  # (H, W) of the frames the step below is made for
         self._step: Step | None = None  # made on the thread that uses it
         self.reset()
@@ -67,16 +69,16 @@ class StreamEncoder:
         c = self.config
         self._waiting.append(frame)
         self.frames += 1
-        if self.frames < c.stride * self.stacks + c.stack_span:
+        if self.frames < start_frame(c, self.stacks) + stack_span(c):
             return np.zeros((0, c.width), np.float32)
-        first = c.stride * self.stacks - (self.frames - len(self._waiting))  # the stack's first frame, in _waiting
-        pictures = np.stack(self._waiting[first :: c.step])  # (stack, H, W)
+        first = start_frame(c, self.stacks) - (self.frames - len(self._waiting))  # the stack's first frame, in _waiting
+        pictures = np.stack([self._waiting[first + offset] for offset in self._offsets])  # (stack, H, W)
         del self._waiting[: first + c.stride]
         if self._step is None:
             self._step = self._eyes.begin((frame.shape[0], frame.shape[1]))
         self.stacks += 1
         features = self._step(pictures)[None]  # (1, D)
-        if self.stacks <= c.overlap:  # the first clip is not whole yet
+        if self.stacks <= self._overlap:  # the first clip is not whole yet
             return features[:0]
         if not np.isfinite(features).all():
             raise InputError(f"before frame {self.frames}: the backbone gives numbers that are not finite")

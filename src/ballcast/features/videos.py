@@ -17,6 +17,7 @@ from ballcast.core.errors import InputError
 from ballcast.core.files import read_json, sweep, write_bytes, write_json
 from ballcast.core.util import natural
 from ballcast.features.manifest import FILE_NAME, Header
+from ballcast.features.stack_index import window_count
 from ballcast.features.store import PARTS, FeatureStore
 from ballcast.video.luma import Size
 
@@ -118,8 +119,8 @@ class Piece:
 
 def cut(source: Source, frames: int, every: int) -> list[Piece]:
     """The pieces of a video of so many frames."""
-    windows = max(0, (frames - WINDOW_FRAMES) // every + 1)
-    most = (CLIP_FRAMES - WINDOW_FRAMES) // every + 1  # windows a piece
+    windows = window_count(frames, every)
+    most = window_count(CLIP_FRAMES, every)  # windows a piece
     return [Piece(source, i, at, min(most, windows - at), every) for i, at in enumerate(range(0, windows, most))]
 
 
