@@ -62,9 +62,9 @@ def test_after_a_reset_frames_may_have_another_size() -> None:
 
 def test_the_recorded_step_keeps_nothing_that_a_replay_overwrites(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ballcast.features.torch_stream_encoder.record", graphs.record)
-    eyes, video = TorchStackEncoder(small_backbone()), frames(60)
-    eyes._graphed = True
-    plain, recorded = StreamEncoder(TorchStackEncoder(small_backbone())), StreamEncoder(eyes)
+    encoder, video = TorchStackEncoder(small_backbone()), frames(60)
+    encoder._graphed = True
+    plain, recorded = StreamEncoder(TorchStackEncoder(small_backbone())), StreamEncoder(encoder)
     expected = features(plain, video)
     assert np.array_equal(features(recorded, video), expected)
     recorded.reset()

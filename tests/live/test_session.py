@@ -192,7 +192,7 @@ class Camera:
 
     def __init__(self, count: int, rate: float = 0, break_at: int | None = None) -> None:
         self._count, self._rate, self._break_at = count, rate, break_at
-        self.patient = not rate
+        self.blocking = not rate
         self._stopped = threading.Event()
 
     def items(self) -> Iterator[LiveFrame | StreamGap]:

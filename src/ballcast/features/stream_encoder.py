@@ -41,13 +41,13 @@ class StackEncoder(Protocol):
 class StreamEncoder:
     """Takes frames in order and gives back the features of the clips they complete.
 
-    eyes: the backbone. `frames` and `stacks` count what came in and what was encoded since the start or the last
+    encoder: the backbone. `frames` and `stacks` count what came in and what was encoded since the start or the last
     `reset`.
     """
 
-    def __init__(self, eyes: StackEncoder) -> None:
-        self.config = eyes.config
-        self._eyes = eyes
+    def __init__(self, encoder: StackEncoder) -> None:
+        self.config = encoder.config
+        self._encoder = encoder
         self._offsets, self._overlap = stack_offsets(self.config).tolist(), stack_overlap(self.config)
         self._size: tuple[int, ...] = ()  # (H, W) of the frames the step below is made for
         self._step: Step | None = None  # made on the thread that uses it
@@ -75,7 +75,7 @@ class StreamEncoder:
         pictures = np.stack([self._waiting[first + offset] for offset in self._offsets])  # (stack, H, W)
         del self._waiting[: first + c.stride]
         if self._step is None:
-            self._step = self._eyes.begin((frame.shape[0], frame.shape[1]))
+            self._step = self._encoder.begin((frame.shape[0], frame.shape[1]))
         self.stacks += 1
         features = self._step(pictures)[None]  # (1, D)
         if self.stacks <= self._overlap:  # the first clip is not whole yet

@@ -32,7 +32,7 @@ def record(work: Callable[[], T], warmups: int = 3) -> tuple[Callable[[], None],
 
 
 class TorchStackEncoder:
-    """The `Eyes` of a backbone.
+    """The `StackEncoder` of a backbone.
 
     backbone: the network. device: where to compute; by default where the backbone lies.
     """
@@ -44,7 +44,7 @@ class TorchStackEncoder:
 
     @torch.inference_mode()
     def begin(self, size: tuple[int, int]) -> Step:
-        """See `Eyes`; it keeps the maps (overlap + 1, C, h, w) of the latest stacks."""
+        """See `StackEncoder`; it keeps the maps (overlap + 1, C, h, w) of the latest stacks."""
         engine = self.engine
         black = self._load(np.zeros((self.config.stack, *size), np.uint8))
         maps = engine.encode(black).expand(engine.overlap + 1, -1, -1, -1).clone()

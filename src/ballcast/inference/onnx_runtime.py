@@ -44,7 +44,7 @@ class OnnxRuntime:
         return cls(config, graphs, name=str(source), threads=threads)
 
     def begin(self, size: tuple[int, int]) -> Step:
-        """See `Eyes`; it keeps the maps of the latest stacks."""
+        """See `StackEncoder`; it keeps the maps of the latest stacks."""
         c = self.config
         left, right, above, below = padding_sides(*size, c.padding)
         overlap = stack_overlap(c)

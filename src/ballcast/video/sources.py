@@ -49,8 +49,8 @@ class LiveSource(Protocol):
     name: str  # for people; holds no password
 
     @property
-    def patient(self) -> bool:
-        """It waits for its reader, so nothing is lost however slow that is; else what is not read in time is gone."""
+    def blocking(self) -> bool:
+        """Whether it waits for its reader, so that no frame is lost; else frames that are not read in time are."""
         ...
 
     def items(self) -> Iterator[LiveFrame | StreamGap]:
@@ -109,7 +109,6 @@ def open_source(address: str, *, speed: float = 1.0, give_up_s: float = 60.0) ->
     """
     if speed < 0:
         raise InputError(f"a speed of {speed} would play backwards; give 1 for real time, 0 for as fast as it goes")
-    pass
     from ballcast.video.stream import StreamSource, is_stream
 
     if is_stream(address):
@@ -129,7 +128,7 @@ class FileSource:
         self._stopped = threading.Event()
 
     @property
-    def patient(self) -> bool:
+    def blocking(self) -> bool:
         return not self._speed
 
     def items(self) -> Iterator[LiveFrame | StreamGap]:

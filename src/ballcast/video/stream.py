@@ -92,7 +92,7 @@ class StreamSource:
         self._clock = _Clock(self._speed)
 
     @property
-    def patient(self) -> bool:
+    def blocking(self) -> bool:
         return self._waits and not self._speed
 
     def close(self) -> None:
