@@ -194,8 +194,7 @@ def end_to_end(
         print("  end to end: left out, PyAV is not installed here")
         return {"skipped": "PyAV is not installed"}
     from ballcast.core.actions import CLIP_FRAMES
-    from ballcast.features.extract_workers import decode, work
-    from ballcast.features.videos import Piece, Source
+    from ballcast.features.videos import Piece, Source, decode, work
 
     decoders = decoders or max(1, (os.cpu_count() or 2) - 1)
     engine = BatchEncoder(backbone)

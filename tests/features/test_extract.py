@@ -21,9 +21,9 @@ import torch
 from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.features.backbone import Backbone
 from ballcast.features.extract import extract
-from ballcast.features.manifest import Header
-from ballcast.features.store import FeatureStore
-from ballcast.features.videos import Parts, cut, find_sources
+from ballcast.features.store import FeatureStore, Header
+from ballcast.features.store_writer import Parts
+from ballcast.features.videos import cut, find_sources
 from ballcast.video.file import VideoFile
 from tests.features.conftest import small_backbone
 

@@ -15,9 +15,8 @@ from ballcast import cli
 from ballcast.core.errors import InputError
 from ballcast.features.backbone import Backbone
 from ballcast.features.extract import extract
-from ballcast.features.extract_workers import decode
 from ballcast.features.store import FeatureStore
-from ballcast.features.videos import cut, find_sources
+from ballcast.features.videos import cut, decode, find_sources
 from ballcast.video.file import VideoFile
 from tests.features.test_extract import write_video
 

@@ -18,11 +18,10 @@ from ballcast.data.events.event_windows import read_store, write_store
 from ballcast.data.events.wyscout import read_v2
 from ballcast.features.backbone import Backbone, BackboneConfig
 from ballcast.features.extract import extract
-from ballcast.features.manifest import Header
 from ballcast.features.stack_index import snippet_count
-from ballcast.features.store import FeatureStore
+from ballcast.features.store import FeatureStore, Header
 from ballcast.features.store_import import import_npy
-from ballcast.features.videos import Parts
+from ballcast.features.store_writer import Parts
 from ballcast.inference.predictor import check_fits, hashes, predict_store
 from ballcast.inference.submission import write_submission
 from ballcast.model.anticipator import Anticipator

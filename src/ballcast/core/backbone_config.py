@@ -91,3 +91,21 @@ class BackboneIdentity:
     def is_event_grid(self) -> bool:
         """Whether it stands for no network: the features are of an event feed, not of pixels."""
         return EVENT_GRID in self.name
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How frames became the network's input: counts of frames, pixels, and the arithmetic."""
+
+    frames: int  # frames a clip takes
+    step: int  # frames from one sampled frame to the next
+    stack: int  # sampled frames in one input of the 2D encoder
+    span: int  # frames a clip covers, first to last
+    stride: int  # frames from one clip to the next
+    padding: int  # the picture is zero-padded, centred, to a multiple of this
+    precision: str  # fp32 or fp16
+    picture_size: tuple[int, int] | None = None  # H, W that pictures were fitted into first; None: left as they were
+
+    def __post_init__(self) -> None:
+        if self.picture_size is not None and not is_size(self.picture_size):
+            raise InputError(f"picture_size must be a height and a width between 1 and {MAX_SIDE} pixels")

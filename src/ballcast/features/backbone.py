@@ -15,10 +15,9 @@ from torch.nn.functional import silu
 
 from ballcast.core import config as configs
 from ballcast.core import hub
-from ballcast.core.backbone_config import BackboneConfig, BackboneIdentity, padding_sides, trained_size
+from ballcast.core.backbone_config import BackboneConfig, BackboneIdentity, Preprocessing, padding_sides, trained_size
 from ballcast.core.errors import InputError
 from ballcast.core.files import check_pair, read_bytes, read_json, show, write_pair
-from ballcast.features.manifest import Preprocessing
 from ballcast.features.stack_index import batch_stacks, run_stacks, snippet_span
 from ballcast.publish.cards import backbone_card
 

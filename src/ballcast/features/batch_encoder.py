@@ -8,6 +8,7 @@ do not depend on what else was asked for.
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Literal
 
@@ -157,3 +158,17 @@ def _runs(starts: list[int], stride: int) -> Iterator[tuple[int, int]]:
             first = start
         previous = start
     yield first, (previous - first) // stride + 1
+
+
+@contextmanager
+def one_thread(device: str) -> Iterator[None]:
+    """On the CPU, one torch thread: the features then do not depend on the number of workers; on a GPU, that one."""
+    before = torch.get_num_threads()
+    if device == "cpu":
+        torch.set_num_threads(1)
+    else:
+        torch.cuda.set_device(device)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -8,7 +8,7 @@ Killed at any moment and run again, it goes on where it was, and the finished st
 import shutil
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,13 +21,12 @@ from ballcast.core.actions import FPS, WINDOW_FRAMES
 from ballcast.core.backbone_config import trained_size
 from ballcast.core.errors import BallcastError, BallcastWarning, InputError
 from ballcast.core.files import exclusive_lock, make_room, replacing
-from ballcast.core.util import cores
 from ballcast.features.backbone import Backbone
-from ballcast.features.extract_workers import run_local, run_ray
-from ballcast.features.manifest import FILE_NAME, Failure, Header
+from ballcast.features.batch_encoder import BatchEncoder, one_thread
 from ballcast.features.stack_index import snippet_count
-from ballcast.features.store import LABELS, FeatureStore, StoreWriter
-from ballcast.features.videos import Parts, Piece, Source, cut, find_sources
+from ballcast.features.store import FILE_NAME, LABELS, Failure, FeatureStore, Header
+from ballcast.features.store_writer import Parts, StoreWriter
+from ballcast.features.videos import Outcome, Piece, Source, cut, find_sources, work
 from ballcast.video.luma import Size, choose_size, fitted, show_size
 
 ENLARGED = 1.5  # pictures made this many times larger are warned of
@@ -53,7 +52,7 @@ class _Options:
     every: int
     engine: Engine
     device: str
-    workers: int
+    workers: int | None
     decoder: str
     picture_size: Size | None  # H, W that pictures are fitted into
     pad: int
@@ -95,7 +94,7 @@ def extract(
     picture_size = choose_size(size, trained_size(backbone.metadata), backbone.name)
     make_room(out)
     device = _device(device)
-    options = _Options(every, engine, device, workers or _workers(device, engine), decoder, picture_size, pad)
+    options = _Options(every, engine, device, workers, decoder, picture_size, pad)
     lock = out.with_name(f".{out.name}.lock")  # two extractions would take each other's pieces away
     with exclusive_lock(out, lock, f"{out}: another extraction is at work there; wait for it, or give another folder"):
         return _extract(source, out, backbone, options, progress)
@@ -149,8 +148,7 @@ def _compute(
     progress(done, total)
     saved = parts.folder / "backbone"
     backbone.save_pretrained(saved)
-    run = run_ray if options.engine == "ray" else run_local
-    for outcome in run(backbone, saved, todo, device=options.device, workers=options.workers):
+    for outcome in _run(backbone, saved, todo, options):
         if outcome.features is None:
             failures.setdefault(outcome.piece.source.name, outcome.reason)
         else:
@@ -161,6 +159,19 @@ def _compute(
         done += outcome.piece.stop - outcome.piece.start
         progress(done, total)
     return frames, time.perf_counter() - began, waited / (waited + computed or 1)
+
+
+def _run(backbone: Backbone, folder: Path, todo: list[Piece], options: _Options) -> Iterator[Outcome]:
+    """Outcomes of the pieces as they come. One piece needs no workers; `folder` is where those read the backbone."""
+    if len(todo) == 1 and options.engine == "local":
+        device = "cuda:0" if options.device == "cuda" else "cpu"
+        with one_thread(device):
+            yield from work(BatchEncoder(backbone, device=device), todo, 1)
+        return
+    from ballcast.features.extract_workers import run_local, run_ray
+
+    run = run_ray if options.engine == "ray" else run_local
+    yield from run(backbone, folder, todo, device=options.device, workers=options.workers)
 
 
 def _finished(out: Path, header: Header) -> FeatureStore | None:
@@ -287,9 +298,3 @@ def _device(wanted: str) -> str:
     if wanted == "cuda" and not torch.cuda.is_available():
         raise InputError("device cuda was asked for, but torch sees no GPU; use --device cpu")
     return wanted if wanted != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def _workers(device: str, engine: Engine) -> int:
-    if engine == "ray" and device == "cuda":
-        return torch.cuda.device_count()
-    return cores()
