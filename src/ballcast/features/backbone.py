@@ -1,6 +1,5 @@
 import hashlib
 import json
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +16,7 @@ from ballcast.core import config as configs
 from ballcast.core import hub
 from ballcast.core.backbone_config import BackboneConfig, BackboneIdentity, Preprocessing, padding_sides, trained_size
 from ballcast.core.errors import InputError
-from ballcast.core.files import check_pair, read_bytes, read_json, show, write_pair
+from ballcast.core.files import check_pair, check_weights, read_bytes, read_json, show, write_pair
 from ballcast.features.stack_index import batch_stacks, run_stacks, snippet_span
 from ballcast.publish.cards import backbone_card
 
@@ -197,17 +196,11 @@ class Backbone(nn.Module):
     def clips(self, frames: np.ndarray | Tensor) -> Tensor:
         """Consecutive frames (T, H, W) uint8 → features of every clip, one every `stride` frames, (n, D) float32.
 
-        For much work build a `ballcast.features.batch_encoder.SharedStacks` once, which this makes anew at every call.
+        For much work build a `ballcast.features.batch_encoder.BatchEncoder` once, which this makes anew at every call.
         """
         from ballcast.features.batch_encoder import BatchEncoder
 
         return BatchEncoder(self, compiled=False).clips(frames)
-
-    def windows(self, frames: np.ndarray | Tensor, starts: "list[int] | tuple[int, ...]") -> Tensor:
-        """Consecutive frames (T, H, W) uint8 → features of the windows that start at the frames `starts`, (M, N, D)."""
-        from ballcast.features.batch_encoder import BatchEncoder
-
-        return BatchEncoder(self, compiled=False).windows(frames, starts)
 
     # ------------------------------------------------------------------------------------------ identity and files
 
@@ -254,7 +247,7 @@ class Backbone(nn.Module):
         except Exception as error:  # safetensors has one error class for all damage, and it is not public
             raise InputError(f"{path}: cannot be read ({str(error)[:200]}); fetch it again") from None
         with torch.device("meta"):  # no memory yet: the config may ask for anything
-            _check_weights(cls(config).state_dict(), state, str(path))
+            check_weights(cls(config).state_dict(), state, str(path))
         check_pair(path, raw, folder / CONFIG_FILE, about)
         name, note = about.get("name", folder.name), about.get("note", "")
         backbone = cls(config, name=name, fold=about.get("fold"), note=note, metadata=about.get("metadata", {}))
@@ -291,20 +284,9 @@ class Backbone(nn.Module):
 
     def fill(self, state: dict[str, Tensor], where: str) -> "Backbone":
         """Itself in eval mode with the weights `state`; a key or shape that does not fit is an error with its place."""
-        _check_weights(self.state_dict(), state, where)
+        check_weights(self.state_dict(), state, where)
         self.load_state_dict(state)
         return self.eval()
-
-
-def _check_weights(mine: Mapping[str, Tensor], state: Mapping[str, Tensor], where: str) -> None:
-    for key in sorted(mine.keys() ^ state.keys()):
-        raise InputError(f"{where}: {'lacks' if key in mine else 'has an unknown'} weight {key!r}")
-    for key, value in state.items():
-        if not isinstance(value, Tensor) or value.shape != mine[key].shape:
-            found = tuple(value.shape) if isinstance(value, Tensor) else "none"
-            raise InputError(f"{where}: {key} has shape {found} instead of {tuple(mine[key].shape)}")
-        if value.is_floating_point() != mine[key].is_floating_point():
-            raise InputError(f"{where}: {key} holds {value.dtype} instead of {mine[key].dtype}")
 
 
 def read_about(folder: Path) -> dict[str, Any]:

@@ -52,24 +52,24 @@ def luma(frame: av.VideoFrame, turn: Turn) -> np.ndarray:
     kind = frame.format
     bits = kind.components[0].bits if kind.components else 0
     if kind.name == "gray" or (kind.is_planar and kind.name.startswith(("yuv", "nv")) and bits == 8):
-        y = _plane(frame, np.uint8)
+        y = plane(frame)
     elif kind.name.startswith(("yuv", "gray")) and kind.name.endswith("le") and 8 < bits < 16:
-        deep = _plane(frame, np.dtype("<u2"))
+        deep = plane(frame, dtype=np.dtype("<u2"))
         y = np.minimum((deep + (1 << (bits - 9))) >> (bits - 8), 255).astype(np.uint8)
     elif kind.name == "p010le":  # what NVDEC gives for 10-bit video: the ten bits at the top of sixteen
-        y = (np.minimum(_plane(frame, np.dtype("<u2")), 0xFF7F) + 0x80 >> 8).astype(np.uint8)
+        y = (np.minimum(plane(frame, dtype=np.dtype("<u2")), 0xFF7F) + 0x80 >> 8).astype(np.uint8)
     else:
-        y = _plane(frame.reformat(format="yuv444p", dst_color_range="MPEG"), np.uint8)
+        y = plane(frame.reformat(format="yuv444p", dst_color_range="MPEG"))
     upright = turn(y)
     return np.array(upright, order="C")  # a copy: the decoder still predicts from its own
 
 
-def _plane(frame: av.VideoFrame, dtype: Any) -> np.ndarray:
-    """The first plane, (H, W), without the padding at the end of its lines."""
-    plane = frame.planes[0]
+def plane(frame: av.VideoFrame, number: int = 0, dtype: Any = np.uint8) -> np.ndarray:
+    """View a plane of the frame, (h, w) of `dtype`, without the padding at the end of its lines."""
+    own = frame.planes[number]
     width = np.dtype(dtype).itemsize
-    lines = np.frombuffer(memoryview(plane), dtype).reshape(-1, plane.line_size // width)
-    return lines[: frame.height, : frame.width]
+    lines = np.frombuffer(memoryview(own), dtype).reshape(-1, own.line_size // width)
+    return lines[: own.height, : own.width]
 
 
 def _display_matrix(frame: av.VideoFrame) -> np.ndarray | None:
