@@ -1,6 +1,6 @@
 """Videos of an extraction: find them, cut them into pieces, decode and encode each piece.
 
-torch is imported only where frames are decoded: the server and the reports also look for videos.
+torch is imported only where frames are decoded: reports look for videos too.
 """
 
 import re
@@ -18,6 +18,7 @@ from ballcast.core.actions import CLIP_FRAMES, WINDOW_FRAMES
 from ballcast.core.errors import BallcastError, InputError
 from ballcast.core.util import natural
 from ballcast.features.stack_index import window_count
+from ballcast.video.container import SUFFIXES
 from ballcast.video.luma import FrameResizer, Size, fitted
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from ballcast.features.batch_encoder import BatchEncoder
 
-SUFFIXES = (".mp4", ".mkv", ".mov", ".avi", ".webm", ".m4v", ".ts", ".mpg", ".mpeg")
 _CLIP = re.compile(r"clip_\d+")
 
 

@@ -24,6 +24,7 @@ TOLERANT: dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.
 _LEADING = {"concat", "dash", "hls", "lavfi", "rtp", "rtsp", "sap", "sdp", "webm_dash_manifest"}
 ALONE = {"protocol_whitelist": "file", "format_whitelist": ",".join(sorted(av.formats_available - _LEADING))}
 
+SUFFIXES = (".mp4", ".mkv", ".mov", ".avi", ".webm", ".m4v", ".ts", ".mpg", ".mpeg")  # of video files
 HEAD = 1024  # bytes that tell what a file is
 
 
