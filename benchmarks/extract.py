@@ -169,7 +169,7 @@ def parts(engine: BatchEncoder, frames: Tensor, repeats: int, *, on_gpu: bool) -
 
     c = engine.config
     with torch.no_grad():
-        begins = c.stride * torch.arange(engine.stacks_a_batch, device=frames.device)
+        begins = c.stride * torch.arange(engine.stacks_per_batch, device=frames.device)
         pictures = begins[:, None] + stack_offsets(c, partial(torch.arange, device=frames.device))
         stacks = pad_frames(frames, c.padding)[pictures]
         maps = engine.encode(stacks)

@@ -1,3 +1,5 @@
+"""The backbone network (MultiDimStacker): snippets of 15 gray frames to features, and its files."""
+
 import hashlib
 import json
 from functools import partial
@@ -34,7 +36,7 @@ class NormAct(nn.BatchNorm2d):
 
 
 class SqueezeExcite(nn.Module):
-    """A gate per clip and channel, from the mean over the clip's stacks and pixels."""
+    """A gate per snippet and channel, from the mean over the snippet's stacks and pixels."""
 
     def __init__(self, *, channels: int, ratio: int) -> None:
         super().__init__()
@@ -51,7 +53,7 @@ class SqueezeExcite(nn.Module):
 class InvertedResidual3d(nn.Module):
     """Expand, mix stacks and pixels depthwise 3×3×3, gate, project, and add.
 
-    Split at the expansion: `expand` sees single stacks, so for stacks that several clips share it need run only once.
+    Split at the expansion: `expand` sees single stacks, so for stacks that several snippets share it runs only once.
     """
 
     def __init__(self, *, channels: int, expansion: int, se_ratio: int, drop_path: float = 0.0) -> None:
@@ -100,7 +102,7 @@ CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 
 
 class Backbone(nn.Module):
-    """The network.
+    """The backbone: a 2D network on stacks of frames, 3D blocks across a snippet's stacks, pooling and a classifier.
 
     Args:
         config: its sizes.
@@ -156,7 +158,7 @@ class Backbone(nn.Module):
     def mix(self, maps: Tensor, index: Tensor | None = None) -> Tensor:
         """Maps of stacks (S, C, h, w) → features (B, D) float32.
 
-        `index` (B, J) says which stacks make up each clip; without it, every J in a row do.
+        `index` (B, J): the stacks of each snippet; without it, every J in a row are one.
         """
 
         def gather(x: Tensor) -> Tensor:  # (S, …) → (B, J, …)
@@ -170,15 +172,15 @@ class Backbone(nn.Module):
         return self.pool(x.flatten(1, 2))  # (B, J·P)
 
     def features(self, frames: Tensor) -> Tensor:
-        """A clip's sampled pictures (B, frames, H, W), uint8, or floats in [0, 1] → features (B, D) float32."""
+        """A snippet's sampled frames (B, frames, H, W), uint8, or floats in [0, 1] → features (B, D) float32."""
         x = pad_frames(frames, self.config.padding)
         x = x / 255 if x.dtype == torch.uint8 else x
         return self.mix(self.encode(x.unflatten(1, (-1, self.config.stack)).flatten(0, 1)))  # stacks (B·J, stack, H, W)
 
     def runs(self, frames: Tensor) -> Tensor:
-        """Runs of sampled pictures (B, stack · (n + J − 1), H, W), uint8, or floats in [0, 1] → features (B, n, D).
+        """Runs of sampled frames (B, stack · (n + J − 1), H, W), uint8, or floats in [0, 1] → features (B, n, D).
 
-        A run's n clips begin a stack apart and share their stacks, so that it costs n + J − 1 stacks and not n · J.
+        A run's n snippets begin a stack apart and share their stacks, so that it costs n + J − 1 stacks and not n · J.
         """
         x = pad_frames(frames, self.config.padding)
         x = x / 255 if x.dtype == torch.uint8 else x
@@ -190,13 +192,13 @@ class Backbone(nn.Module):
         return self.mix(self.encode(stacks), index.flatten(0, 1)).unflatten(0, (B, -1))
 
     def forward(self, frames: Tensor) -> Tensor:
-        """A clip's sampled pictures (B, frames, H, W) → spotting logits (B, classes)."""
+        """A snippet's sampled frames (B, frames, H, W) → spotting logits (B, classes)."""
         return self.classifier(self.dropout(self.features(frames)))
 
     def clips(self, frames: np.ndarray | Tensor) -> Tensor:
-        """Consecutive frames (T, H, W) uint8 → features of every clip, one every `stride` frames, (n, D) float32.
+        """Consecutive frames (T, H, W) uint8 → features of every snippet, one every `stride` frames, (n, D) float32.
 
-        For much work build a `ballcast.features.batch_encoder.BatchEncoder` once, which this makes anew at every call.
+        Each call builds a `ballcast.features.batch_encoder.BatchEncoder`; build one yourself for many calls.
         """
         from ballcast.features.batch_encoder import BatchEncoder
 
@@ -246,7 +248,7 @@ class Backbone(nn.Module):
             state = load(raw)
         except Exception as error:  # safetensors has one error class for all damage, and it is not public
             raise InputError(f"{path}: cannot be read ({str(error)[:200]}); fetch it again") from None
-        with torch.device("meta"):  # no memory yet: the config may ask for anything
+        with torch.device("meta"):  # no memory yet: the config may name any size
             check_weights(cls(config).state_dict(), state, str(path))
         check_pair(path, raw, folder / CONFIG_FILE, about)
         name, note = about.get("name", folder.name), about.get("note", "")
@@ -256,7 +258,7 @@ class Backbone(nn.Module):
     def push_to_hub(
         self, repo_id: str, *, private: bool = True, licence: str = "apache-2.0", folder: Path | None = None
     ) -> str:
-        """Upload what `save_pretrained` writes, and a card that tells what the metadata does; returns the address.
+        """Upload what `save_pretrained` writes, and a card with its metadata; returns the address.
 
         `licence`: of the weights, by the hub's short name. `folder`: where it was read from, if it has not changed
         since; then those files go as they are.
@@ -290,7 +292,7 @@ class Backbone(nn.Module):
 
 
 def read_about(folder: Path) -> dict[str, Any]:
-    """What a backbone's `config.json` says: name, fold, note, metadata and the config, each of its type."""
+    """Read a backbone's `config.json` and check the types of name, fold, note, metadata and config."""
     path = folder / CONFIG_FILE
     about = read_json(path, "backbone's config")
     if not isinstance(about, dict) or about.get("kind") != "ballcast-backbone":

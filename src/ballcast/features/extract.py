@@ -2,7 +2,7 @@
 
     extract(Path("snbaa/224p/train"), Path("features/train"), Backbone.load("my-backbone"))
 
-Killed at any moment and run again, it goes on where it was, and the finished store is the same byte for byte.
+Killed at any time and run again, it resumes, and the finished store is the same byte for byte.
 """
 
 import shutil
@@ -83,11 +83,11 @@ def extract(
         device: "cpu", "cuda" or "auto".
         workers: processes on CPUs, decoding threads beside GPUs, actors of Ray; by default as many as there are cores
             (with Ray on GPUs: one for each GPU of this machine).
-        decoder: "cpu", or "cuda" for NVDEC, which falls back to the CPU where it cannot; it does not tell damage.
+        decoder: "cpu", or "cuda" for NVDEC, which falls back to the CPU where it cannot; it does not detect damage.
         size: "trained" (the default): pictures are brought to the size the backbone was trained at, with a warning if
             it does not know; "own": they stay as they are; or a width and height, "1280x720". See `choose_size`.
         pad: a clip of SN-BAA that lacks up to so many frames at its end gets black ones there; the store records it.
-        progress: told the frames done and in all.
+        progress: called with the frames done and in all.
     """
     if every <= 0:
         raise InputError(f"every must be a positive number of frames, not {every}")
@@ -184,8 +184,8 @@ def _finished(out: Path, header: Header) -> FeatureStore | None:
 
 
 def _unchanged(store: FeatureStore, sources: list[Source]) -> bool:
-    told = [(entry.name, entry.source, entry.size, entry.mtime_ns) for entry in store.manifest.entries]
-    return not store.manifest.failed and told == [(s.name, s.label, s.size, s.mtime_ns) for s in sources]
+    stored = [(entry.name, entry.source, entry.size, entry.mtime_ns) for entry in store.manifest.entries]
+    return not store.manifest.failed and stored == [(s.name, s.label, s.size, s.mtime_ns) for s in sources]
 
 
 def _plan(sources: list[Source], every: int) -> tuple[dict[Source, list[Piece]], dict[str, str]]:
@@ -201,7 +201,7 @@ def _plan(sources: list[Source], every: int) -> tuple[dict[Source, list[Piece]],
             if frames is None:
                 with VideoFile(source.path) as video:
                     frames = video.frame_count()
-                    if frames is None:  # some streams do not say how long they are: count
+                    if frames is None:  # some streams do not state their length: count
                         frames = sum(1 for _ in video.frames())
             planned[source] = cut(source, frames, every)
             if not planned[source]:
@@ -296,5 +296,5 @@ def _device(wanted: str) -> str:
     if wanted not in ("auto", "cpu", "cuda"):
         raise InputError(f"device must be auto, cpu or cuda, not {wanted!r}")
     if wanted == "cuda" and not torch.cuda.is_available():
-        raise InputError("device cuda was asked for, but torch sees no GPU; use --device cpu")
+        raise InputError("device cuda was requested, but torch sees no GPU; use --device cpu")
     return wanted if wanted != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")

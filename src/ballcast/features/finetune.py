@@ -1,7 +1,7 @@
-"""A backbone that learns its last part only: windows of pixels to features, with gradients where they are wanted.
+"""Fine-tune the last part of a backbone: windows of pixels to features, with gradients for the stages that learn.
 
-The 41 distinct stacks of a window each go through the network once, as in `shared`. The early stages compute without
-keeping anything; batch norms keep the statistics they were trained with, since a batch of a few windows has no better.
+The 41 distinct stacks of a window each go through the network once, as in `batch_encoder`. The early stages keep no
+activations; batch norms keep the statistics they were trained with, since a batch of a few windows has no better.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,9 @@ class FinetuneEncoder:
         self.backbone, self.at_once, self.recompute, self.half = backbone, at_once, recompute, half
         encoder = cast(Any, backbone.encoder)
         if not all(hasattr(encoder, name) for name in ("conv_stem", "bn1", "blocks")):
-            raise InputError(f"{backbone.config.encoder}: has no stages like EfficientNet's, so none can learn alone")
+            raise InputError(
+                f"{backbone.config.encoder}: has no stages like EfficientNet's, so no stage of it can be fine-tuned"
+            )
         if stages > len(encoder.blocks):
             raise InputError(f"finetune.stages={stages}: the 2D network has {len(encoder.blocks)} stages")
         kept = len(encoder.blocks) - stages
@@ -62,7 +64,7 @@ class FinetuneEncoder:
     @torch.no_grad()
     def early(self, pixels: Tensor) -> Tensor:
         """Windows (M, 125, H, W) uint8 → maps of their distinct stacks before the stages that learn, (M·S, c, h, w)."""
-        self.backbone.eval()  # whoever put it into train mode: its norms' statistics stay
+        self.backbone.eval()  # the norms keep their statistics, also if the model is in train mode
         pictures = pad_frames(pixels, self.backbone.config.padding)[:, self._frames.to(pixels.device)]
         x = pictures.flatten(0, 1).to(torch.float32, memory_format=torch.channels_last) / 255  # (M·S, stack, H, W)
         for module in self._early:

@@ -58,7 +58,7 @@ class Entry:
 
     name: str  # "clip_1": what labels and submissions call it
     source: str  # the file it came from, relative to the folder extracted
-    size: int  # of that file, bytes; with mtime_ns it tells whether the source has changed since
+    size: int  # of that file, bytes; with mtime_ns it shows whether the source has changed
     mtime_ns: int
     shard: int  # index of its shard
     index: int  # its row there
@@ -180,7 +180,7 @@ class FeatureStore:
 
     Attributes:
         path: its folder.
-        manifest: what it says of itself.
+        manifest: its metadata and list of entries.
         names: the entries' names, in order.
         clips: N, clips a window.
         width: D, features a clip.
@@ -265,7 +265,7 @@ class FeatureStore:
                 raise InputError(f"{self.path}: the features of {entry.name} are not all finite; extract them again")
 
     def seen_in_training(self) -> list[str]:
-        """The entries whose video its backbone learned from, as far as names tell: scores on them are too good."""
+        """The entries whose video its backbone learned from, by name: scores on them are too good."""
         games = set(self.manifest.header.backbone.trained_on)
         if self.path.name in {game.rpartition("/")[0] for game in games} - {""}:  # clips of a split it was trained on
             return list(self.names)
@@ -314,13 +314,13 @@ def _place(path: Path, shape: tuple[int, ...]) -> tuple[Path, int, tuple[int, ..
     except FileNotFoundError:
         raise InputError(f"{path}: the manifest names this shard, but it is not there; {again}") from None
     try:
-        told = json.loads(raw)["features"]
-        dtype, found, (begin, end) = told["dtype"], tuple(told["shape"]), told["data_offsets"]
+        tensor = json.loads(raw)["features"]
+        dtype, found, (begin, end) = tensor["dtype"], tuple(tensor["shape"]), tensor["data_offsets"]
     except (ValueError, KeyError, TypeError):
         raise InputError(f"{path}: is cut off or is not a shard of features; {again}") from None
     if dtype != "F16" or found != shape:
-        told = f"{show(dtype)} of shape {str(found)[:60]}"
-        raise InputError(f"{path}: holds {told}, but the manifest says F16 of {shape}; {again}")
+        kind = f"{show(dtype)} of shape {str(found)[:60]}"
+        raise InputError(f"{path}: holds {kind}, but the manifest says F16 of {shape}; {again}")
     size = 2 * math.prod(shape)
     if begin != 0 or end != size or total != 8 + length + size:
         raise InputError(f"{path}: has {total} bytes instead of {8 + length + size}; {again}")

@@ -111,11 +111,11 @@ class Parts:
     def begin(self, header: Header) -> None:
         """Make the folder, or take it up again if it was begun with the same backbone and preparation."""
         self._made_by = hashlib.sha256(repr(header).encode()).hexdigest()
-        told = self.folder / "header.json"
-        if told.is_file():
-            config.from_dict(Header, read_json(told, "header of the parts"), str(told)).check_same(header, self.out)
+        path = self.folder / "header.json"
+        if path.is_file():
+            config.from_dict(Header, read_json(path, "header of the parts"), str(path)).check_same(header, self.out)
         else:
-            write_json(told, config.to_dict(header), indent=1)
+            write_json(path, config.to_dict(header), indent=1)
         sweep(self.out)
 
     def write(self, piece: Piece, features: np.ndarray, resolution: Size, padded: int = 0) -> None:
@@ -134,10 +134,10 @@ class Parts:
         """Whether the piece is kept, whole, and of the video as it is now."""
         try:
             with safe_open(self._path(piece), "numpy") as file:  # checks the file's length against its header
-                told = file.metadata() or {}
+                stamp = file.metadata() or {}
         except (FileNotFoundError, SafetensorError):
             return False
-        return all(told.get(key) == value for key, value in self._stamp(piece).items())
+        return all(stamp.get(key) == value for key, value in self._stamp(piece).items())
 
     def unpack(self, store: FeatureStore, pieces: Iterable[Piece]) -> None:
         """Turn a finished store back into pieces, those of unchanged videos; after this it is a store no more."""

@@ -1,3 +1,5 @@
+"""Encode a stream's stacks with torch, on a GPU as a recorded CUDA graph."""
+
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -32,7 +34,7 @@ def record(work: Callable[[], T], warmups: int = 3) -> tuple[Callable[[], None],
 
 
 class TorchStackEncoder:
-    """The `StackEncoder` of a backbone.
+    """A `StackEncoder` that runs a backbone in torch.
 
     backbone: the network. device: where to compute; by default where the backbone lies.
     """

@@ -77,7 +77,7 @@ def _is_video(path: Path) -> bool:
 
 
 def _only_video(folder: Path) -> Path:
-    """A clip's one video; both resolutions in one folder would leave the choice to chance."""
+    """A clip's one video; two would make the choice arbitrary."""
     videos = sorted(path for path in folder.iterdir() if _is_video(path))
     if len(videos) > 1:
         raise InputError(f"{folder}: has {len(videos)} videos; a clip's folder must have one")
@@ -181,7 +181,7 @@ def compute(engine: "BatchEncoder", piece: Piece, frames: "Tensor") -> np.ndarra
     windows = window_count(len(frames), piece.every)
     starts = [piece.every * m for m in range(min(windows, piece.windows))]
     if not starts:
-        return np.empty((0, engine.clips_a_batch, engine.config.width), np.float16)
+        return np.empty((0, engine.snippets_per_batch, engine.config.width), np.float16)
     features = engine.windows(frames, starts).half().cpu().numpy()
     if not np.isfinite(features).all():
         raise InputError(f"{piece.source.path}: the network gives numbers that are not finite")

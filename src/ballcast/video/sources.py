@@ -1,4 +1,4 @@
-"""What a live session reads from: frames that come in their own time, and a notice whenever some are missing."""
+"""Sources of a live session: frames as they arrive, and a `StreamGap` wherever some are missing."""
 
 import threading
 import time
@@ -103,7 +103,7 @@ class DelayMeter:
 
 
 def open_source(address: str, *, speed: float = 1.0, give_up_s: float = 60.0) -> LiveSource:
-    """The source a user names; see the module. An InputError if there is none such.
+    """Open the file or stream that a user names; an InputError if there is none.
 
     speed: of a file or stdin; 0: as fast as they are read. give_up_s: how long a stream that broke is tried for.
     """
