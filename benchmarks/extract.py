@@ -15,6 +15,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from ballcast.core.actions import FPS, WINDOW_FRAMES
 from ballcast.core.files import write_json
 from ballcast.features.backbone import Backbone, BackboneConfig, pad_frames
 from ballcast.features.batch_encoder import BatchEncoder
+from ballcast.features.stack_index import snippet_count, snippet_span, stack_offsets, start_frame
 from benchmarks.machine import add_options, settle
 
 TARGET_MS, TARGET_RATIO = 30.0, 4.3  # at 720p on an H200; the ratio is to batching without sharing, eager
@@ -116,8 +118,10 @@ def one_by_one(engine: BatchEncoder, frames: Tensor) -> Tensor:
     c, features = engine.config, []
     with torch.no_grad():
         pixels = pad_frames(frames, c.padding)
-        for i in range(c.clips(len(frames))):
-            clip = pixels[c.stride * i :][: c.span : c.step].unflatten(0, (-1, c.stack))  # (J, stack, H, W)
+        for i in range(snippet_count(c, len(frames))):
+            clip = pixels[start_frame(c, i) :][: snippet_span(c) : c.step].unflatten(
+                0, (-1, c.stack)
+            )  # (J, stack, H, W)
             maps = torch.cat([engine.encode(stack[None]) for stack in clip])
             features.append(engine.backbone.mix(maps))
     return torch.cat(features)
@@ -127,7 +131,7 @@ def _all_stacks(engine: BatchEncoder, frames: Tensor) -> Tensor:
     """Every stack of every clip, (N·J, stack, H, W)."""
     c = engine.config
     pixels = pad_frames(frames, c.padding)
-    clips = [pixels[c.stride * i :][: c.span : c.step] for i in range(c.clips(len(frames)))]
+    clips = [pixels[start_frame(c, i) :][: snippet_span(c) : c.step] for i in range(snippet_count(c, len(frames)))]
     return torch.stack(clips).unflatten(1, (-1, c.stack)).flatten(0, 1)
 
 
@@ -165,8 +169,8 @@ def parts(engine: BatchEncoder, frames: Tensor, repeats: int, *, on_gpu: bool) -
 
     c = engine.config
     with torch.no_grad():
-        begins = c.stride * torch.arange(engine.stacks_a_batch, device=frames.device)
-        pictures = begins[:, None] + torch.arange(0, c.stack_span, c.step, device=frames.device)
+        begins = c.stride * torch.arange(engine.stacks_per_batch, device=frames.device)
+        pictures = begins[:, None] + stack_offsets(c, partial(torch.arange, device=frames.device))
         stacks = pad_frames(frames, c.padding)[pictures]
         maps = engine.encode(stacks)
         told = {}
@@ -190,8 +194,7 @@ def end_to_end(
         print("  end to end: left out, PyAV is not installed here")
         return {"skipped": "PyAV is not installed"}
     from ballcast.core.actions import CLIP_FRAMES
-    from ballcast.features.extract_workers import decode, work
-    from ballcast.features.videos import Piece, Source
+    from ballcast.features.videos import Piece, Source, decode, work
 
     decoders = decoders or max(1, (os.cpu_count() or 2) - 1)
     engine = BatchEncoder(backbone)

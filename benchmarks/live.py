@@ -36,6 +36,7 @@ from ballcast.core.events import Clip
 from ballcast.core.files import write_json
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
+from ballcast.features.stack_index import snippet_count, start_frame
 from ballcast.inference.rolling import RollingAnticipator
 from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.live.session import LiveSession
@@ -72,7 +73,7 @@ def main() -> None:
     if args.model:
         model = Anticipator.from_pretrained(args.model)
     else:
-        model = Anticipator(ModelConfig(clips=backbone.config.clips(), width=backbone.config.width)).eval()
+        model = Anticipator(ModelConfig(clips=snippet_count(backbone.config), width=backbone.config.width)).eval()
     print(f"{where}; torch {torch.__version__}; frames {W}×{H}; every {args.every:g} s", flush=True)
     result: dict[str, Any] = {"device": where, "torch": torch.__version__, "frame": [H, W], "every_s": args.every}
     parts = args.only or ["latency", "work", *(["grid"] if args.matches else [])]
@@ -108,18 +109,18 @@ def made_up(H: int, W: int, count: int = 50) -> list[np.ndarray]:
 
 
 class Camera:
-    """Frames at 25 a second, whatever happens, as a `LiveSource`; `patient`: as they are read."""
+    """Frames at 25 a second, whatever happens, as a `LiveSource`; `blocking`: as they are read."""
 
     name = "camera"
 
-    def __init__(self, frames: list[np.ndarray], seconds: float, *, patient: bool = False) -> None:
+    def __init__(self, frames: list[np.ndarray], seconds: float, *, blocking: bool = False) -> None:
         self._frames, self._count, self._stopped = frames, round(seconds * FPS), threading.Event()
-        self.patient = patient
+        self.blocking = blocking
 
     def items(self) -> Iterator[LiveFrame | StreamGap]:
         began = time.monotonic()
         for n in range(self._count):
-            due = began if self.patient else began + n / FPS
+            due = began if self.blocking else began + n / FPS
             if self._stopped.wait(max(0.0, due - time.monotonic())):
                 return
             yield LiveFrame(self._frames[n % len(self._frames)], n * FRAME_MS, time.time())
@@ -214,7 +215,7 @@ def work(
 
     with torch.no_grad():
         pixels = engine.load(shown[:WINDOW_FRAMES])
-        maps = engine.maps(pixels, c.stride * torch.arange(engine.overlap + 1, device=device))
+        maps = engine.maps(pixels, start_frame(c, torch.arange(engine.overlap + 1, device=device)))
         features = engine.windows(shown[:WINDOW_FRAMES], [0])[0]
         tokens = torch.stack([model.encode_window(features)] * W)[None]
         per_clip = flop(lambda: engine.maps(pixels, torch.zeros(1, dtype=torch.long, device=device)))
@@ -261,7 +262,7 @@ def timed(run: Callable[[], object], repeats: int, *, on_gpu: bool) -> float:
 
 def hour(rolling: RollingAnticipator, frames: list[np.ndarray], seconds: int = 3600) -> dict[str, Any]:
     """Resident memory in MB at each minute of the stream."""
-    session, began = LiveSession(Camera(frames, seconds, patient=True), rolling), time.perf_counter()
+    session, began = LiveSession(Camera(frames, seconds, blocking=True), rolling), time.perf_counter()
     sizes: list[float] = []
     with session.subscribe(room=64) as records, session:
         for record in records:

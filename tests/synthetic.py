@@ -8,8 +8,8 @@ from ballcast.core.actions import ACTIONS
 from ballcast.core.backbone_config import BackboneIdentity
 from ballcast.core.events import Clip, Event
 from ballcast.data.labels.soccernet import write_labels
-from ballcast.features.manifest import Header
-from ballcast.features.store import LABELS, FeatureStore, StoreWriter
+from ballcast.features.store import LABELS, FeatureStore, Header
+from ballcast.features.store_writer import StoreWriter
 
 WINDOWS, CLIPS, WIDTH = 6, 5, 24
 SMALL = [  # overrides that make a recipe fit: a model that trains in seconds

@@ -41,8 +41,8 @@ from ballcast.data.labels.soccernet import LABELS, write_labels
 from ballcast.data.samples.windows import STEP_MS, WindowSet, cut_clip, game_windows, shift
 from ballcast.features.backbone import Backbone
 from ballcast.features.extract import extract
-from ballcast.features.manifest import Header
-from ballcast.features.store import FeatureStore, StoreWriter
+from ballcast.features.store import FeatureStore, Header
+from ballcast.features.store_writer import StoreWriter
 from ballcast.inference.predictor import answer
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.postprocess import SlotProbabilities

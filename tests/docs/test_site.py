@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from docs.pages import PAGES, ROOT
 
+from ballcast.features.stack_index import snippet_count, stack_count
+
 mkdocs_build: Any = pytest.importorskip("mkdocs.commands.build")
 
 
@@ -51,9 +53,9 @@ def test_the_shapes_of_the_diagram_are_the_models() -> None:
 
     told = (ROOT / "docs/images/way.svg").read_text()
     model, backbone = Recipe().model, BackboneConfig()
-    h, stacks = model.hierarchy, backbone.clips() + backbone.hop * (backbone.stacks - 1)
+    h, stacks = model.hierarchy, stack_count(backbone, snippet_count(backbone))
     for shape in (
-        f"({model.windows}, {backbone.clips()}, {backbone.width})",
+        f"({model.windows}, {snippet_count(backbone)}, {backbone.width})",
         f"({stacks}, 192, H/32, W/32)",
         f"({model.windows}, {model.clips}, {h.dim})",
         f"({model.windows * h.steps}, {h.dim})",
@@ -62,4 +64,4 @@ def test_the_shapes_of_the_diagram_are_the_models() -> None:
         f"({model.slots}, {model.bins} bins",
     ):
         assert shape in told, shape
-    assert f"of {backbone.clips() * backbone.stacks} only {stacks} are distinct" in told
+    assert f"of {snippet_count(backbone) * backbone.stacks} only {stacks} are distinct" in told

@@ -15,6 +15,7 @@ from ballcast.core.backbone_config import BackboneConfig
 from ballcast.core.events import Clip, Prediction
 from ballcast.data.labels.soccernet import read_labels, write_labels
 from ballcast.features.backbone import Backbone
+from ballcast.features.stack_index import snippet_count
 from ballcast.inference.submission import write_submission
 from ballcast.model.anticipator import Anticipator
 
@@ -61,7 +62,7 @@ def models(folder: Path) -> None:
     backbone = Backbone(TINY, name="tiny").eval()
     backbone.save_pretrained(folder / "my-backbone")
     about = {"backbone": {"hash": backbone.hash, "name": "tiny"}, "pos_weight": 4.0}
-    model = Anticipator(ModelConfig(clips=TINY.clips(), width=TINY.width, hierarchy=SIZES), metadata=about)
+    model = Anticipator(ModelConfig(clips=snippet_count(TINY), width=TINY.width, hierarchy=SIZES), metadata=about)
     model.save_pretrained(folder / "my-model")
 
 

@@ -22,6 +22,7 @@ from ballcast.export.check import LIMIT, ExportMismatch, differences, make_refer
 from ballcast.export.export import check_target, export
 from ballcast.export.parts import make_parts, to_onnx
 from ballcast.features.backbone import Backbone
+from ballcast.features.stack_index import snippet_span
 from ballcast.inference.export_config import read_config
 from ballcast.inference.onnx_runtime import OnnxRuntime
 from ballcast.inference.rolling import RollingAnticipator, answers_along, clip_features, score_answers
@@ -335,7 +336,7 @@ def test_scores_along_a_video_are_the_embedded_excerpts(names: tuple[str, str]) 
     """One answer a clip of the labels: 30 s, 35 s, … of the excerpt."""
     runtime, clips = TorchRuntime.load(*names, device="cpu"), read_labels(SAMPLES / "test")
     stacks = 5 * (len(clips) - 1) * 25 + 750
-    features = np.random.default_rng(0).random(((stacks - CONFIG.span) // 3 + 1, CONFIG.width), np.float32)
+    features = np.random.default_rng(0).random(((stacks - snippet_span(CONFIG)) // 3 + 1, CONFIG.width), np.float32)
     slots = answers_along(runtime, features, 6)
     assert len(slots.objectness) == len(clips)
     assert 0 <= score_answers(runtime, slots, clips).avg <= 1

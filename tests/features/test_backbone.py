@@ -8,17 +8,23 @@ import torch
 
 from ballcast.core.errors import InputError
 from ballcast.features.backbone import Backbone, BackboneConfig, pad_frames
+from ballcast.features.stack_index import snippet_count, snippet_span, stack_overlap
 from tests.features.conftest import small_backbone
 
 
 def test_sizes_of_the_published_networks() -> None:
     short, long = BackboneConfig(), BackboneConfig(frames=33)
-    assert (short.stacks, short.width, short.span, short.clips()) == (5, 1280, 29, 33)
-    assert (long.stacks, long.width, long.span, long.clips()) == (11, 2816, 65, 21)
-    assert (short.clips(28), short.clips(29), short.clips(31), short.clips(32)) == (0, 1, 1, 2)
-    assert short.clips() + short.overlap == 41  # distinct stacks of a window's 165
+    assert (short.stacks, short.width, snippet_span(short), snippet_count(short)) == (5, 1280, 29, 33)
+    assert (long.stacks, long.width, snippet_span(long), snippet_count(long)) == (11, 2816, 65, 21)
+    assert (snippet_count(short, 28), snippet_count(short, 29), snippet_count(short, 31), snippet_count(short, 32)) == (
+        0,
+        1,
+        1,
+        2,
+    )
+    assert snippet_count(short) + stack_overlap(short) == 41  # distinct stacks of a window's 165
     # the window's last frame is the last clip's last frame
-    assert short.stride * (short.clips() - 1) + short.span == 125
+    assert short.stride * (snippet_count(short) - 1) + snippet_span(short) == 125
 
 
 @pytest.mark.parametrize("changes", [{"frames": 16}, {"stride": 4}, {"blocks": 0}, {"se_ratio": 9999}])

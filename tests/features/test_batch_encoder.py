@@ -7,6 +7,7 @@ import torch
 from ballcast.core.errors import InputError
 from ballcast.features.backbone import Backbone, BackboneConfig
 from ballcast.features.batch_encoder import BatchEncoder
+from ballcast.features.stack_index import snippet_span
 from tests.features.conftest import SMALL, small_backbone
 
 
@@ -18,7 +19,7 @@ def one_by_one(backbone: Backbone, video: np.ndarray, starts: list[int]) -> torc
     """Features of the clips at `starts`, each computed alone from its own pictures."""
     c = backbone.config
     with torch.no_grad():
-        clips = [torch.from_numpy(video[start : start + c.span : c.step]) for start in starts]
+        clips = [torch.from_numpy(video[start : start + snippet_span(c) : c.step]) for start in starts]
         return torch.cat([backbone.features(clip[None]) for clip in clips])
 
 
@@ -38,13 +39,13 @@ def test_the_33_frame_network() -> None:
     config = BackboneConfig(frames=33, channels=16, blocks=1, projected=8, se_ratio=4)
     backbone, video = small_backbone(config=config), frames(140)
     assert_same(backbone.clips(video), one_by_one(backbone, video, list(range(0, 140 - 64, 3))))
-    assert backbone.windows(video, [0, 10]).shape == (2, 21, 11 * 8)
+    assert BatchEncoder(backbone, compiled=False).windows(video, [0, 10]).shape == (2, 21, 11 * 8)
 
 
 def test_windows_start_anywhere(backbone: Backbone) -> None:
     video = frames(230)
     starts = [0, 25, 75, 100, 105]
-    got = backbone.windows(video, starts)
+    got = BatchEncoder(backbone, compiled=False).windows(video, starts)
     assert got.shape == (5, 33, SMALL.width)
     for window, start in zip(got, starts, strict=True):
         assert_same(window, one_by_one(backbone, video, [start + 3 * i for i in range(33)]))
@@ -52,15 +53,15 @@ def test_windows_start_anywhere(backbone: Backbone) -> None:
 
 def test_a_windows_features_do_not_depend_on_its_neighbours(backbone: Backbone) -> None:
     video = frames(250)
-    together = backbone.windows(video, [0, 125])
-    assert torch.equal(together[1], backbone.windows(video[125:], [0])[0])
+    together = BatchEncoder(backbone, compiled=False).windows(video, [0, 125])
+    assert torch.equal(together[1], BatchEncoder(backbone, compiled=False).windows(video[125:], [0])[0])
 
 
 def test_a_window_encodes_41_stacks(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     encode = BatchEncoder.encode
     monkeypatch.setattr(BatchEncoder, "encode", lambda self, x: seen.append(len(x)) or encode(self, x))
-    backbone.windows(frames(125), [0])
+    BatchEncoder(backbone, compiled=False).windows(frames(125), [0])
     assert seen == [41]
     seen.clear()
     BatchEncoder(backbone).windows(frames(750), range(0, 626, 25))
@@ -71,15 +72,21 @@ def test_the_last_frame_counts_and_nothing_after_it(backbone: Backbone) -> None:
     video = frames(126)
     changed = video.copy()
     changed[125] = 0
-    assert torch.equal(backbone.windows(changed, [0]), backbone.windows(video, [0]))
+    assert torch.equal(
+        BatchEncoder(backbone, compiled=False).windows(changed, [0]),
+        BatchEncoder(backbone, compiled=False).windows(video, [0]),
+    )
     changed[124] = 0
-    different = (backbone.windows(changed, [0]) != backbone.windows(video, [0])).any(-1)[0]
+    different = (
+        BatchEncoder(backbone, compiled=False).windows(changed, [0])
+        != BatchEncoder(backbone, compiled=False).windows(video, [0])
+    ).any(-1)[0]
     assert different.tolist() == [False] * 32 + [True]
 
 
 def test_bad_input(backbone: Backbone) -> None:
     with pytest.raises(InputError, match="a window at frame 1 needs frames 1 to 125"):
-        backbone.windows(frames(125), [1])
+        BatchEncoder(backbone, compiled=False).windows(frames(125), [1])
     with pytest.raises(InputError, match="must be"):
         backbone.clips(frames(125).astype(np.float32))
     assert backbone.clips(frames(28)).shape == (0, SMALL.width)
@@ -95,7 +102,7 @@ def test_training_mode_is_left_alone() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 def test_compiled_on_a_gpu(backbone: Backbone) -> None:
     video = frames(140)
-    expected = backbone.windows(video, [0, 15])
+    expected = BatchEncoder(backbone, compiled=False).windows(video, [0, 15])
     engine = BatchEncoder(backbone, device="cuda")
     for _ in range(3):  # compiled, recorded, replayed
         got = engine.windows(video, [0, 15]).cpu()

@@ -11,8 +11,8 @@ from huggingface_hub import DatasetCard, ModelCard
 from ballcast.core.backbone_config import BackboneIdentity
 from ballcast.core.errors import InputError
 from ballcast.features.backbone import Backbone
-from ballcast.features.manifest import Header
-from ballcast.features.store import FeatureStore, StoreWriter, push_stores
+from ballcast.features.store import FeatureStore, Header, push_stores
+from ballcast.features.store_writer import StoreWriter
 from ballcast.publish.cards import backbone_card
 
 MADE_BY = BackboneIdentity("cd" * 32, "spotter", note="a note", trained_on=("a",))

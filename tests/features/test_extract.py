@@ -20,10 +20,11 @@ import torch
 
 from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.features.backbone import Backbone
+from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.extract import extract
-from ballcast.features.manifest import Header
-from ballcast.features.store import FeatureStore
-from ballcast.features.videos import Parts, cut, find_sources
+from ballcast.features.store import FeatureStore, Header
+from ballcast.features.store_writer import Parts
+from ballcast.features.videos import cut, find_sources
 from ballcast.video.file import VideoFile
 from tests.features.conftest import small_backbone
 
@@ -76,7 +77,7 @@ def test_the_store_of_a_split(split: Path, expected: Path, backbone: Backbone) -
     assert store.manifest.resolution == (48, 64)
     assert sorted(contents(expected)) == ["Labels-ball.json", "manifest.json", "shard-00000.safetensors"]
     video = VideoFile(split / "clip_2" / "224p.mp4").read(0, 750)
-    windows = backbone.windows(video, store.window_starts).to(torch.float16)
+    windows = BatchEncoder(backbone, compiled=False).windows(video, store.window_starts).to(torch.float16)
     np.testing.assert_array_equal(store.windows("clip_2"), windows)
     np.testing.assert_array_equal(store.windows("clip_2"), store.windows("clip_3"))
     assert not np.array_equal(store.windows("clip_1"), store.windows("clip_2"))
@@ -86,7 +87,7 @@ def test_the_last_frame_used_is_749(split: Path, expected: Path, backbone: Backb
     store = FeatureStore.open(expected)
     video = VideoFile(split / "clip_1" / "224p.mp4").read(0, 750)
     video[749] = 0
-    changed = backbone.windows(video, store.window_starts).to(torch.float16).numpy()
+    changed = BatchEncoder(backbone, compiled=False).windows(video, store.window_starts).to(torch.float16).numpy()
     different = (changed != store.windows("clip_1")).any(-1)
     assert np.argwhere(different).tolist() == [[5, 32]]
 
@@ -282,7 +283,7 @@ def test_videos_of_any_length(backbone: Backbone, tmp_path: Path) -> None:
     assert [failure.name for failure in report.failed] == ["short"]
     assert "has 100 frames at 25 fps, one window needs 125" in report.failed[0].reason
     video = VideoFile(folder / "game 9.mp4").read(0, 1000)
-    windows = backbone.windows(video, store.starts("game 9")).to(torch.float16)
+    windows = BatchEncoder(backbone, compiled=False).windows(video, store.starts("game 9")).to(torch.float16)
     np.testing.assert_array_equal(store.windows("game 9"), windows)
     alone = extract(folder / "game 10.mp4", tmp_path / "alone", backbone, device="cpu", workers=1).store
     assert alone.names == ("game 10",)

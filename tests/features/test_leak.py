@@ -13,8 +13,8 @@ from ballcast.core.config import load
 from ballcast.core.errors import BallcastWarning
 from ballcast.data.labels.soccernet import write_labels
 from ballcast.features.backbone import Backbone, BackboneConfig
-from ballcast.features.manifest import Header
-from ballcast.features.store import FeatureStore, StoreWriter
+from ballcast.features.store import FeatureStore, Header
+from ballcast.features.store_writer import StoreWriter
 from ballcast.training.splits import open_training_data
 
 

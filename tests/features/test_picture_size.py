@@ -105,7 +105,9 @@ def test_every_route_gives_the_same_features(place: Path, monkeypatch: pytest.Mo
     served = seen.stream()
     pictures = np.stack([FrameResizer(serving.fit.trained)(frame) for frame in frames])
     assert pictures.shape[1:] == shape
-    direct = Backbone.load("lromul.pth").windows(torch.from_numpy(pictures), [0])[0].numpy()
+    direct = (
+        BatchEncoder(Backbone.load("lromul.pth"), compiled=False).windows(torch.from_numpy(pictures), [0])[0].numpy()
+    )
     scale = np.abs(direct).max()
     assert direct.std(0).max() > 1e-3 * scale  # or the comparison would say nothing
     for features in (extracted, predicted, live, served):
@@ -185,7 +187,7 @@ def test_enlarged_pictures_are_warned_of_before_the_work(
     def work(*_: object, **__: object) -> None:
         raise InputError("the work begins")
 
-    monkeypatch.setattr("ballcast.features.extract.run_local", work)
+    monkeypatch.setattr("ballcast.features.extract._run", work)
     told = r"a.mp4: its pictures of 64×48 are enlarged to 128×96; videos of that size give better features"
     with pytest.warns(BallcastWarning, match=told), pytest.raises(InputError, match="the work begins"):
         extract(tmp_path / "a.mp4", tmp_path / "out", known(backbone, 96, 128), device="cpu", workers=1)

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 from ballcast import cli
 from ballcast.core.errors import InputError
 from ballcast.features.backbone import Backbone
+from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.extract import extract
-from ballcast.features.extract_workers import decode
 from ballcast.features.store import FeatureStore
-from ballcast.features.videos import cut, find_sources
+from ballcast.features.videos import cut, decode, find_sources
 from ballcast.video.file import VideoFile
 from tests.features.test_extract import write_video
 
@@ -57,7 +57,7 @@ def test_a_padded_clip_is_recorded_and_printed(
     assert store.entry("clip_1").padded == 1
     video = VideoFile(split / "clip_1" / "224p.mp4").read(0, 750)
     padded = np.concatenate([video, np.zeros((1, 48, 64), np.uint8)])
-    windows = backbone.windows(padded, store.window_starts).to(torch.float16)
+    windows = BatchEncoder(backbone, compiled=False).windows(padded, store.window_starts).to(torch.float16)
     np.testing.assert_array_equal(store.windows("clip_1"), windows)
     # A second clip turns the store back into parts and merges it again: what is recorded of the first stays.
     shutil.copytree(split / "clip_1", split / "clip_2")

@@ -8,8 +8,8 @@ import pytest
 
 from ballcast.core.backbone_config import BackboneIdentity
 from ballcast.core.errors import InputError
-from ballcast.features.manifest import Header
-from ballcast.features.store import ENTRIES_PER_SHARD, FeatureStore, StoreWriter
+from ballcast.features.store import FeatureStore, Header
+from ballcast.features.store_writer import ENTRIES_PER_SHARD, StoreWriter
 
 CLIPS, WIDTH = 3, 4
 

@@ -10,9 +10,9 @@ from ballcast.core.backbone_config import BackboneIdentity
 from ballcast.core.errors import InputError
 from ballcast.features.backbone import Backbone
 from ballcast.features.extract import extract
-from ballcast.features.manifest import Header
-from ballcast.features.store import FeatureStore, StoreWriter
+from ballcast.features.store import FeatureStore, Header
 from ballcast.features.store_import import cut_clips, import_npy
+from ballcast.features.store_writer import StoreWriter
 from tests.video.conftest import make_video
 
 

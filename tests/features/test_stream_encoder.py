@@ -8,6 +8,7 @@ import torch
 from ballcast.core.errors import InputError
 from ballcast.features.backbone import BackboneConfig
 from ballcast.features.batch_encoder import BatchEncoder
+from ballcast.features.stack_index import snippet_span, stack_span
 from ballcast.features.stream_encoder import StreamEncoder
 from ballcast.features.torch_stream_encoder import TorchStackEncoder
 from tests.features.conftest import SMALL, small_backbone
@@ -32,14 +33,14 @@ def test_a_stream_gives_the_features_of_the_video(config: BackboneConfig) -> Non
     got = features(stream, video)
     assert got.shape == expected.shape
     assert np.abs(got - expected).max() / np.abs(expected).max() < 1e-5
-    assert stream.stacks == (131 - config.stack_span) // config.stride + 1
-    assert len(stream._waiting) < config.stack_span
+    assert stream.stacks == (131 - stack_span(config)) // config.stride + 1
+    assert len(stream._waiting) < stack_span(config)
 
 
 def test_a_clip_comes_with_its_last_frame() -> None:
     stream, video = StreamEncoder(TorchStackEncoder(small_backbone())), frames(60)
     came = [n for n, frame in enumerate(video) if len(stream.push(frame))]
-    assert came == list(range(SMALL.span - 1, 60, SMALL.stride))
+    assert came == list(range(snippet_span(SMALL) - 1, 60, SMALL.stride))
 
 
 def test_after_a_reset_the_same_frames_give_the_same_bits() -> None:
@@ -61,9 +62,9 @@ def test_after_a_reset_frames_may_have_another_size() -> None:
 
 def test_the_recorded_step_keeps_nothing_that_a_replay_overwrites(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ballcast.features.torch_stream_encoder.record", graphs.record)
-    eyes, video = TorchStackEncoder(small_backbone()), frames(60)
-    eyes._graphed = True
-    plain, recorded = StreamEncoder(TorchStackEncoder(small_backbone())), StreamEncoder(eyes)
+    encoder, video = TorchStackEncoder(small_backbone()), frames(60)
+    encoder._graphed = True
+    plain, recorded = StreamEncoder(TorchStackEncoder(small_backbone())), StreamEncoder(encoder)
     expected = features(plain, video)
     assert np.array_equal(features(recorded, video), expected)
     recorded.reset()

@@ -81,7 +81,7 @@ def from_scratch(model: Anticipator, backbone: Backbone, frames: np.ndarray, at_
     for w, start in enumerate(starts):
         if start >= 0:
             first = start // 3 * 3
-            features[0, w] = backbone.windows(frames[first : first + 125], [0])[0]
+            features[0, w] = BatchEncoder(backbone, compiled=False).windows(frames[first : first + 125], [0])[0]
     slots = model(features, torch.tensor([[start >= 0 for start in starts]]))
     shift = at_ms - 30_000
     return [replace(p, position_ms=p.position_ms + shift) for p in emit(slots, ALL, pos_weight=4.0)[0]]

@@ -19,6 +19,7 @@ from ballcast.core.anticipator_config import EmitConfig, HierarchyConfig, ModelC
 from ballcast.core.errors import InputError
 from ballcast.core.events import Forecast, Prediction
 from ballcast.features.backbone import Backbone, BackboneConfig
+from ballcast.features.stack_index import snippet_count
 from ballcast.inference.rolling import RollingAnticipator, anticipate_video
 from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.live.session import LiveSession
@@ -44,7 +45,7 @@ def tiny(step: int = 2, stride: int = 6, every_ms: int = 1000) -> RollingAnticip
         encoder="test_efficientnet", step=step, stride=stride, channels=8, blocks=1, projected=4, se_ratio=4
     )
     backbone = Backbone(config).eval()
-    model = Anticipator(ModelConfig(clips=config.clips(), width=config.width, hierarchy=SIZES)).eval()
+    model = Anticipator(ModelConfig(clips=snippet_count(config), width=config.width, hierarchy=SIZES)).eval()
     return RollingAnticipator(TorchRuntime(model, backbone), every_ms=every_ms, emit=ALL)
 
 
@@ -191,7 +192,7 @@ class Camera:
 
     def __init__(self, count: int, rate: float = 0, break_at: int | None = None) -> None:
         self._count, self._rate, self._break_at = count, rate, break_at
-        self.patient = not rate
+        self.blocking = not rate
         self._stopped = threading.Event()
 
     def items(self) -> Iterator[LiveFrame | StreamGap]:

@@ -172,7 +172,7 @@ def test_round_trip_bit_for_bit(tiny: ModelConfig, tmp_path: Path, kind: Any) ->
         ({"width": 10**12}, "model", "width must be between"),
         ({"width": 60_000}, "model", "instead of"),
         ({"kind": "faantra"}, "model", "tensor 'network.project.weight' is missing"),
-        ({"auxiliary": False}, "model", "unknown tensor 'network.presence"),
+        ({"auxiliary": False}, "model", "unknown weight 'network.presence"),
         ({"backbone": "mine"}, "metadata", "'metadata.backbone' is 'mine' instead of a record"),
         ({"backbone": {"hash": 3, "name": "x"}}, "metadata", "'metadata.backbone.hash' is 3 instead of text"),
         ({"backbone": {"hash": "a", "name": []}}, "metadata", "'metadata.backbone.name' is a list instead of text"),

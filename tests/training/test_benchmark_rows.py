@@ -12,8 +12,8 @@ from ballcast.core.backbone_config import BackboneIdentity
 from ballcast.core.errors import InputError
 from ballcast.core.events import Event
 from ballcast.data.labels.games import Game
-from ballcast.features.manifest import Header
-from ballcast.features.store import StoreWriter
+from ballcast.features.store import Header
+from ballcast.features.store_writer import StoreWriter
 from benchmarks import pixels
 from benchmarks.rows import Results, read_recipes, seeds_of
 

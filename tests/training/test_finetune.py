@@ -20,6 +20,7 @@ from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.extract import extract
 from ballcast.features.finetune import FinetuneEncoder, learning
+from ballcast.features.stack_index import snippet_count
 from ballcast.model.anticipator import Anticipator
 from ballcast.publish.cards import backbone_card
 from ballcast.training.engine import Ranks, evaluate
@@ -50,7 +51,7 @@ class Data:
     def recipe(self, *overrides: str) -> Recipe:
         base = [
             *SMALL,
-            *(f"model.clips={TINY.clips()}", f"model.width={TINY.width}", f"data.features={self.features}"),
+            *(f"model.clips={snippet_count(TINY)}", f"model.width={TINY.width}", f"data.features={self.features}"),
             *("train.epochs=2", "train.batch=2", "train.warmup_epochs=1", "train.lr=1e-2", "data.every_ms=5000"),
             *("data.mixup=0", "data.drop_windows=0", "data.boost={}", "emit.threshold=0.0"),
             *("train.backbone=finetune", f"finetune.videos={self.videos}", f"finetune.backbone={self.backbone}"),

@@ -65,50 +65,59 @@ def test_leaving_stops_the_thread_and_closes_the_source() -> None:
     assert list(ahead) == []
 
 
-def test_a_patient_writer_waits_and_nothing_is_lost() -> None:
-    ring: BoundedQueue[int] = BoundedQueue(3, patient=True)
+def test_a_blocking_writer_waits_and_nothing_is_lost() -> None:
+    queue: BoundedQueue[int] = BoundedQueue(3, when_full="wait")
 
     def write() -> None:
         for i in range(500):
-            ring.put(i)
-        ring.end()
+            queue.put(i)
+        queue.end()
 
     threading.Thread(target=write, daemon=True).start()
     got = []
-    while (item := ring.get(5)) is not None:
+    while (item := queue.get(5)) is not None:
         assert item[1] == 0
-        assert len(ring) <= 3
+        assert len(queue) <= 3
         got.append(item[0])
     assert got == list(range(500))
-    assert ring.over
+    assert queue.over
 
 
-def test_a_full_ring_goes_on_from_now_and_says_what_it_dropped() -> None:
-    ring: BoundedQueue[int] = BoundedQueue(3, patient=False)
+def test_a_full_queue_goes_on_from_now_and_says_what_it_dropped() -> None:
+    queue: BoundedQueue[int] = BoundedQueue(3, when_full="clear")
     for i in range(8):
-        ring.put(i)
-    assert ring.get() == (6, 6)  # 0, 1, 2 and 3, 4, 5 were thrown away
-    assert ring.get() == (7, 0)
-    assert ring.get(0.01) is None
-    assert not ring.over
+        queue.put(i)
+    assert queue.get() == (6, 6)  # 0, 1, 2 and 3, 4, 5 were thrown away
+    assert queue.get() == (7, 0)
+    assert queue.get(0.01) is None
+    assert not queue.over
 
 
 def test_an_error_comes_after_what_was_there() -> None:
-    ring: BoundedQueue[int] = BoundedQueue(3, patient=False)
-    ring.put(1)
-    ring.end(ValueError("so"))
-    assert ring.get() == (1, 0)
+    queue: BoundedQueue[int] = BoundedQueue(3, when_full="clear")
+    queue.put(1)
+    queue.end(ValueError("so"))
+    assert queue.get() == (1, 0)
     with pytest.raises(ValueError, match="so"):
-        ring.get()
+        queue.get()
 
 
 def test_closing_frees_a_writer_that_waits() -> None:
-    ring: BoundedQueue[int] = BoundedQueue(1, patient=True)
-    ring.put(1)
-    told: list[bool] = []
-    writer = threading.Thread(target=lambda: told.append(ring.put(2)))
+    queue: BoundedQueue[int] = BoundedQueue(1, when_full="wait")
+    queue.put(1)
+    put: list[bool] = []
+    writer = threading.Thread(target=lambda: put.append(queue.put(2)))
     writer.start()
-    ring.close()
+    queue.close()
     writer.join(5)
-    assert told == [False]
-    assert ring.get() is None
+    assert put == [False]
+    assert queue.get() is None
+
+
+def test_a_full_queue_may_drop_its_oldest() -> None:
+    queue: BoundedQueue[int] = BoundedQueue(3, when_full="drop_oldest")
+    for i in range(8):
+        assert queue.put(i)
+    queue.end()
+    assert not queue.put(8)
+    assert [queue.get() for _ in range(4)] == [(5, 5), (6, 0), (7, 0), None]

@@ -147,7 +147,7 @@ def test_a_stream_that_cannot_be_opened_says_so_without_its_address(serving: Ser
 class Broken:
     """A camera whose messages name it, as people see it and with its password."""
 
-    name, patient = "rtsp://camera.local/1", False
+    name, blocking = "rtsp://camera.local/1", False
 
     def items(self) -> Iterator[LiveFrame | StreamGap]:
         time.sleep(1)  # until somebody watches

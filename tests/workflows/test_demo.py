@@ -17,8 +17,9 @@ from ballcast.core.events import Clip
 from ballcast.core.hub import SAMPLES
 from ballcast.data.labels.soccernet import read_labels, write_labels
 from ballcast.features.backbone import Backbone, BackboneConfig
-from ballcast.features.manifest import Header
-from ballcast.features.store import LABELS, FeatureStore, StoreWriter
+from ballcast.features.stack_index import snippet_count
+from ballcast.features.store import LABELS, FeatureStore, Header
+from ballcast.features.store_writer import StoreWriter
 from ballcast.inference.predictor import check_backbone
 from ballcast.model.anticipator import Anticipator
 from ballcast.workflows import demo
@@ -50,7 +51,7 @@ def samples(tmp_path: Path) -> Path:
     backbone = Backbone(TINY, name="tiny").eval()
     backbone.save_pretrained(folder / "backbone")
     model = Anticipator(
-        ModelConfig(clips=TINY.clips(), width=TINY.width, hierarchy=SMALL),
+        ModelConfig(clips=snippet_count(TINY), width=TINY.width, hierarchy=SMALL),
         metadata={"backbone": {"hash": backbone.hash, "name": "tiny"}, "pos_weight": 4.0},
     )
     model.save_pretrained(folder / "anticipator")

@@ -18,10 +18,10 @@ from ballcast.data.events.event_windows import read_store, write_store
 from ballcast.data.events.wyscout import read_v2
 from ballcast.features.backbone import Backbone, BackboneConfig
 from ballcast.features.extract import extract
-from ballcast.features.manifest import Header
-from ballcast.features.store import FeatureStore
+from ballcast.features.stack_index import snippet_count
+from ballcast.features.store import FeatureStore, Header
 from ballcast.features.store_import import import_npy
-from ballcast.features.videos import Parts
+from ballcast.features.store_writer import Parts
 from ballcast.inference.predictor import check_fits, hashes, predict_store
 from ballcast.inference.submission import write_submission
 from ballcast.model.anticipator import Anticipator
@@ -171,7 +171,7 @@ class PartsHeader(Target):
         (self.videos / "matches.json").unlink()
         self.backbone = tiny_backbone()
         header = Header(
-            self.backbone.identity, TINY.clips(), TINY.width, preprocessing=self.backbone.preprocessing("fp32")
+            self.backbone.identity, snippet_count(TINY), TINY.width, preprocessing=self.backbone.preprocessing("fp32")
         )
         Parts(self.home).begin(header)
 

@@ -186,7 +186,7 @@ def data_push(
 def push_folder(folder: Path, repo_id: str, *, private: bool, licence: str | None, backbone: str | None) -> str:
     """What `folder` holds, read and checked whole before anything is sent; returns the address."""
     from ballcast.core.files import read_json
-    from ballcast.features.manifest import FILE_NAME as MANIFEST
+    from ballcast.features.store import FILE_NAME as MANIFEST
 
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; give that of a model, a backbone or features")

@@ -10,8 +10,7 @@ from ballcast.cli.shell import Device, app, frames_progress, match_progress, new
 from ballcast.core.errors import InputError
 
 if TYPE_CHECKING:
-    from ballcast.features.manifest import Failure
-    from ballcast.features.store import FeatureStore
+    from ballcast.features.store import Failure, FeatureStore
 
 
 @app.command("extract")

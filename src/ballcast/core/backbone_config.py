@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from ballcast.core.actions import WINDOW_FRAMES
 from ballcast.core.config import Between, check_bounds
 from ballcast.core.errors import InputError
 from ballcast.core.files import show
@@ -56,30 +55,6 @@ class BackboneConfig:
         """D, features per snippet."""
         return self.stacks * self.projected
 
-    @property
-    def span(self) -> int:
-        """Video frames from the first to the last frame of a snippet, inclusive."""
-        return (self.frames - 1) * self.step + 1
-
-    @property
-    def stack_span(self) -> int:
-        """Video frames from the first to the last frame of a stack, inclusive."""
-        return (self.stack - 1) * self.step + 1
-
-    @property
-    def hop(self) -> int:
-        """Stack j of snippet i is stack i + hop · j of the video; one stack starts every `stride` frames."""
-        return self.step * self.stack // self.stride
-
-    @property
-    def overlap(self) -> int:
-        """n consecutive snippets have n + overlap distinct stacks."""
-        return self.hop * (self.stacks - 1)
-
-    def clips(self, frames: int = WINDOW_FRAMES) -> int:
-        """Return the number of snippets in so many consecutive frames."""
-        return max(0, (frames - self.span) // self.stride + 1)
-
 
 def padding_sides(height: int, width: int, multiple: int) -> tuple[int, int, int, int]:
     """Return the zero padding (left, right, top, bottom) that makes both sides a multiple; the frame stays centred."""
@@ -121,3 +96,21 @@ class BackboneIdentity:
     def is_event_grid(self) -> bool:
         """Whether the features come from an event feed and not from a network."""
         return EVENT_GRID in self.name
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How frames became the network's input: counts of frames, pixels, and the arithmetic."""
+
+    frames: int  # frames a clip takes
+    step: int  # frames from one sampled frame to the next
+    stack: int  # sampled frames in one input of the 2D encoder
+    span: int  # frames a clip covers, first to last
+    stride: int  # frames from one clip to the next
+    padding: int  # the picture is zero-padded, centred, to a multiple of this
+    precision: str  # fp32 or fp16
+    picture_size: tuple[int, int] | None = None  # H, W that pictures were fitted into first; None: left as they were
+
+    def __post_init__(self) -> None:
+        if self.picture_size is not None and not is_size(self.picture_size):
+            raise InputError(f"picture_size must be a height and a width between 1 and {MAX_SIDE} pixels")

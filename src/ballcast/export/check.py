@@ -12,6 +12,7 @@ from ballcast.core.backbone_config import padding_sides
 from ballcast.core.errors import BallcastError, InputError
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
+from ballcast.features.stack_index import snippet_stacks, stack_count, stack_frames, start_frame
 from ballcast.features.stream_encoder import Floats
 from ballcast.model.anticipator import Anticipator
 
@@ -57,7 +58,7 @@ def make_reference(model: Anticipator, backbone: Backbone, frames: NDArray[np.ui
     features = engine.clips(frames)
     if len(features) <= m.clips:
         raise InputError(f"{len(frames)} frames are too few to check an export on; give a video of at least 10 s")
-    maps = engine.maps(engine.load(frames), c.stride * torch.arange(min(MAPS, c.overlap + len(features))))
+    maps = engine.maps(engine.load(frames), start_frame(c, torch.arange(min(MAPS, stack_count(c, len(features))))))
     count = len(features) - m.clips + 1
     chosen = np.unique(np.linspace(0, count - 1, min(WINDOWS, count)).astype(np.int64))
     windows = torch.stack([features[i : i + m.clips] for i in chosen])
@@ -77,10 +78,10 @@ def differences(run: Run, reference: Reference, backbone: Backbone) -> dict[str,
     Each is computed from the export's own earlier parts: features from its maps, slots from its tokens.
     """
     c, r = backbone.config, reference
-    begins = range(0, c.stride * (len(r.features) + c.overlap), c.stride)
-    maps = np.concatenate([run("stacks", r.frames[None, t : t + c.stack_span : c.step])[0] for t in begins])
-    clips = range(len(r.features))
-    features = np.concatenate([run("clips", maps[None, i : i + c.overlap + 1 : c.hop])[0] for i in clips])
+    count = len(r.features)
+    frames, stacks = stack_frames(c, stack_count(c, count)), snippet_stacks(c, count)  # (S, stack), (n, J)
+    maps = np.concatenate([run("stacks", r.frames[None, own])[0] for own in frames])
+    features = np.concatenate([run("clips", maps[None, own])[0] for own in stacks])
     tokens = run("window", r.windows)[0]
     outputs = run("slots", tokens[r.samples], r.present)
     pairs = {

@@ -20,6 +20,7 @@ from ballcast.data.labels.soccernet import read_labels
 from ballcast.export.check import Run, differences, make_reference, require_agreement
 from ballcast.export.parts import make_parts, quantise, to_onnx, to_pt2
 from ballcast.features.backbone import Backbone
+from ballcast.features.stack_index import stack_offsets, stack_span
 from ballcast.inference.export_config import (
     CONFIG,
     PARTS,
@@ -158,8 +159,8 @@ def _write(out: Path, config: ExportConfig, graphs: dict[str, bytes]) -> None:
 def _pictures(frames: NDArray[np.uint8], backbone: Backbone) -> list[NDArray[np.uint8]]:
     """Stacks (1, stack, H, W) spread over the padded frames."""
     c = backbone.config
-    begins = np.unique(np.linspace(0, len(frames) - c.stack_span, CALIBRATED).astype(np.int64))
-    return [frames[None, begin : begin + c.stack_span : c.step] for begin in begins]
+    begins = np.unique(np.linspace(0, len(frames) - stack_span(c), CALIBRATED).astype(np.int64))
+    return [frames[None, begin + stack_offsets(c)] for begin in begins]
 
 
 def _onnx(config: ExportConfig, graphs: dict[str, bytes]) -> Run:

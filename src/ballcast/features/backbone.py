@@ -1,6 +1,8 @@
+"""The backbone network (MultiDimStacker): snippets of 15 gray frames to features, and its files."""
+
 import hashlib
 import json
-from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,10 +16,10 @@ from torch.nn.functional import silu
 
 from ballcast.core import config as configs
 from ballcast.core import hub
-from ballcast.core.backbone_config import BackboneConfig, BackboneIdentity, padding_sides, trained_size
+from ballcast.core.backbone_config import BackboneConfig, BackboneIdentity, Preprocessing, padding_sides, trained_size
 from ballcast.core.errors import InputError
-from ballcast.core.files import check_pair, read_bytes, read_json, show, write_pair
-from ballcast.features.manifest import Preprocessing
+from ballcast.core.files import check_pair, check_weights, read_bytes, read_json, show, write_pair
+from ballcast.features.stack_index import batch_stacks, run_stacks, snippet_span
 from ballcast.publish.cards import backbone_card
 
 
@@ -34,7 +36,7 @@ class NormAct(nn.BatchNorm2d):
 
 
 class SqueezeExcite(nn.Module):
-    """A gate per clip and channel, from the mean over the clip's stacks and pixels."""
+    """A gate per snippet and channel, from the mean over the snippet's stacks and pixels."""
 
     def __init__(self, *, channels: int, ratio: int) -> None:
         super().__init__()
@@ -51,7 +53,7 @@ class SqueezeExcite(nn.Module):
 class InvertedResidual3d(nn.Module):
     """Expand, mix stacks and pixels depthwise 3×3×3, gate, project, and add.
 
-    Split at the expansion: `expand` sees single stacks, so for stacks that several clips share it need run only once.
+    Split at the expansion: `expand` sees single stacks, so for stacks that several snippets share it runs only once.
     """
 
     def __init__(self, *, channels: int, expansion: int, se_ratio: int, drop_path: float = 0.0) -> None:
@@ -100,7 +102,7 @@ CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 
 
 class Backbone(nn.Module):
-    """The network.
+    """The backbone: a 2D network on stacks of frames, 3D blocks across a snippet's stacks, pooling and a classifier.
 
     Args:
         config: its sizes.
@@ -156,7 +158,7 @@ class Backbone(nn.Module):
     def mix(self, maps: Tensor, index: Tensor | None = None) -> Tensor:
         """Maps of stacks (S, C, h, w) → features (B, D) float32.
 
-        `index` (B, J) says which stacks make up each clip; without it, every J in a row do.
+        `index` (B, J): the stacks of each snippet; without it, every J in a row are one.
         """
 
         def gather(x: Tensor) -> Tensor:  # (S, …) → (B, J, …)
@@ -170,43 +172,37 @@ class Backbone(nn.Module):
         return self.pool(x.flatten(1, 2))  # (B, J·P)
 
     def features(self, frames: Tensor) -> Tensor:
-        """A clip's sampled pictures (B, frames, H, W), uint8, or floats in [0, 1] → features (B, D) float32."""
+        """A snippet's sampled frames (B, frames, H, W), uint8, or floats in [0, 1] → features (B, D) float32."""
         x = pad_frames(frames, self.config.padding)
         x = x / 255 if x.dtype == torch.uint8 else x
         return self.mix(self.encode(x.unflatten(1, (-1, self.config.stack)).flatten(0, 1)))  # stacks (B·J, stack, H, W)
 
     def runs(self, frames: Tensor) -> Tensor:
-        """Runs of sampled pictures (B, stack · (n + J − 1), H, W), uint8, or floats in [0, 1] → features (B, n, D).
+        """Runs of sampled frames (B, stack · (n + J − 1), H, W), uint8, or floats in [0, 1] → features (B, n, D).
 
-        A run's n clips begin a stack apart and share their stacks, so that it costs n + J − 1 stacks and not n · J.
+        A run's n snippets begin a stack apart and share their stacks, so that it costs n + J − 1 stacks and not n · J.
         """
         x = pad_frames(frames, self.config.padding)
         x = x / 255 if x.dtype == torch.uint8 else x
         stacks = x.unflatten(1, (-1, self.config.stack))  # (B, S, stack, H, W)
         B, S = stacks.shape[:2]
-        clips, within = (torch.arange(k, device=x.device) for k in (S - self.config.stacks + 1, self.config.stacks))
-        index = S * torch.arange(B, device=x.device)[:, None, None] + clips[:, None] + within  # (B, n, J)
+        arange = partial(torch.arange, device=x.device)
+        index = batch_stacks(run_stacks(self.config, S, arange), batch=B, stacks=S, arange=arange)  # (B, n, J)
         stacks = stacks.flatten(0, 1).contiguous(memory_format=torch.channels_last)
         return self.mix(self.encode(stacks), index.flatten(0, 1)).unflatten(0, (B, -1))
 
     def forward(self, frames: Tensor) -> Tensor:
-        """A clip's sampled pictures (B, frames, H, W) → spotting logits (B, classes)."""
+        """A snippet's sampled frames (B, frames, H, W) → spotting logits (B, classes)."""
         return self.classifier(self.dropout(self.features(frames)))
 
     def clips(self, frames: np.ndarray | Tensor) -> Tensor:
-        """Consecutive frames (T, H, W) uint8 → features of every clip, one every `stride` frames, (n, D) float32.
+        """Consecutive frames (T, H, W) uint8 → features of every snippet, one every `stride` frames, (n, D) float32.
 
-        For much work build a `ballcast.features.batch_encoder.SharedStacks` once, which this makes anew at every call.
+        Each call builds a `ballcast.features.batch_encoder.BatchEncoder`; build one yourself for many calls.
         """
         from ballcast.features.batch_encoder import BatchEncoder
 
         return BatchEncoder(self, compiled=False).clips(frames)
-
-    def windows(self, frames: np.ndarray | Tensor, starts: "list[int] | tuple[int, ...]") -> Tensor:
-        """Consecutive frames (T, H, W) uint8 → features of the windows that start at the frames `starts`, (M, N, D)."""
-        from ballcast.features.batch_encoder import BatchEncoder
-
-        return BatchEncoder(self, compiled=False).windows(frames, starts)
 
     # ------------------------------------------------------------------------------------------ identity and files
 
@@ -228,7 +224,7 @@ class Backbone(nn.Module):
     def preprocessing(self, precision: str, picture_size: tuple[int, int] | None = None) -> Preprocessing:
         """What a store records of the frames' way into the network; picture_size: H, W they were fitted into."""
         c = self.config
-        return Preprocessing(c.frames, c.step, c.stack, c.span, c.stride, c.padding, precision, picture_size)
+        return Preprocessing(c.frames, c.step, c.stack, snippet_span(c), c.stride, c.padding, precision, picture_size)
 
     def save_pretrained(self, folder: Path | str) -> None:
         """Write `config.json` and `model.safetensors`; an existing backbone there is replaced."""
@@ -252,8 +248,8 @@ class Backbone(nn.Module):
             state = load(raw)
         except Exception as error:  # safetensors has one error class for all damage, and it is not public
             raise InputError(f"{path}: cannot be read ({str(error)[:200]}); fetch it again") from None
-        with torch.device("meta"):  # no memory yet: the config may ask for anything
-            _check_weights(cls(config).state_dict(), state, str(path))
+        with torch.device("meta"):  # no memory yet: the config may name any size
+            check_weights(cls(config).state_dict(), state, str(path))
         check_pair(path, raw, folder / CONFIG_FILE, about)
         name, note = about.get("name", folder.name), about.get("note", "")
         backbone = cls(config, name=name, fold=about.get("fold"), note=note, metadata=about.get("metadata", {}))
@@ -262,7 +258,7 @@ class Backbone(nn.Module):
     def push_to_hub(
         self, repo_id: str, *, private: bool = True, licence: str = "apache-2.0", folder: Path | None = None
     ) -> str:
-        """Upload what `save_pretrained` writes, and a card that tells what the metadata does; returns the address.
+        """Upload what `save_pretrained` writes, and a card with its metadata; returns the address.
 
         `licence`: of the weights, by the hub's short name. `folder`: where it was read from, if it has not changed
         since; then those files go as they are.
@@ -290,24 +286,13 @@ class Backbone(nn.Module):
 
     def fill(self, state: dict[str, Tensor], where: str) -> "Backbone":
         """Itself in eval mode with the weights `state`; a key or shape that does not fit is an error with its place."""
-        _check_weights(self.state_dict(), state, where)
+        check_weights(self.state_dict(), state, where)
         self.load_state_dict(state)
         return self.eval()
 
 
-def _check_weights(mine: Mapping[str, Tensor], state: Mapping[str, Tensor], where: str) -> None:
-    for key in sorted(mine.keys() ^ state.keys()):
-        raise InputError(f"{where}: {'lacks' if key in mine else 'has an unknown'} weight {key!r}")
-    for key, value in state.items():
-        if not isinstance(value, Tensor) or value.shape != mine[key].shape:
-            found = tuple(value.shape) if isinstance(value, Tensor) else "none"
-            raise InputError(f"{where}: {key} has shape {found} instead of {tuple(mine[key].shape)}")
-        if value.is_floating_point() != mine[key].is_floating_point():
-            raise InputError(f"{where}: {key} holds {value.dtype} instead of {mine[key].dtype}")
-
-
 def read_about(folder: Path) -> dict[str, Any]:
-    """What a backbone's `config.json` says: name, fold, note, metadata and the config, each of its type."""
+    """Read a backbone's `config.json` and check the types of name, fold, note, metadata and config."""
     path = folder / CONFIG_FILE
     about = read_json(path, "backbone's config")
     if not isinstance(about, dict) or about.get("kind") != "ballcast-backbone":

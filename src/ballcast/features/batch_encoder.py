@@ -1,13 +1,14 @@
-"""Features of many overlapping clips, each distinct stack encoded once.
+"""Features of many overlapping snippets, each distinct stack encoded once.
 
-Clips start every 3 frames and clip i's stack j starts at frame 3(i + 2j), so the 33 × 5 = 165 stacks of a 5 s window
-are only 41 distinct ones. The 2D network, nearly all of the cost, runs on those, then the 3D blocks on all clips at
-once. Every batch has the size of one window, the last of a run filled up: one shape to compile, and a clip's features
-do not depend on what else was asked for.
+The 165 stacks of a 5 s window are only 41 distinct ones (see `stack_index`). The 2D network, nearly all of the cost,
+runs on those, then the 3D blocks on all snippets at once. Every batch has the size of one window, the last of a run
+filled up: one shape to compile, and a snippet's features do not depend on the other snippets of the call.
 """
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -17,12 +18,20 @@ from torch import Tensor, nn
 from ballcast.core.actions import WINDOW_FRAMES
 from ballcast.core.errors import InputError
 from ballcast.features.backbone import Backbone, pad_frames
+from ballcast.features.stack_index import (
+    snippet_count,
+    snippet_stacks,
+    stack_count,
+    stack_offsets,
+    stack_overlap,
+    start_frame,
+)
 
-CPU_BATCH = 8  # stacks or clips at once on a CPU: more do not fit its caches, and take up to twice the time
+CPU_BATCH = 8  # stacks or snippets at once on a CPU: more do not fit its caches, and take up to twice the time
 
 
 class BatchEncoder:
-    """The backbone at work, without gradients: fp16 on a GPU with norms and pooling in fp32, fp32 on the CPU.
+    """Computes features without gradients: fp16 on a GPU with norms and pooling in fp32, fp32 on the CPU.
 
     Args:
         backbone: the network; it is left as it is, and later changes to it are not seen here on a GPU.
@@ -42,56 +51,58 @@ class BatchEncoder:
         on_gpu = self.device.type == "cuda"
         self.precision: Literal["fp16", "fp32"] = "fp16" if on_gpu else "fp32"
         self.dtype = torch.float16 if on_gpu else torch.float32
-        self.clips_a_batch = c.clips()  # N
-        self.overlap = c.overlap
-        self.stacks_a_batch = self.clips_a_batch + self.overlap
-        self.at_once = self.stacks_a_batch if on_gpu else CPU_BATCH
+        self.snippets_per_batch = snippet_count(c)  # N
+        self.overlap = stack_overlap(c)
+        self.stacks_per_batch = stack_count(c, self.snippets_per_batch)
+        self.at_once = self.stacks_per_batch if on_gpu else CPU_BATCH
         self.backbone = _prepared(backbone, self.device, self.dtype)
-        clips, stacks = torch.arange(self.clips_a_batch), torch.arange(c.stacks)
-        self._index = (clips[:, None] + c.hop * stacks).to(self.device)  # (N, J), into a batch of stacks
-        self._pictures = torch.arange(0, c.stack_span, c.step, device=self.device)  # (stack,)
+        arange = partial(torch.arange, device=self.device)
+        self._index = snippet_stacks(c, self.snippets_per_batch, arange)  # (N, J), into a batch of stacks
+        self._offsets = stack_offsets(c, arange)  # (stack,), frames of a stack
         self._encode: Callable[[Tensor], Tensor] = self.encode
         self._mix: Callable[[Tensor], Tensor] = self.mix
         if compiled and on_gpu:
             self._encode, self._mix = _graphed(self.encode), _graphed(self.mix)
 
     def clips(self, frames: np.ndarray | Tensor) -> Tensor:
-        """Consecutive frames (T, H, W) uint8 → features of every clip, one every `stride` frames, (n, D) float32."""
-        count = self.config.clips(len(frames))
-        return self._features(frames, [self.config.stride * i for i in range(count)])
+        """Consecutive frames (T, H, W) uint8 → features of every snippet, one every `stride` frames, (n, D) float32."""
+        count = snippet_count(self.config, len(frames))
+        return self._features(frames, [start_frame(self.config, i) for i in range(count)])
 
     def windows(self, frames: np.ndarray | Tensor, starts: Sequence[int]) -> Tensor:
         """Consecutive frames (T, H, W) uint8 → features of the windows at the frames `starts`, (M, N, D) float32.
 
-        Any start will do: windows apart by a multiple of `stride` share their stacks and clips.
+        Any start will do: windows apart by a multiple of `stride` share their stacks and snippets.
         """
         c = self.config
         for start in starts:
             if start < 0 or start + WINDOW_FRAMES > len(frames):
                 raise InputError(f"a window at frame {start} needs frames {start} to {start + WINDOW_FRAMES - 1}")
-        grid = [[start + c.stride * i for i in range(self.clips_a_batch)] for start in starts]  # (M, N) frames
-        distinct = sorted({clip for row in grid for clip in row}, key=lambda frame: (frame % c.stride, frame))
+        grid = [
+            [start + start_frame(c, i) for i in range(self.snippets_per_batch)] for start in starts
+        ]  # (M, N) frames
+        distinct = sorted({snippet for row in grid for snippet in row}, key=lambda frame: (frame % c.stride, frame))
         place = {frame: i for i, frame in enumerate(distinct)}
-        index = torch.tensor([[place[clip] for clip in row] for row in grid], device=self.device)
+        index = torch.tensor([[place[snippet] for snippet in row] for row in grid], device=self.device)
         return self._features(frames, distinct)[index]
 
     @torch.no_grad()
     def _features(self, frames: np.ndarray | Tensor, starts: list[int]) -> Tensor:
-        """Features (n, D) float32 of the clips at the frames `starts`, which are sorted by phase, then by time."""
+        """Features (n, D) float32 of the snippets at the frames `starts`, which are sorted by phase, then by time."""
         if not starts:
             return torch.zeros(0, self.config.width, device=self.device)
         pixels = self.load(frames)
         return torch.cat([self._run(pixels, first, count) for first, count in _runs(starts, self.config.stride)])
 
     def _run(self, pixels: Tensor, first: int, count: int) -> Tensor:
-        """Features (count, D) of consecutive clips, the first at the frame `first`."""
-        c, N, S = self.config, self.clips_a_batch, self.stacks_a_batch
-        stacks = count + self.overlap
-        begins = first + c.stride * torch.arange(stacks, device=self.device)
+        """Features (count, D) of consecutive snippets, the first at the frame `first`."""
+        c, N, S = self.config, self.snippets_per_batch, self.stacks_per_batch
+        stacks = stack_count(c, count)
+        begins = first + start_frame(c, torch.arange(stacks, device=self.device))
         begins = torch.cat([begins, begins[-1:].expand(-stacks % S)])  # the last batch filled up with its last stack
         maps = torch.cat([self.maps(pixels, batch) for batch in begins.split(S)])[:stacks]
         maps = torch.cat([maps, maps.new_zeros(-count % N, *maps.shape[1:])])
-        # clips i to i + N − 1 read the maps i to i + S − 1
+        # snippets i to i + N − 1 read the maps i to i + S − 1
         return torch.cat([self._mix(maps[i : i + S]) for i in range(0, count, N)])[:count]
 
     def load(self, frames: np.ndarray | Tensor) -> Tensor:
@@ -103,7 +114,7 @@ class BatchEncoder:
 
     def maps(self, pixels: Tensor, begins: Tensor) -> Tensor:
         """Maps (n, C, h, w) of the stacks that begin at the frames `begins` (n,) of what `load` gave."""
-        return self._encode(pixels[begins[:, None] + self._pictures])  # (n, stack, H, W)
+        return self._encode(pixels[begins[:, None] + self._offsets])  # (n, stack, H, W)
 
     def encode(self, pictures: Tensor) -> Tensor:
         """Stacks (S, stack, H, W) uint8 → maps (S, C, h, w)."""
@@ -111,7 +122,7 @@ class BatchEncoder:
         return torch.cat([self.backbone.encode(some) for some in x.split(self.at_once)])
 
     def mix(self, maps: Tensor) -> Tensor:
-        """Maps of stacks in a row (n + overlap, C, h, w), n up to N → features of their clips (n, D) float32."""
+        """Maps of stacks in a row (n + overlap, C, h, w), n up to N → features of their snippets (n, D) float32."""
         maps = maps.contiguous(memory_format=torch.channels_last)
         features, count = [], len(maps) - self.overlap
         for first in range(0, count, self.at_once):
@@ -148,3 +159,17 @@ def _runs(starts: list[int], stride: int) -> Iterator[tuple[int, int]]:
             first = start
         previous = start
     yield first, (previous - first) // stride + 1
+
+
+@contextmanager
+def one_thread(device: str) -> Iterator[None]:
+    """Use one torch thread on the CPU, so that features do not depend on the number of workers; select a GPU."""
+    before = torch.get_num_threads()
+    if device == "cpu":
+        torch.set_num_threads(1)
+    else:
+        torch.cuda.set_device(device)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

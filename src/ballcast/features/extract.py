@@ -2,13 +2,13 @@
 
     extract(Path("snbaa/224p/train"), Path("features/train"), Backbone.load("my-backbone"))
 
-Killed at any moment and run again, it goes on where it was, and the finished store is the same byte for byte.
+Killed at any time and run again, it resumes, and the finished store is the same byte for byte.
 """
 
 import shutil
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,12 +21,12 @@ from ballcast.core.actions import FPS, WINDOW_FRAMES
 from ballcast.core.backbone_config import trained_size
 from ballcast.core.errors import BallcastError, BallcastWarning, InputError
 from ballcast.core.files import exclusive_lock, make_parents, replacing
-from ballcast.core.util import cores
 from ballcast.features.backbone import Backbone
-from ballcast.features.extract_workers import run_local, run_ray
-from ballcast.features.manifest import FILE_NAME, Failure, Header
-from ballcast.features.store import LABELS, FeatureStore, StoreWriter
-from ballcast.features.videos import Parts, Piece, Source, cut, find_sources
+from ballcast.features.batch_encoder import BatchEncoder, one_thread
+from ballcast.features.stack_index import snippet_count
+from ballcast.features.store import FILE_NAME, LABELS, Failure, FeatureStore, Header
+from ballcast.features.store_writer import Parts, StoreWriter
+from ballcast.features.videos import Outcome, Piece, Source, cut, find_sources, work
 from ballcast.video.luma import Size, choose_size, fitted, show_size
 
 ENLARGED = 1.5  # pictures made this many times larger are warned of
@@ -52,7 +52,7 @@ class _Options:
     every: int
     engine: Engine
     device: str
-    workers: int
+    workers: int | None
     decoder: str
     picture_size: Size | None  # H, W that pictures are fitted into
     pad: int
@@ -83,18 +83,18 @@ def extract(
         device: "cpu", "cuda" or "auto".
         workers: processes on CPUs, decoding threads beside GPUs, actors of Ray; by default as many as there are cores
             (with Ray on GPUs: one for each GPU of this machine).
-        decoder: "cpu", or "cuda" for NVDEC, which falls back to the CPU where it cannot; it does not tell damage.
+        decoder: "cpu", or "cuda" for NVDEC, which falls back to the CPU where it cannot; it does not detect damage.
         size: "trained" (the default): pictures are brought to the size the backbone was trained at, with a warning if
             it does not know; "own": they stay as they are; or a width and height, "1280x720". See `choose_size`.
         pad: a clip of SN-BAA that lacks up to so many frames at its end gets black ones there; the store records it.
-        progress: told the frames done and in all.
+        progress: called with the frames done and in all.
     """
     if every <= 0:
         raise InputError(f"every must be a positive number of frames, not {every}")
     picture_size = choose_size(size, trained_size(backbone.metadata), backbone.name)
     make_parents(out)
     device = _device(device)
-    options = _Options(every, engine, device, workers or _workers(device, engine), decoder, picture_size, pad)
+    options = _Options(every, engine, device, workers, decoder, picture_size, pad)
     lock = out.with_name(f".{out.name}.lock")  # two extractions would take each other's pieces away
     with exclusive_lock(out, lock, f"{out}: another extraction is at work there; wait for it, or give another folder"):
         return _extract(source, out, backbone, options, progress)
@@ -103,7 +103,7 @@ def extract(
 def _extract(source: Path, out: Path, backbone: Backbone, options: _Options, progress: Progress) -> Report:
     preprocessing = backbone.preprocessing("fp16" if options.device == "cuda" else "fp32", options.picture_size)
     config = backbone.config
-    header = Header(backbone.identity, config.clips(), config.width, options.every, preprocessing=preprocessing)
+    header = Header(backbone.identity, snippet_count(config), config.width, options.every, preprocessing=preprocessing)
     sources, parts = find_sources(source), Parts(out)
     if out.is_dir() and any(out.iterdir()) and not parts.folder.is_dir() and not (out / FILE_NAME).is_file():
         raise InputError(f"{out}: is not empty and not a feature store; give a new folder")
@@ -148,8 +148,7 @@ def _compute(
     progress(done, total)
     saved = parts.folder / "backbone"
     backbone.save_pretrained(saved)
-    run = run_ray if options.engine == "ray" else run_local
-    for outcome in run(backbone, saved, todo, device=options.device, workers=options.workers):
+    for outcome in _run(backbone, saved, todo, options):
         if outcome.features is None:
             failures.setdefault(outcome.piece.source.name, outcome.reason)
         else:
@@ -162,6 +161,19 @@ def _compute(
     return frames, time.perf_counter() - began, waited / (waited + computed or 1)
 
 
+def _run(backbone: Backbone, folder: Path, todo: list[Piece], options: _Options) -> Iterator[Outcome]:
+    """Outcomes of the pieces as they come. One piece needs no workers; `folder` is where those read the backbone."""
+    if len(todo) == 1 and options.engine == "local":
+        device = "cuda:0" if options.device == "cuda" else "cpu"
+        with one_thread(device):
+            yield from work(BatchEncoder(backbone, device=device), todo, 1)
+        return
+    from ballcast.features.extract_workers import run_local, run_ray
+
+    run = run_ray if options.engine == "ray" else run_local
+    yield from run(backbone, folder, todo, device=options.device, workers=options.workers)
+
+
 def _finished(out: Path, header: Header) -> FeatureStore | None:
     """The whole store at `out`, if there is one; it must be of the same backbone and preparation."""
     if not (out / FILE_NAME).is_file():
@@ -172,8 +184,8 @@ def _finished(out: Path, header: Header) -> FeatureStore | None:
 
 
 def _unchanged(store: FeatureStore, sources: list[Source]) -> bool:
-    told = [(entry.name, entry.source, entry.size, entry.mtime_ns) for entry in store.manifest.entries]
-    return not store.manifest.failed and told == [(s.name, s.label, s.size, s.mtime_ns) for s in sources]
+    stored = [(entry.name, entry.source, entry.size, entry.mtime_ns) for entry in store.manifest.entries]
+    return not store.manifest.failed and stored == [(s.name, s.label, s.size, s.mtime_ns) for s in sources]
 
 
 def _plan(sources: list[Source], every: int) -> tuple[dict[Source, list[Piece]], dict[str, str]]:
@@ -189,7 +201,7 @@ def _plan(sources: list[Source], every: int) -> tuple[dict[Source, list[Piece]],
             if frames is None:
                 with VideoFile(source.path) as video:
                     frames = video.frame_count()
-                    if frames is None:  # some streams do not say how long they are: count
+                    if frames is None:  # some streams do not state their length: count
                         frames = sum(1 for _ in video.frames())
             planned[source] = cut(source, frames, every)
             if not planned[source]:
@@ -284,11 +296,5 @@ def _device(wanted: str) -> str:
     if wanted not in ("auto", "cpu", "cuda"):
         raise InputError(f"device must be auto, cpu or cuda, not {wanted!r}")
     if wanted == "cuda" and not torch.cuda.is_available():
-        raise InputError("device cuda was asked for, but torch sees no GPU; use --device cpu")
+        raise InputError("device cuda was requested, but torch sees no GPU; use --device cpu")
     return wanted if wanted != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def _workers(device: str, engine: Engine) -> int:
-    if engine == "ray" and device == "cuda":
-        return torch.cuda.device_count()
-    return cores()

@@ -1,7 +1,7 @@
-"""A backbone that learns its last part only: windows of pixels to features, with gradients where they are wanted.
+"""Fine-tune the last part of a backbone: windows of pixels to features, with gradients for the stages that learn.
 
-The 41 distinct stacks of a window each go through the network once, as in `shared`. The early stages compute without
-keeping anything; batch norms keep the statistics they were trained with, since a batch of a few windows has no better.
+The 41 distinct stacks of a window each go through the network once, as in `batch_encoder`. The early stages keep no
+activations; batch norms keep the statistics they were trained with, since a batch of a few windows has no better.
 """
 
 from collections.abc import Iterator
@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ballcast.core.errors import InputError
 from ballcast.features.backbone import Backbone, pad_frames
+from ballcast.features.stack_index import batch_stacks, snippet_count, snippet_stacks, stack_count, stack_frames
 
 
 class FinetuneEncoder:
@@ -32,7 +33,9 @@ class FinetuneEncoder:
         self.backbone, self.at_once, self.recompute, self.half = backbone, at_once, recompute, half
         encoder = cast(Any, backbone.encoder)
         if not all(hasattr(encoder, name) for name in ("conv_stem", "bn1", "blocks")):
-            raise InputError(f"{backbone.config.encoder}: has no stages like EfficientNet's, so none can learn alone")
+            raise InputError(
+                f"{backbone.config.encoder}: has no stages like EfficientNet's, so no stage of it can be fine-tuned"
+            )
         if stages > len(encoder.blocks):
             raise InputError(f"finetune.stages={stages}: the 2D network has {len(encoder.blocks)} stages")
         kept = len(encoder.blocks) - stages
@@ -42,10 +45,9 @@ class FinetuneEncoder:
         for module in (*self._late, backbone.blocks, backbone.project3d, backbone.pool):
             module.requires_grad_(True)
         c = backbone.config
-        clips, hops = torch.arange(c.clips()), c.hop * torch.arange(c.stacks)
-        self._of_clip = clips[:, None] + hops  # (N, J), into a window's stacks
-        starts = c.stride * torch.arange(int(self._of_clip.max()) + 1)
-        self._pictures = starts[:, None] + c.step * torch.arange(c.stack)  # (S, stack), into a window's frames
+        count = snippet_count(c)  # N
+        self._stacks = snippet_stacks(c, count, torch.arange)  # (N, J), into a window's stacks
+        self._frames = stack_frames(c, stack_count(c, count), torch.arange)  # (S, stack), into a window's frames
 
     def __call__(self, pixels: Tensor) -> Tensor:
         return torch.cat(list(self._parts(pixels)))
@@ -62,8 +64,8 @@ class FinetuneEncoder:
     @torch.no_grad()
     def early(self, pixels: Tensor) -> Tensor:
         """Windows (M, 125, H, W) uint8 → maps of their distinct stacks before the stages that learn, (M·S, c, h, w)."""
-        self.backbone.eval()  # whoever put it into train mode: its norms' statistics stay
-        pictures = pad_frames(pixels, self.backbone.config.padding)[:, self._pictures.to(pixels.device)]
+        self.backbone.eval()  # the norms keep their statistics, also if the model is in train mode
+        pictures = pad_frames(pixels, self.backbone.config.padding)[:, self._frames.to(pixels.device)]
         x = pictures.flatten(0, 1).to(torch.float32, memory_format=torch.channels_last) / 255  # (M·S, stack, H, W)
         for module in self._early:
             x = module(x)
@@ -73,8 +75,8 @@ class FinetuneEncoder:
         """Those maps of so many windows → features (windows, N, D) float32."""
         for module in self._late:
             maps = module(maps)
-        stacks = len(self._pictures)
-        index = stacks * torch.arange(windows)[:, None, None] + self._of_clip  # (M, N, J)
+        stacks = len(self._frames)
+        index = batch_stacks(self._stacks, batch=windows, stacks=stacks, arange=torch.arange)  # (M, N, J)
         features = self.backbone.mix(maps, index.flatten(0, 1).to(maps.device))
         return features.unflatten(0, (windows, -1))
 

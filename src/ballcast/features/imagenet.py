@@ -1,4 +1,4 @@
-"""What training a backbone starts from: ImageNet's weights for the 2D network, another backbone, or nothing."""
+"""Initial weights of a backbone to train: ImageNet's for the 2D network, another backbone's, or random ones."""
 
 import urllib.error
 import urllib.request
@@ -17,7 +17,7 @@ from ballcast.features.backbone import Backbone
 
 
 def start_backbone(config: PretrainConfig) -> Backbone:
-    """The backbone that `config.train.start` names, in train mode; its metadata say what it really started from."""
+    """The backbone that `config.train.start` names, in train mode; its metadata record what it started from."""
     fresh, start = Backbone(config.network, name=config.name), config.train.start
     if start == "imagenet":
         fresh.metadata["start"] = start if start_from_imagenet(fresh) else "scratch"
@@ -81,7 +81,7 @@ def _require_weights(name: str) -> None:
     try:
         urllib.request.urlopen(urllib.request.Request(constants.ENDPOINT, method="HEAD"), timeout=10).close()
     except urllib.error.HTTPError:
-        pass  # it answers
+        pass  # reachable
     except OSError as error:
         raise InputError(f"{constants.ENDPOINT} is out of reach: {getattr(error, 'reason', error)}") from None
 

@@ -42,11 +42,11 @@ class Checkpoint:
     name: str
     fold: str | None
     note: str
-    picture_size: Size | None  # H, W of the frames before padding; None: `params` does not say
+    picture_size: Size | None  # H, W of the frames before padding; None: not in `params`
 
 
 def read_checkpoint(path: Path, *, fold: str | None = None) -> Checkpoint:
-    """The checkpoint at `path`; without `fold`, a folder or file name with "fold_3" in it tells which it is."""
+    """The checkpoint at `path`; without `fold`, it is read from "fold_3" in the folder's or file's name."""
     tree = _load(path)
     if not isinstance(tree, dict) or not isinstance(tree.get("nn_state_dict"), dict):
         raise InputError(f"{path}: has no 'nn_state_dict'; give a MultiDimStacker checkpoint or a backbone's folder")
@@ -115,10 +115,10 @@ def _picture_size(params: dict[str, Any], path: Path) -> Size | None:
 
 
 def _config(state: dict[str, Tensor], params: dict[str, Any], path: Path) -> BackboneConfig:
-    """Every size as the weights' shapes tell it; only the 2D network's name and the step come from `params`."""
+    """Every size from the shapes of the weights; only the 2D network's name and the step come from `params`."""
     module = params.get("nn_module")
-    told = module[1] if isinstance(module, list | tuple) and len(module) == 2 else module
-    told = told if isinstance(told, dict) else {}
+    given = module[1] if isinstance(module, list | tuple) and len(module) == 2 else module
+    given = given if isinstance(given, dict) else {}
     try:
         stack = state["encoder.conv_stem.weight"].shape[1]
         channels = state["project2d.0.weight"].shape[0]
@@ -126,7 +126,7 @@ def _config(state: dict[str, Tensor], params: dict[str, Any], path: Path) -> Bac
         projected = state["project3d.0.weight"].shape[0]
         classes, width = state["classifier.weight"].shape
         return BackboneConfig(
-            encoder=str(told.get("model_name", BackboneConfig.encoder)),
+            encoder=str(given.get("model_name", BackboneConfig.encoder)),
             frames=width // projected * stack,
             stack=stack,
             step=int(params.get("frame_stack_step", BackboneConfig.step)),

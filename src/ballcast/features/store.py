@@ -9,25 +9,170 @@ different lengths share no shard. The manifest is written last, so a folder with
 
 import json
 import math
+import re
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from safetensors.numpy import save
 
-from ballcast.core import hub
+from ballcast.core import config, hub
+from ballcast.core.actions import FPS, WINDOW_FRAMES
+from ballcast.core.backbone_config import BackboneIdentity, Preprocessing
 from ballcast.core.errors import InputError
-from ballcast.core.files import show, write_bytes
-from ballcast.features.manifest import FILE_NAME, Entry, Failure, Header, Manifest, Shard
+from ballcast.core.files import read_json, show, write_json
 from ballcast.publish.cards import store_card
 from ballcast.video.luma import other_size, show_size
 
+FORMAT, VERSION = "ballcast-features", 1
+FILE_NAME = "manifest.json"
+_ENTRY_TYPES = [str, str, *[int] * 7]
+_SHARD = re.compile(r"shard-\d{5}\.safetensors")
 PARTS = "parts"  # an extraction under way keeps its finished clips here
 LABELS = "Labels-ball.json"  # a split's labels travel with its features
 SAMPLES = "windows.npz"  # so do the samples of an event feed
-ENTRIES_PER_SHARD = 64  # 33 MB of six windows each; part of the format, since it decides the bytes of a store
 _LONGEST_HEADER = 1 << 20  # a safetensors header with one tensor is far shorter
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One file of features of shape (entries, windows, clips, width), float16."""
+
+    file: str
+    entries: int
+    windows: int
+
+    def __post_init__(self) -> None:
+        if not _SHARD.fullmatch(self.file):  # also keeps a foreign manifest from pointing outside its folder
+            raise InputError(f"{self.file!r} is not a shard's name")
+        if self.entries <= 0 or self.windows <= 0:
+            raise InputError(f"{self.file} must hold at least one entry and one window")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One video in the store, and where its features lie."""
+
+    name: str  # "clip_1": what labels and submissions call it
+    source: str  # the file it came from, relative to the folder extracted
+    size: int  # of that file, bytes; with mtime_ns it shows whether the source has changed
+    mtime_ns: int
+    shard: int  # index of its shard
+    index: int  # its row there
+    height: int = 0  # of its pictures as the network saw them; 0: features made elsewhere
+    width: int = 0
+    padded: int = 0  # black frames put at its end, where a clip had fewer than it must have
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A video that could not be read, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Header:
+    """What all entries of a store have in common."""
+
+    backbone: BackboneIdentity
+    clips: int  # N, clips a window
+    width: int  # D, features a clip
+    every: int = WINDOW_FRAMES  # frames from one window to the next
+    fps: int = FPS
+    window_frames: int = WINDOW_FRAMES
+    preprocessing: Preprocessing | None = None  # None: features made elsewhere
+
+    def __post_init__(self) -> None:
+        for name in ("clips", "width", "every", "fps", "window_frames"):
+            if getattr(self, name) <= 0:
+                raise InputError(f"{name} must be positive")
+
+    def check_same(self, other: "Header", folder: Path) -> None:
+        """A store is never mixed from two backbones or preparations; self is what `folder` was begun with."""
+        way = "give another output folder, or remove this one"
+        if self.backbone.hash != other.backbone.hash:
+            mine, theirs = (f"{h.backbone.name} ({h.backbone.hash[:12]})" for h in (self, other))
+            raise InputError(f"{folder}: holds features of the backbone {mine}, not of {theirs}; {way}")
+        sizes = [show_size(h.preprocessing.picture_size) for h in (self, other) if h.preprocessing]
+        if len(set(sizes)) > 1:
+            raise InputError(f"{folder}: holds features of pictures seen at {sizes[0]}, not at {sizes[1]}; {way}")
+        mine_, theirs_ = config.to_dict(self), config.to_dict(other)
+        for key in mine_:
+            if key != "backbone" and mine_[key] != theirs_[key]:
+                raise InputError(f"{folder}: was made with {key} {mine_[key]}, not {theirs_[key]}; {way}")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """All of `manifest.json`. An entry with M windows has those at `window_starts[:M]`."""
+
+    header: Header
+    window_starts: tuple[int, ...]  # frame offset of each window in its video
+    shards: tuple[Shard, ...]
+    entries: tuple[Entry, ...] = ()
+    failed: tuple[Failure, ...] = ()
+
+    @property
+    def resolution(self) -> tuple[int, int] | None:
+        """H, W of the pictures as the network saw them; None: unknown, or not all the same."""
+        found = {(entry.height, entry.width) for entry in self.entries}
+        return found.pop() if len(found) == 1 and (0, 0) not in found else None
+
+    @property
+    def picture_size(self) -> tuple[int, int] | None:
+        """H, W to fit other videos into, so that their features are like these; None: unknown."""
+        fitted = self.header.preprocessing.picture_size if self.header.preprocessing else None
+        return fitted or self.resolution
+
+    def check(self, where: str) -> "Manifest":
+        """Itself, if its parts fit each other."""
+        longest = max((shard.windows for shard in self.shards), default=0)
+        # Counts first: a damaged manifest may name more windows or entries than a list can hold.
+        starts = self.window_starts
+        if len(starts) != longest or any(start != self.header.every * m for m, start in enumerate(starts)):
+            raise InputError(f"{where}: window_starts must be 0, {self.header.every}, … for {longest} windows")
+        if len({entry.name for entry in self.entries}) != len(self.entries):
+            raise InputError(f"{where}: two entries have the same name")
+        places = sorted((entry.shard, entry.index) for entry in self.entries)
+        count = sum(shard.entries for shard in self.shards)
+        rows = ((s, i) for s, shard in enumerate(self.shards) for i in range(shard.entries))
+        if count != len(places) or places != list(rows):
+            raise InputError(f"{where}: the entries do not fit the shards; extract the features again")
+        return self
+
+    def write(self, folder: Path) -> None:
+        tree = {"format": FORMAT, "version": VERSION, **config.to_dict(self)}
+        write_json(folder / FILE_NAME, tree, indent=1)
+
+    @classmethod
+    def read(cls, folder: Path) -> "Manifest":
+        path = folder / FILE_NAME
+        tree = read_json(path, "feature store's manifest")
+        if not isinstance(tree, dict) or tree.pop("format", None) != FORMAT:
+            raise InputError(f"{path}: is not the manifest of a feature store")
+        if (version := tree.pop("version", None)) != VERSION:
+            raise InputError(
+                f"{path}: format version {version!r}, this ballcast reads version {VERSION}; "
+                "extract the features again, or install the ballcast that wrote them"
+            )
+        rows = tree.pop("entries", None)
+        if not isinstance(rows, list):
+            raise InputError(f"{path}: 'entries' must be a list")
+        entries = tuple(_entry(row, f"{path}: entry {i}") for i, row in enumerate(rows))
+        return replace(config.from_dict(cls, tree, str(path)), entries=entries).check(str(path))
+
+
+def _entry(row: Any, where: str) -> Entry:
+    """One entry; the straight path is for stores of thousands, which must open in milliseconds."""
+    if isinstance(row, dict) and [type(v) for v in row.values()] in (_ENTRY_TYPES, _ENTRY_TYPES[:-1]):
+        with suppress(TypeError):
+            return Entry(**row)
+    return config.from_dict(Entry, row if isinstance(row, dict) else {}, where)
 
 
 class FeatureStore:
@@ -35,7 +180,7 @@ class FeatureStore:
 
     Attributes:
         path: its folder.
-        manifest: what it says of itself.
+        manifest: its metadata and list of entries.
         names: the entries' names, in order.
         clips: N, clips a window.
         width: D, features a clip.
@@ -120,7 +265,7 @@ class FeatureStore:
                 raise InputError(f"{self.path}: the features of {entry.name} are not all finite; extract them again")
 
     def seen_in_training(self) -> list[str]:
-        """The entries whose video its backbone learned from, as far as names tell: scores on them are too good."""
+        """The entries whose video its backbone learned from, by name: scores on them are too good."""
         games = set(self.manifest.header.backbone.trained_on)
         if self.path.name in {game.rpartition("/")[0] for game in games} - {""}:  # clips of a split it was trained on
             return list(self.names)
@@ -158,87 +303,6 @@ def push_stores(stores: Sequence[FeatureStore], repo_id: str, *, private: bool =
     return hub.push(repo_id, files, private=private, kind="dataset", replaces=replaces)
 
 
-class StoreWriter:
-    """Writes a store entry by entry, in the order given; the bytes depend on nothing but what is added.
-
-    Args:
-        folder: where the store goes; files of an older store there are replaced.
-        header: what all entries have in common.
-    """
-
-    def __init__(self, folder: Path, header: Header) -> None:
-        self.folder = folder
-        self.header = header
-        self._pending: list[np.ndarray] = []
-        self._shards: list[Shard] = []
-        self._entries: list[Entry] = []
-        self._failed: list[Failure] = []
-        (folder / FILE_NAME).unlink(missing_ok=True)  # from here to `finish` it is not a store
-
-    def add(
-        self,
-        name: str,
-        features: np.ndarray,
-        *,
-        source: str,
-        size: int,
-        mtime_ns: int,
-        resolution: tuple[int, int] = (0, 0),
-        padded: int = 0,
-    ) -> None:
-        """One video: `features` (M, N, D) float16, all finite; `source`, `size`, `mtime_ns` of its file; H and W of
-        its pictures as they were seen; how many black frames were put at its end.
-        """
-        check_features(features, self.header, name)
-        if self._pending and (self._pending[0].shape != features.shape or len(self._pending) == ENTRIES_PER_SHARD):
-            self._flush()
-        place = (len(self._shards), len(self._pending))
-        self._entries.append(Entry(name, source, size, mtime_ns, *place, *resolution, padded))
-        self._pending.append(features)
-
-    def fail(self, name: str, reason: str) -> None:
-        """One video that gave no features."""
-        self._failed.append(Failure(name, reason))
-
-    def finish(self) -> FeatureStore:
-        """Write what is left, then the manifest, and open the store."""
-        if not self._entries:
-            raise InputError(f"{self.folder}: there is nothing to store")
-        self._flush()
-        for stale in self.folder.glob("shard-*.safetensors"):
-            if stale.name not in {shard.file for shard in self._shards}:
-                stale.unlink()
-        longest = max(shard.windows for shard in self._shards)
-        Manifest(
-            self.header,
-            tuple(self.header.every * m for m in range(longest)),
-            tuple(self._shards),
-            tuple(self._entries),
-            tuple(self._failed),
-        ).check(str(self.folder)).write(self.folder)
-        return FeatureStore.open(self.folder)
-
-    def _flush(self) -> None:
-        block = np.stack(self._pending)  # (n, M, N, D)
-        shard = Shard(f"shard-{len(self._shards):05d}.safetensors", len(block), block.shape[1])
-        write_bytes(
-            self.folder / shard.file, save({"features": block})
-        )  # safetensors' own files are for the owner only
-        self._shards.append(shard)
-        self._pending = []
-
-
-def check_features(features: np.ndarray, header: Header, name: str) -> None:
-    """(M, N, D) float16 with the header's N and D and every number finite, or an error that names the entry."""
-    grid = (header.clips, header.width)
-    if features.ndim != 3 or features.shape[1:] != grid or len(features) == 0:
-        raise InputError(f"{name}: features of shape {features.shape}, expected (windows, {grid[0]}, {grid[1]})")
-    if features.dtype != np.float16:
-        raise InputError(f"{name}: features of type {features.dtype}, expected float16")
-    if not np.isfinite(features).all():
-        raise InputError(f"{name}: the features hold NaN or infinite numbers")
-
-
 def _place(path: Path, shape: tuple[int, ...]) -> tuple[Path, int, tuple[int, ...]]:
     """The shard's path, the offset of its numbers in bytes, and their shape, read from its header and checked."""
     again = "extract the features again"
@@ -250,13 +314,13 @@ def _place(path: Path, shape: tuple[int, ...]) -> tuple[Path, int, tuple[int, ..
     except FileNotFoundError:
         raise InputError(f"{path}: the manifest names this shard, but it is not there; {again}") from None
     try:
-        told = json.loads(raw)["features"]
-        dtype, found, (begin, end) = told["dtype"], tuple(told["shape"]), told["data_offsets"]
+        tensor = json.loads(raw)["features"]
+        dtype, found, (begin, end) = tensor["dtype"], tuple(tensor["shape"]), tensor["data_offsets"]
     except (ValueError, KeyError, TypeError):
         raise InputError(f"{path}: is cut off or is not a shard of features; {again}") from None
     if dtype != "F16" or found != shape:
-        told = f"{show(dtype)} of shape {str(found)[:60]}"
-        raise InputError(f"{path}: holds {told}, but the manifest says F16 of {shape}; {again}")
+        kind = f"{show(dtype)} of shape {str(found)[:60]}"
+        raise InputError(f"{path}: holds {kind}, but the manifest says F16 of {shape}; {again}")
     size = 2 * math.prod(shape)
     if begin != 0 or end != size or total != 8 + length + size:
         raise InputError(f"{path}: has {total} bytes instead of {8 + length + size}; {again}")

@@ -15,8 +15,8 @@ from ballcast.core.backbone_config import BackboneIdentity
 from ballcast.core.errors import InputError
 from ballcast.core.files import replacing
 from ballcast.core.util import natural
-from ballcast.features.manifest import Header
-from ballcast.features.store import LABELS, FeatureStore, StoreWriter
+from ballcast.features.store import LABELS, FeatureStore, Header
+from ballcast.features.store_writer import StoreWriter
 
 
 def import_npy(

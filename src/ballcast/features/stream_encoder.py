@@ -1,14 +1,13 @@
-"""Features of clips along a stream of frames: each distinct stack through the 2D network once, ever.
+"""Features of snippets along a stream of frames: each distinct stack goes through the 2D network once.
 
-Clips start on one grid, every `stride` frames from the stream's first, so that clip i needs the stacks i, i + hop, …
-of that same grid. A stack is encoded, and the clip it completes is mixed, the moment its last frame is there: when an
-anticipation is due, all but the last frame's work has been done.
+Snippets start every `stride` frames from the stream's first (see `stack_index`). A stack is encoded, and the snippet
+it completes is mixed, as soon as its last frame arrives: when a forecast is due, only the last frame's work is left.
 
-Frames wait here until their stacks are encoded, the last few stacks' maps until no clip needs them: however long the
-stream, what is kept does not grow. And nothing but the frames decides what is computed together, so the same frames
+Frames wait here until their stacks are encoded, the last few stacks' maps until no snippet needs them: memory does not
+grow with the stream. And nothing but the frames decides what is computed together, so the same frames
 give the same features bit for bit, whether one comes every 40 ms or as fast as a file is read.
 
-No torch here: what computes is whatever gives the `Step` (`torch_steps.py`, or an exported backbone).
+No torch here: a `StackEncoder` computes (`torch_stream_encoder.py`, or an exported backbone).
 """
 
 from collections.abc import Callable
@@ -19,15 +18,16 @@ from numpy.typing import NDArray
 
 from ballcast.core.backbone_config import BackboneConfig
 from ballcast.core.errors import InputError
+from ballcast.features.stack_index import stack_offsets, stack_overlap, stack_span, start_frame
 
 Floats = NDArray[np.float32]
-# The next stack's pictures (stack, H, W) uint8 → features (D,) of the clip that ends with it. It keeps the maps of the
-# latest stacks itself; before there are enough for a clip, what it gives is void.
+# The next stack's frames (stack, H, W) uint8 → features (D,) of the snippet that ends with it. It keeps the maps of the
+# latest stacks itself; before there are enough for a snippet, its result is meaningless.
 Step = Callable[[NDArray[np.uint8]], Floats]
 
 
 class StackEncoder(Protocol):
-    """A backbone at work, in torch or elsewhere."""
+    """What encodes stacks and mixes snippets: a backbone in torch, or an exported one."""
 
     @property
     def config(self) -> BackboneConfig: ...
@@ -38,15 +38,16 @@ class StackEncoder(Protocol):
 
 
 class StreamEncoder:
-    """Takes frames in order and gives back the features of the clips they complete.
+    """Takes frames in order and returns the features of the snippets they complete.
 
-    eyes: the backbone. `frames` and `stacks` count what came in and what was encoded since the start or the last
+    encoder: the backbone. `frames` and `stacks` count what came in and what was encoded since the start or the last
     `reset`.
     """
 
-    def __init__(self, eyes: StackEncoder) -> None:
-        self.config = eyes.config
-        self._eyes = eyes
+    def __init__(self, encoder: StackEncoder) -> None:
+        self.config = encoder.config
+        self._encoder = encoder
+        self._offsets, self._overlap = stack_offsets(self.config).tolist(), stack_overlap(self.config)
         self._size: tuple[int, ...] = ()  # (H, W) of the frames the step below is made for
         self._step: Step | None = None  # made on the thread that uses it
         self.reset()
@@ -57,7 +58,7 @@ class StreamEncoder:
         self._waiting: list[np.ndarray] = []  # the latest frames: those of the next stack that are there
 
     def push(self, frame: np.ndarray) -> Floats:
-        """The next frame (H, W) uint8, which is kept for a while → features (n, D) of the next n ≤ 1 clips."""
+        """The next frame (H, W) uint8, which is kept for a while → features (n, D) of the next n ≤ 1 snippets."""
         if frame.ndim != 2 or frame.dtype != np.uint8:
             raise InputError(f"frame {self.frames} must be (H, W) uint8, not {frame.shape} {frame.dtype}")
         if self.frames and frame.shape != self._size:
@@ -67,16 +68,16 @@ class StreamEncoder:
         c = self.config
         self._waiting.append(frame)
         self.frames += 1
-        if self.frames < c.stride * self.stacks + c.stack_span:
+        if self.frames < start_frame(c, self.stacks) + stack_span(c):
             return np.zeros((0, c.width), np.float32)
-        first = c.stride * self.stacks - (self.frames - len(self._waiting))  # the stack's first frame, in _waiting
-        pictures = np.stack(self._waiting[first :: c.step])  # (stack, H, W)
+        first = start_frame(c, self.stacks) - (self.frames - len(self._waiting))  # the stack's first frame, in _waiting
+        pictures = np.stack([self._waiting[first + offset] for offset in self._offsets])  # (stack, H, W)
         del self._waiting[: first + c.stride]
         if self._step is None:
-            self._step = self._eyes.begin((frame.shape[0], frame.shape[1]))
+            self._step = self._encoder.begin((frame.shape[0], frame.shape[1]))
         self.stacks += 1
         features = self._step(pictures)[None]  # (1, D)
-        if self.stacks <= c.overlap:  # the first clip is not whole yet
+        if self.stacks <= self._overlap:  # the first snippet is not complete yet
             return features[:0]
         if not np.isfinite(features).all():
             raise InputError(f"before frame {self.frames}: the backbone gives numbers that are not finite")

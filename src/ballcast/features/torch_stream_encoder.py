@@ -1,3 +1,5 @@
+"""Encode a stream's stacks with torch, on a GPU as a recorded CUDA graph."""
+
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -32,7 +34,7 @@ def record(work: Callable[[], T], warmups: int = 3) -> tuple[Callable[[], None],
 
 
 class TorchStackEncoder:
-    """The `Eyes` of a backbone.
+    """A `StackEncoder` that runs a backbone in torch.
 
     backbone: the network. device: where to compute; by default where the backbone lies.
     """
@@ -44,7 +46,7 @@ class TorchStackEncoder:
 
     @torch.inference_mode()
     def begin(self, size: tuple[int, int]) -> Step:
-        """See `Eyes`; it keeps the maps (overlap + 1, C, h, w) of the latest stacks."""
+        """See `StackEncoder`; it keeps the maps (overlap + 1, C, h, w) of the latest stacks."""
         engine = self.engine
         black = self._load(np.zeros((self.config.stack, *size), np.uint8))
         maps = engine.encode(black).expand(engine.overlap + 1, -1, -1, -1).clone()

@@ -1,26 +1,31 @@
-"""Which videos there are to extract, and the pieces they are cut into, finished ones kept as small files."""
+"""Videos of an extraction: find them, cut them into pieces, decode and encode each piece.
 
-import hashlib
+torch is imported only where frames are decoded: reports look for videos too.
+"""
+
 import re
-import shutil
-from collections.abc import Iterable
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
-from ballcast.core import config
 from ballcast.core.actions import CLIP_FRAMES, WINDOW_FRAMES
-from ballcast.core.errors import InputError
-from ballcast.core.files import read_json, sweep, write_bytes, write_json
+from ballcast.core.errors import BallcastError, InputError
 from ballcast.core.util import natural
-from ballcast.features.manifest import FILE_NAME, Header
-from ballcast.features.store import PARTS, FeatureStore
-from ballcast.video.luma import Size
+from ballcast.features.stack_index import window_count
+from ballcast.video.container import SUFFIXES
+from ballcast.video.luma import FrameResizer, Size, fitted
 
-SUFFIXES = (".mp4", ".mkv", ".mov", ".avi", ".webm", ".m4v", ".ts", ".mpg", ".mpeg")
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ballcast.features.batch_encoder import BatchEncoder
+
 _CLIP = re.compile(r"clip_\d+")
 
 
@@ -72,7 +77,7 @@ def _is_video(path: Path) -> bool:
 
 
 def _only_video(folder: Path) -> Path:
-    """A clip's one video; both resolutions in one folder would leave the choice to chance."""
+    """A clip's one video; two would make the choice arbitrary."""
     videos = sorted(path for path in folder.iterdir() if _is_video(path))
     if len(videos) > 1:
         raise InputError(f"{folder}: has {len(videos)} videos; a clip's folder must have one")
@@ -118,71 +123,100 @@ class Piece:
 
 def cut(source: Source, frames: int, every: int) -> list[Piece]:
     """The pieces of a video of so many frames."""
-    windows = max(0, (frames - WINDOW_FRAMES) // every + 1)
-    most = (CLIP_FRAMES - WINDOW_FRAMES) // every + 1  # windows a piece
+    windows = window_count(frames, every)
+    most = window_count(CLIP_FRAMES, every)  # windows a piece
     return [Piece(source, i, at, min(most, windows - at), every) for i, at in enumerate(range(0, windows, most))]
 
 
-class Parts:
-    """The folder of pieces of the store at `out`."""
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a piece: its features, or the reason why there are none."""
 
-    def __init__(self, out: Path) -> None:
-        self.out = out
-        self.folder = out / PARTS
-        self._made_by = ""  # the header, so that no piece of another backbone is ever trusted
+    piece: Piece
+    features: np.ndarray | None = None  # (M, N, D) float16
+    resolution: tuple[int, int] = (0, 0)  # H, W of its pictures as the network saw them
+    padded: int = 0  # black frames at its end
+    reason: str = ""
+    frames: int = 0  # decoded and padded
+    waited: float = 0.0  # seconds the network waited for them
+    computed: float = 0.0  # seconds it then took
 
-    def begin(self, header: Header) -> None:
-        """Make the folder, or take it up again if it was begun with the same backbone and preparation."""
-        self._made_by = hashlib.sha256(repr(header).encode()).hexdigest()
-        told = self.folder / "header.json"
-        if told.is_file():
-            config.from_dict(Header, read_json(told, "header of the parts"), str(told)).check_same(header, self.out)
-        else:
-            write_json(told, config.to_dict(header), indent=1)
-        sweep(self.out)
 
-    def write(self, piece: Piece, features: np.ndarray, resolution: Size, padded: int = 0) -> None:
-        """Keep a piece: features (M, N, D) float16, H and W of its pictures as seen, black frames at its end."""
-        about = {**self._stamp(piece), "resolution": "{} {}".format(*resolution), "padded": str(padded)}
-        write_bytes(self._path(piece), save({"features": features}, about))
+def decode(piece: Piece, *, pinned: bool = False) -> "tuple[Tensor, int]":
+    """The piece's frames (T, H, W) uint8, fitted into its picture size, and how many black ones are at their end.
 
-    def read(self, piece: Piece) -> tuple[np.ndarray, Size, int]:
-        """A kept piece: features (M, N, D) float16, H and W, and the black frames at its end."""
-        with safe_open(self._path(piece), "numpy") as file:
-            about = file.metadata()
-            height, width = map(int, about["resolution"].split())
-            return file.get_tensor("features"), (height, width), int(about.get("padded", 0))
+    T is smaller than planned only at the end of a video of unknown length. A clip of SN-BAA that lacks up to
+    `piece.pad` frames at its end gets black ones there, as in FAANTRA's loader; one that lacks more is an error.
+    `pinned` puts them into page-locked memory, from which a GPU fetches them several times faster.
+    """
+    import av
+    import torch
 
-    def has(self, piece: Piece) -> bool:
-        """Whether the piece is kept, whole, and of the video as it is now."""
+    from ballcast.video.file import open_video
+
+    try:
+        with open_video(piece.source.path, device=piece.decoder, threads=1) as video:
+            fit, shape = FrameResizer(piece.picture_size), fitted(video.size, piece.picture_size)
+            frames = torch.empty((piece.stop - piece.start, *shape), dtype=torch.uint8, pin_memory=pinned)
+            pixels, count = frames.numpy(), 0
+            for frame in video.frames(piece.start, piece.stop):
+                pixels[count] = fit(frame)
+                count += 1
+    except av.FFmpegError as error:  # a GPU's decoder gave up; the CPU's faults are sentences already
+        raise InputError(f"{piece.source.path}: cannot be decoded ({error}); try --decoder cpu") from None
+    wanted, missing = piece.source.frames, len(frames) - count
+    if wanted is None or not missing:
+        return frames[:count], 0
+    if missing > piece.pad or not count:
+        raise InputError(
+            f"{piece.source.path}: has {piece.start + count} frames at 25 fps, a clip must have {wanted} "
+            f"(up to {piece.pad} missing ones are padded, see --pad); fetch it again"
+        )
+    frames[count:] = 0
+    return frames, missing
+
+
+def compute(engine: "BatchEncoder", piece: Piece, frames: "Tensor") -> np.ndarray:
+    """Features (M, N, D) float16 of the piece's windows that lie within its frames."""
+    windows = window_count(len(frames), piece.every)
+    starts = [piece.every * m for m in range(min(windows, piece.windows))]
+    if not starts:
+        return np.empty((0, engine.snippets_per_batch, engine.config.width), np.float16)
+    features = engine.windows(frames, starts).half().cpu().numpy()
+    if not np.isfinite(features).all():
+        raise InputError(f"{piece.source.path}: the network gives numbers that are not finite")
+    return features
+
+
+def work(engine: "BatchEncoder", pieces: Iterable[Piece], decoders: int) -> Iterator[Outcome]:
+    """Outcomes in the order of the pieces; a video that cannot be read is an outcome too, never the end of the others.
+
+    Args:
+        engine: the network.
+        pieces: what to do; taken as needed, at most decoders + 1 ahead.
+        decoders: threads that decode.
+    """
+    with ThreadPoolExecutor(decoders, thread_name_prefix="decode") as pool:
+        ahead: deque[tuple[Piece, Future[tuple[Tensor, int]]]] = deque()
         try:
-            with safe_open(self._path(piece), "numpy") as file:  # checks the file's length against its header
-                told = file.metadata() or {}
-        except (FileNotFoundError, SafetensorError):
-            return False
-        return all(told.get(key) == value for key, value in self._stamp(piece).items())
+            for piece in pieces:
+                ahead.append((piece, pool.submit(decode, piece, pinned=engine.device.type == "cuda")))
+                if len(ahead) > decoders:
+                    yield _outcome(engine, *ahead.popleft())
+            while ahead:
+                yield _outcome(engine, *ahead.popleft())
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
-    def unpack(self, store: FeatureStore, pieces: Iterable[Piece]) -> None:
-        """Turn a finished store back into pieces, those of unchanged videos; after this it is a store no more."""
-        for piece in pieces:
-            source = piece.source
-            entry = store.entry(source.name) if source.name in store else None
-            if entry and (entry.size, entry.mtime_ns, entry.source) == (source.size, source.mtime_ns, source.label):
-                features = store.windows(source.name)[piece.first : piece.first + piece.windows]
-                if len(features):
-                    self.write(piece, np.array(features), (entry.height, entry.width), entry.padded)
-        (self.out / FILE_NAME).unlink()
 
-    def remove(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _path(self, piece: Piece) -> Path:
-        key = hashlib.sha256(piece.source.name.encode()).hexdigest()[:24]  # names may hold what file names may not
-        return self.folder / f"{key}-{piece.number:05d}.safetensors"
-
-    def _stamp(self, piece: Piece) -> dict[str, str]:
-        """What the piece was made of, and by."""
-        source = piece.source
-        what = (source.label, source.size, source.mtime_ns, piece.first, piece.windows, piece.every, self._made_by)
-        keys = ("source", "size", "mtime_ns", "first", "windows", "every", "made_by")
-        return dict(zip(keys, map(str, what), strict=True))
+def _outcome(engine: "BatchEncoder", piece: Piece, future: "Future[tuple[Tensor, int]]") -> Outcome:
+    began = time.perf_counter()
+    try:
+        frames, padded = future.result()
+        ready = time.perf_counter()
+        features = compute(engine, piece, frames)
+    except BallcastError as error:
+        return Outcome(piece, reason=str(error))
+    waited, computed = ready - began, time.perf_counter() - ready
+    size = (frames.shape[1], frames.shape[2])
+    return Outcome(piece, features, size, padded, frames=len(frames), waited=waited, computed=computed)

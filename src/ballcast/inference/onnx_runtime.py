@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ballcast.core.backbone_config import padding_sides
 from ballcast.core.errors import InputError, MissingExtra
+from ballcast.features.stack_index import stack_hop, stack_overlap
 from ballcast.features.stream_encoder import Floats, Step
 from ballcast.inference.export_config import INPUTS, ExportConfig, read_config, read_part
 from ballcast.model.postprocess import SlotArrays
@@ -43,17 +44,18 @@ class OnnxRuntime:
         return cls(config, graphs, name=str(source), threads=threads)
 
     def begin(self, size: tuple[int, int]) -> Step:
-        """See `Eyes`; it keeps the maps of the latest stacks."""
+        """See `StackEncoder`; it keeps the maps of the latest stacks."""
         c = self.config
         left, right, above, below = padding_sides(*size, c.padding)
+        overlap = stack_overlap(c)
         maps: list[Floats] = []  # (C, h, w) each, at most overlap + 1
 
         def step(pictures: NDArray[np.uint8]) -> Floats:
             padded = np.pad(pictures, ((0, 0), (above, below), (left, right)))
             maps.append(self.stacks(padded[None])[0])
-            if len(maps) <= c.overlap:
+            if len(maps) <= overlap:
                 return np.zeros(c.width, np.float32)
-            features = self.mix(np.stack(maps[:: c.hop])[None])[0]
+            features = self.mix(np.stack(maps[:: stack_hop(c)])[None])[0]
             del maps[0]
             return features
 

@@ -17,6 +17,7 @@ from ballcast.data.events.event_windows import is_event_store, read_store
 from ballcast.data.samples.batches import Samples
 from ballcast.data.samples.windows import WindowSet, official_windows
 from ballcast.features.backbone import Backbone
+from ballcast.features.stack_index import snippet_count
 from ballcast.features.store import FeatureStore
 from ballcast.inference.tuning import TuningResult
 from ballcast.model.anticipator import CONFIG, WEIGHTS, Anticipator
@@ -38,7 +39,7 @@ def check_fits(model: Anticipator, store: FeatureStore, source: Path | str) -> N
 
 def check_backbone(model: Anticipator, backbone: Backbone, source: Path | str, place: Path | str) -> None:
     """An InputError unless the backbone (of `place`) is the one the model (of `source`) was trained on."""
-    grid = (backbone.config.clips(), backbone.config.width)
+    grid = (snippet_count(backbone.config), backbone.config.width)
     _check(model, str(source), grid, backbone.identity, f"{place}: is", "give")
 
 

@@ -14,7 +14,7 @@ from ballcast.model.postprocess import SlotArrays
 
 
 class Runtime(StackEncoder, Protocol):
-    """A backbone (`Eyes`) and the model trained on its features.
+    """A backbone (`StackEncoder`) and the model trained on its features.
 
     - `clips`: N. `lookback`: how many of the latest windows the model reads, W.
     - `emit`: how the model's slots become predictions. `pos_weight`: of the loss it was trained with.

@@ -19,31 +19,6 @@ from ballcast.model.postprocess import SlotArrays
 from ballcast.model.slots import Slots
 
 
-class Graphed:
-    """A model's forward pass at one batch size, compiled and recorded.
-
-    Args:
-        model: on a GPU, in eval mode; features (batch, W, N, D) and present (batch, W) in, `Slots` out.
-        batch: samples a call.
-        compiled: fuse kernels first, which takes about a minute.
-    """
-
-    def __init__(self, model: Anticipator, batch: int = 1, *, compiled: bool = True) -> None:
-        config, device = model.config, next(model.parameters()).device
-        self.features = torch.zeros(batch, config.windows, config.clips, config.width, device=device)
-        self.present = torch.ones(batch, config.windows, dtype=torch.bool, device=device)
-        forward = torch.compile(model, dynamic=False) if compiled else model
-        with torch.inference_mode():
-            self._replay, self._slots = record(lambda: forward(self.features, self.present))
-
-    def __call__(self, features: Tensor, present: Tensor | None = None) -> Slots:
-        """The slots; the next call overwrites them."""
-        self.features.copy_(features, non_blocking=True)
-        self.present.fill_(True) if present is None else self.present.copy_(present, non_blocking=True)
-        self._replay()
-        return self._slots
-
-
 class GraphedSteps:
     """The two steps of a model on one stream, window by window, recorded as they are: no minute of compiling.
 

@@ -5,51 +5,48 @@ a word costs its queue and no more.
 """
 
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from ballcast.live.status import LAST, MissedRecords, Preview, Record, Status
+from ballcast.video.queues import BoundedQueue
 
 
 class Subscription:
-    """One listener's queue: iterate over it, or `get`, or `poll`. Safe to use from any one thread.
+    """One listener's queue: iterate over it, or call `get`, from one thread.
 
     The iteration ends after the last status ("ended", "stopped", "error") or `close()`.
     """
 
-    def __init__(self, hub: "Broadcast", *, previews: bool, room: int, wake: Callable[[], None] | None) -> None:
+    def __init__(self, hub: "Broadcast", *, previews: bool, room: int) -> None:
         self.previews = previews
-        self._hub, self._wake = hub, wake
-        self._queue: deque[Record] = deque()
-        self._room = room
-        self._lost = 0
-        self._closed = False
-        self._ready = threading.Condition()
-
-    def poll(self) -> Record | None:
-        """The next record if there is one, at once."""
-        with self._ready:
-            return self._take()
+        self._hub = hub
+        self._queue: BoundedQueue[Record] = BoundedQueue(room, when_full="drop_oldest")
+        self._next: Record | None = None  # taken already; comes after the notice of those dropped before it
 
     def get(self, timeout: float | None = None) -> Record | None:
         """The next record; None after `timeout` seconds without one, or when there will be none."""
-        with self._ready:
-            self._ready.wait_for(lambda: self._queue or self._closed, timeout)
-            return self._take()
+        if self._next is not None:
+            record, self._next = self._next, None
+            return record
+        got = self._queue.get(timeout)
+        if got is None:
+            return None
+        record, dropped = got
+        if not dropped:
+            return record
+        self._next = record
+        return MissedRecords(dropped)
 
     @property
     def over(self) -> bool:
-        """Nothing is left and nothing will come."""
-        with self._ready:
-            return self._closed and not self._queue
+        """Whether nothing is left and nothing will come."""
+        return self._next is None and self._queue.over
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._hub.forget(self)
-        with self._ready:
-            self._closed = True
-            self._queue.clear()
-            self._ready.notify_all()
+        self._queue.close()
+        self._next = None
 
     def __iter__(self) -> Iterator[Record]:
         while (record := self.get()) is not None:
@@ -62,24 +59,10 @@ class Subscription:
         self.close()
 
     def put(self, record: Record, *, last: bool = False) -> None:
-        """The sender's side: never waits."""
-        with self._ready:
-            if self._closed:
-                return
-            if len(self._queue) >= self._room:
-                self._queue.popleft()
-                self._lost += 1
-            self._queue.append(record)
-            self._closed = last
-            self._ready.notify_all()
-        if self._wake is not None:
-            self._wake()
-
-    def _take(self) -> Record | None:
-        if self._lost:
-            lost, self._lost = self._lost, 0
-            return MissedRecords(lost)
-        return self._queue.popleft() if self._queue else None
+        """Add a record, on the sender's thread; never waits."""
+        self._queue.put(record)
+        if last:
+            self._queue.end()
 
 
 class Broadcast:
@@ -90,11 +73,9 @@ class Broadcast:
         self._latest: dict[type, Record] = {}
         self._lock = threading.Lock()
 
-    def subscribe(
-        self, *, previews: bool = False, room: int = 64, wake: Callable[[], None] | None = None
-    ) -> Subscription:
-        """previews: pictures too. room: records that may wait. wake: called, on the sender's thread, after each put."""
-        listener = Subscription(self, previews=previews, room=max(1, room), wake=wake)
+    def subscribe(self, *, previews: bool = False, room: int = 64) -> Subscription:
+        """Add a listener. previews: send images too. room: records that may wait."""
+        listener = Subscription(self, previews=previews, room=max(1, room))
         with self._lock:
             for record in sorted(self._latest.values(), key=lambda r: isinstance(r, Status)):  # the status may be last
                 if previews or not isinstance(record, Preview):
@@ -112,7 +93,7 @@ class Broadcast:
             listeners = [li for li in self._listeners if li.previews or not isinstance(record, Preview)]
             if _is_last(record):
                 self._listeners.clear()
-        for listener in listeners:  # not under the lock: `wake` is the listener's own code
+        for listener in listeners:
             listener.put(record, last=_is_last(record))
 
     @property

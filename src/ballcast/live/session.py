@@ -12,7 +12,6 @@ windows fill anew; both are told. Whatever frames come without a gap give what `
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 
 from ballcast.core.errors import BallcastError
@@ -20,7 +19,7 @@ from ballcast.core.events import Forecast
 from ballcast.inference.rolling import RollingAnticipator
 from ballcast.live.broadcast import Broadcast, Subscription
 from ballcast.live.status import LiveForecast, Preview, SessionStatus, Status
-from ballcast.video.queues import BoundedQueue
+from ballcast.video.queues import BoundedQueue, WhenFull
 from ballcast.video.sources import LiveFrame, LiveSource, StreamGap
 
 RING_FRAMES = 100  # 4 s: who is further behind anticipates what has happened already
@@ -49,7 +48,8 @@ class LiveSession:
         self.error: BaseException | None = None  # why it ended, if it had to
         self._preview_every_ms, self._preview_width = preview_every_ms, preview_width
         self._hub = Broadcast()
-        self._ring: BoundedQueue[LiveFrame | StreamGap] = BoundedQueue(RING_FRAMES, patient=source.patient)
+        when_full: WhenFull = "wait" if source.blocking else "clear"
+        self._ring: BoundedQueue[LiveFrame | StreamGap] = BoundedQueue(RING_FRAMES, when_full=when_full)
         self._stopped = threading.Event()
         self._course = SessionStatus(source, rolling, self._ring.__len__, self._hub.send)
         self._threads = [
@@ -63,11 +63,9 @@ class LiveSession:
             thread.start()
         return self
 
-    def subscribe(
-        self, *, previews: bool = False, room: int = 64, wake: Callable[[], None] | None = None
-    ) -> Subscription:
+    def subscribe(self, *, previews: bool = False, room: int = 64) -> Subscription:
         """A queue of all records from now on, begun with the latest ones; see `Broadcast.subscribe`."""
-        return self._hub.subscribe(previews=previews, room=room, wake=wake)
+        return self._hub.subscribe(previews=previews, room=room)
 
     @property
     def status(self) -> Status:

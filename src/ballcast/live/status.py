@@ -160,7 +160,7 @@ class SessionStatus:
         """An anticipation was made: rarer ones if frames pile up, back towards the rate asked for when none wait."""
         self._fruitful, self._ever, self._filling = True, True, None
         behind, every_ms = self._waiting(), self._rolling.every_ms
-        if self._source.patient:
+        if self._source.blocking:
             return
         if behind > SLOW_FRAMES and every_ms < SLOWEST * self._every_ms:
             self._rolling.every_ms = 2 * every_ms

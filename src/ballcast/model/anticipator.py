@@ -16,7 +16,7 @@ from ballcast.core.anticipator_config import EmitConfig, LossConfig, ModelConfig
 from ballcast.core.backbone_config import trained_size
 from ballcast.core.config import from_dict, to_dict
 from ballcast.core.errors import InputError
-from ballcast.core.files import KEY, check_pair, read_bytes, read_json, show, write_pair
+from ballcast.core.files import KEY, check_pair, check_weights, read_bytes, read_json, show, write_pair
 from ballcast.model import calibration
 from ballcast.model.calibration import FILE_NAME, Calibration
 from ballcast.model.faantra import Faantra
@@ -195,18 +195,8 @@ def read_weights(saved: SavedModel) -> dict[str, Tensor]:
             f"{path}: a FAANTRA of an older ballcast, with pre-norm layers; train it again with the recipe faantra"
         )
     with torch.device("meta"):  # no memory yet: the config may ask for anything
-        expected = {f"network.{key}": value.shape for key, value in build(saved.model).state_dict().items()}
-    for key, shape in expected.items():
-        if key not in weights:
-            raise InputError(f"{path}: tensor '{key}' is missing; {CONFIG} beside it describes another model")
-        if weights[key].shape != shape:
-            got, want = tuple(weights[key].shape), tuple(shape)
-            raise InputError(f"{path}: '{key}' is {got} instead of {want}; {CONFIG} beside it describes another model")
-        if not weights[key].is_floating_point():
-            raise InputError(f"{path}: '{key}' holds {weights[key].dtype} instead of floating-point numbers")
-    unknown = weights.keys() - expected.keys()
-    if unknown:
-        raise InputError(f"{path}: unknown tensor '{min(unknown)}'; {CONFIG} beside it describes another model")
+        expected = {f"network.{key}": value for key, value in build(saved.model).state_dict().items()}
+    check_weights(expected, weights, str(path), f"; {CONFIG} beside it describes another model")
     check_pair(path, raw, folder / CONFIG, saved.tree)
     return weights
 

@@ -12,6 +12,7 @@ from ballcast.core.pretrain_config import SpottingConfig
 from ballcast.data.samples.frames import FrameCache
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
+from ballcast.features.stack_index import snippet_count, snippet_middle, snippet_span, start_frame
 from ballcast.metrics.spotting import SpottingScore, chance_score, find_peaks, spotting_score
 
 CLIPS = 990  # at a time: a game need not be in memory all at once
@@ -26,10 +27,10 @@ def spot(
 ) -> np.ndarray:
     """Scores (n, C) in [0, 1] of the clips of so many consecutive frames, one every `stride` frames."""
     c = engine.config
-    count, scores = c.clips(frames), []
+    count, scores = snippet_count(c, frames), []
     for first in range(0, count, CLIPS):
         last = min(first + CLIPS, count) - 1
-        some = read(c.stride * first, c.stride * last + c.span)
+        some = read(start_frame(c, first), start_frame(c, last) + snippet_span(c))
         logits = [classifier(engine.clips(view)) for view in ([some, some.flip(-1)] if flip else [some])]
         scores.append(torch.stack([x.float().sigmoid() for x in logits]).mean(0))
     return torch.cat(scores).cpu().numpy().astype(np.float64)
@@ -65,4 +66,4 @@ def score_chance(network: BackboneConfig, bank: FrameCache, config: SpottingConf
 
 def middles_ms(network: BackboneConfig, frames: int) -> np.ndarray:
     """When the clips of so many frames have their middles, (n,) ms."""
-    return 1000 / FPS * (network.stride * np.arange(network.clips(frames)) + network.span // 2)
+    return 1000 / FPS * (start_frame(network, np.arange(snippet_count(network, frames))) + snippet_middle(network))

@@ -1,4 +1,4 @@
-"""Opening a video, and decoding its packets with an account of damage: every fault is one sentence."""
+"""Open a video container and decode its packets; damage is found and reported as one sentence with its time."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -24,12 +24,13 @@ TOLERANT: dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.
 _LEADING = {"concat", "dash", "hls", "lavfi", "rtp", "rtsp", "sap", "sdp", "webm_dash_manifest"}
 ALONE = {"protocol_whitelist": "file", "format_whitelist": ",".join(sorted(av.formats_available - _LEADING))}
 
-HEAD = 1024  # bytes that tell what a file is
+SUFFIXES = (".mp4", ".mkv", ".mov", ".avi", ".webm", ".m4v", ".ts", ".mpg", ".mpeg")  # of video files
+HEAD = 1024  # bytes enough to recognise a file's kind
 
 
 @dataclass(frozen=True, slots=True)
 class VideoInfo:
-    """What the file says of itself, before anything but its first frame is decoded."""
+    """Metadata of a video file, known once its first frame is decoded."""
 
     container: str  # "mov,mp4,m4a,3gp,3g2,mj2"
     codec: str  # "h264"
@@ -37,11 +38,11 @@ class VideoInfo:
     height: int  # of the upright picture
     width: int
     rate: float | None  # frames a second on average, as the file states it
-    duration_ms: int | None  # None: the file does not say
+    duration_ms: int | None  # None: not stated in the file
 
 
 def open_container(path: Path, accel: HWAccel | None = None) -> tuple[InputContainer, VideoStream]:
-    """The container and its video stream (cover art does not count), ready to decode, by `accel` where given."""
+    """Open the container and its video stream (cover art does not count), ready to decode, by `accel` where given."""
     _check_file(path)
     try:
         container = av.open(str(path), mode="r", hwaccel=accel, options=ALONE, **TOLERANT)
@@ -66,7 +67,7 @@ def video_stream(container: InputContainer, name: Path | str) -> VideoStream:
 
 
 def declared_end(container: InputContainer, stream: VideoStream) -> Fraction | None:
-    """When the video stream ends, in seconds on its own clock, where the file says so of this very stream."""
+    """End of the video stream in seconds on its own clock; None where the file does not state it for this stream."""
     assert stream.time_base is not None
     if stream.duration:
         return (stream.duration + (stream.start_time or 0)) * stream.time_base
@@ -76,8 +77,8 @@ def declared_end(container: InputContainer, stream: VideoStream) -> Fraction | N
         return int(hours) * 3600 + int(minutes) * 60 + Fraction(seconds)
     except ValueError:
         pass
-    alone = len(container.streams) == 1 and "matroska" in container.format.name
-    return Fraction(container.duration, 1_000_000) if alone and container.duration else None
+    only = len(container.streams) == 1 and "matroska" in container.format.name
+    return Fraction(container.duration, 1_000_000) if only and container.duration else None
 
 
 def _check_file(path: Path) -> None:
@@ -97,7 +98,7 @@ def _why_not(path: Path, error: Exception) -> str:
 
 
 def known_not_video(name: Path | str, head: bytes) -> str | None:
-    """A sentence on what people take for a video and is none, told by its first bytes; None: nothing we know."""
+    """Error message for a file that is often mistaken for a video, by its first bytes; None: not recognised."""
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if start.startswith((b"#extm3u", b"ffconcat", b"v=0")) or b"<mpd" in start:
         return f"{name}: is a playlist, not a video; give the video itself, or a stream's address to `ballcast live`"
@@ -139,7 +140,7 @@ def decoded(
     sought: begin at the key frame before this timestamp; None: at the beginning.
     origin: timestamp of the video's first frame, which the times in messages count from.
     packets: decode these, which may begin anywhere in the stream, from the first key frame among them on.
-    broken: asked when they are over: whether more should have come. Then the last few frames are left out: a lost one
+    broken: called at their end; true if more should have come. Then the last few frames are left out: a lost one
     may belong between them, which would pass for a still picture.
     """
     if stream.codec_context.is_open:
@@ -186,7 +187,7 @@ def _packets(
     begins: the first packet is the first of the whole stream.
     """
     packets = (packet for packet in every if packet.size)
-    # A transport stream is cut anywhere, so a mark on its very first or last packet tells of no loss inside it.
+    # A transport stream is cut anywhere, so a mark on its very first or last packet is no loss inside it.
     transport = container.format.name == "mpegts"
     try:
         for packet in packets:

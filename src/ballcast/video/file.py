@@ -23,7 +23,7 @@ class Grid:
 
     Args:
         origin: timestamp of the first frame. unit: seconds a tick of the clock.
-        period: how long a frame stands, in seconds, unless it says itself.
+        period: how long a frame is shown, in seconds, unless the frame has a duration.
     """
 
     def __init__(self, *, origin: int, unit: Fraction, period: Fraction) -> None:
@@ -128,7 +128,7 @@ class VideoFile:
 
     @property
     def duration_ms(self) -> int | None:
-        """How long the file says it is; None where it does not say."""
+        """Duration stated in the file, in ms; None if it states none."""
         return self._info.duration_ms
 
     def frame_count(self) -> int | None:
@@ -218,7 +218,7 @@ class VideoFile:
                 yield at, frame
 
     def _check_end(self, end: Fraction) -> None:
-        """The frames end where the file says they do, to half a second."""
+        """Raise an InputError if the frames end more than half a second before the stated duration."""
         declared = None if self._end is None else self._end - self._origin * self._unit
         if declared is not None and end < declared - Fraction(1, 2):
             extent = f"its pictures end at {float(end):.2f} s of {float(declared):.2f} s"
@@ -248,7 +248,7 @@ class VideoFile:
 def open_video(path: Path | str, *, device: str = "cpu", threads: int = 0) -> VideoFile:
     """The video at `path`, decoded on `device` ("cpu", "cuda", "cuda:1") if that can be, else on the CPU.
 
-    `VideoFile.decoder` says which, and why if it is not what was asked for. threads: of the CPU; 0: one per core.
+    `VideoFile.decoder` names the decoder used, and why if not the one requested. threads: of the CPU; 0: one a core.
     """
     kind, _, number = device.partition(":")
     if kind == "cpu":

@@ -52,24 +52,24 @@ def luma(frame: av.VideoFrame, turn: Turn) -> np.ndarray:
     kind = frame.format
     bits = kind.components[0].bits if kind.components else 0
     if kind.name == "gray" or (kind.is_planar and kind.name.startswith(("yuv", "nv")) and bits == 8):
-        y = _plane(frame, np.uint8)
+        y = plane(frame)
     elif kind.name.startswith(("yuv", "gray")) and kind.name.endswith("le") and 8 < bits < 16:
-        deep = _plane(frame, np.dtype("<u2"))
+        deep = plane(frame, dtype=np.dtype("<u2"))
         y = np.minimum((deep + (1 << (bits - 9))) >> (bits - 8), 255).astype(np.uint8)
     elif kind.name == "p010le":  # what NVDEC gives for 10-bit video: the ten bits at the top of sixteen
-        y = (np.minimum(_plane(frame, np.dtype("<u2")), 0xFF7F) + 0x80 >> 8).astype(np.uint8)
+        y = (np.minimum(plane(frame, dtype=np.dtype("<u2")), 0xFF7F) + 0x80 >> 8).astype(np.uint8)
     else:
-        y = _plane(frame.reformat(format="yuv444p", dst_color_range="MPEG"), np.uint8)
+        y = plane(frame.reformat(format="yuv444p", dst_color_range="MPEG"))
     upright = turn(y)
     return np.array(upright, order="C")  # a copy: the decoder still predicts from its own
 
 
-def _plane(frame: av.VideoFrame, dtype: Any) -> np.ndarray:
-    """The first plane, (H, W), without the padding at the end of its lines."""
-    plane = frame.planes[0]
+def plane(frame: av.VideoFrame, number: int = 0, dtype: Any = np.uint8) -> np.ndarray:
+    """View a plane of the frame, (h, w) of `dtype`, without the padding at the end of its lines."""
+    own = frame.planes[number]
     width = np.dtype(dtype).itemsize
-    lines = np.frombuffer(memoryview(plane), dtype).reshape(-1, plane.line_size // width)
-    return lines[: frame.height, : frame.width]
+    lines = np.frombuffer(memoryview(own), dtype).reshape(-1, own.line_size // width)
+    return lines[: own.height, : own.width]
 
 
 def _display_matrix(frame: av.VideoFrame) -> np.ndarray | None:
@@ -81,22 +81,22 @@ Size = tuple[int, int]  # H, W in pixels
 NEAR = 0.05  # a scale this near to 1 is left out
 
 
-def choose_size(asked: str | None, trained: Size | None, name: str) -> Size | None:
+def choose_size(requested: str | None, trained: Size | None, name: str) -> Size | None:
     """H, W into which pictures are fitted before a network sees them; None: they keep their own size.
 
-    The one place where this is decided: `extract`, `predict`, `live` and `serve` all ask here, before any work.
+    `extract`, `predict`, `live` and `serve` all call this before any work.
 
-    asked: "trained" (None is the same), "own", or a width and height such as "1280x720".
+    requested: "trained" (None is the same), "own", or a width and height such as "1280x720".
     trained: H, W of the pictures that `name`, a model or a backbone, was trained on; None: unknown, which is warned of.
     """
-    if asked == "own":
+    if requested == "own":
         return None
-    if asked not in (None, "trained"):
-        found = re.fullmatch(r"(\d{1,5})[xX×](\d{1,5})", asked)
+    if requested not in (None, "trained"):
+        found = re.fullmatch(r"(\d{1,5})[xX×](\d{1,5})", requested)
         size = (int(found.group(2)), int(found.group(1))) if found else (0, 0)
         if not is_size(size):
             raise InputError(
-                f"--size {asked!r}: give trained, own, or a width and a height up to {MAX_SIDE}, such as 1280x720"
+                f"--size {requested!r}: give trained, own, or a width and a height up to {MAX_SIDE}, such as 1280x720"
             )
         return size
     if trained is None:
@@ -127,7 +127,7 @@ def fitted(size: Size, trained: Size | None) -> Size:
 
 
 def other_size(size: Size | None, trained: Size | None) -> str:
-    """What to tell of features whose pictures (`size`) were not brought to the size of training; "" if nothing."""
+    """Warning about features of frames of `size` that were not scaled to the size of training; "" if there is none."""
     if size is None or trained is None or fitted(size, trained) == size:
         return ""
     return f"its pictures are {show_size(size)}, those of training were {show_size(trained)}"
@@ -142,7 +142,7 @@ class FrameResizer:
 
     def __call__(self, frame: np.ndarray) -> np.ndarray:
         """A frame (H, W) uint8 → the frame as it is seen, (H', W') uint8; itself where nothing is to be done."""
-        if self.trained is None or frame.ndim != 2 or frame.dtype != np.uint8:  # what is no picture is told further on
+        if self.trained is None or frame.ndim != 2 or frame.dtype != np.uint8:  # the encoder reports what is no frame
             return frame
         height, width = fitted((frame.shape[0], frame.shape[1]), self.trained)
         if (height, width) == frame.shape:

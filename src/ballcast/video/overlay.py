@@ -16,7 +16,7 @@ from ballcast.core.errors import InputError
 from ballcast.core.events import Forecast
 from ballcast.core.files import check_not_source, replacing
 from ballcast.video.file import VideoFile
-from ballcast.video.luma import Turn
+from ballcast.video.luma import Turn, plane
 from ballcast.video.overlay_strip import Strip
 
 
@@ -25,16 +25,20 @@ def write_overlay(
     target: Path,
     timeline: Sequence[Forecast],
     *,
-    start_ms: int = 0,
-    stop_ms: int | None = None,
     quality: int = 20,
     progress: Callable[[int, int | None], None] = lambda done, total: None,
 ) -> int:
-    """Writes `source` with a strip of what `timeline` anticipates below it to `target`; returns the frames written.
+    """Write `source` to `target` with the forecasts drawn on a strip below it.
 
-    timeline: times in ms since the video's first frame. start_ms, stop_ms: the part to write; None: to the end.
-    quality: x264's constant rate factor, smaller is better and larger. progress: told once a second of video how much
-    of it is done, in frames at 25 fps, and of how many if the file says.
+    Args:
+        source: any video that can be decoded.
+        target: the MP4 file to write.
+        timeline: the forecasts, in ms since the video's first frame.
+        quality: x264's constant rate factor; smaller is better and larger.
+        progress: called once a second of video with the frames done, at 25 fps, and in all (None: unknown).
+
+    Returns:
+        The number of frames written.
     """
     check_overlay(source, target)
     with VideoFile(source) as video, replacing(target) as temporary:
@@ -47,21 +51,15 @@ def write_overlay(
             stream.width, stream.height = strip.width, height + height % 2 + strip.height
             stream.pix_fmt = "yuv420p"
             stream.codec_context.time_base = clock = Fraction(1, 90_000)
-            for seconds, picture in video.pictures(start_ms * FPS // 1000):
-                if seconds * 1000 < start_ms:
-                    continue
-                if stop_ms is not None and seconds * 1000 >= stop_ms:
-                    break
+            for seconds, picture in video.pictures():
                 if not written:
                     _keep_colours(stream.codec_context, picture)
                 frame = _compose(picture, strip.draw(float(seconds * 1000)), video.upright)
-                frame.pts, frame.time_base = round((seconds - Fraction(start_ms, 1000)) / clock), clock
+                frame.pts, frame.time_base = round(seconds / clock), clock
                 container.mux(stream.encode(frame))
                 written += 1
                 if written % round(rate) == 0:
                     progress(int(seconds * FPS) + 1, total)
-            if not written:
-                raise InputError(f"{source}: has no frames between {start_ms} ms and {stop_ms} ms; choose another part")
             container.mux(stream.encode())
     return written
 
@@ -81,24 +79,18 @@ def _compose(picture: av.VideoFrame, strip: np.ndarray, upright: Turn) -> av.Vid
         dst_colorspace=above.colorspace if above.colorspace in (1, 5, 6) else "ITU601",
         dst_color_range=above.color_range,
     )
-    height = 2 * -(-upright(_plane(above, 0)).shape[0] // 2)
+    height = 2 * -(-upright(plane(above, 0)).shape[0] // 2)
     frame = av.VideoFrame(strip.shape[1], height + strip.shape[0], "yuv420p")
-    for i, plane in enumerate(frame.planes):
-        top = upright(_plane(above, i))
+    for i, target in enumerate(frame.planes):
+        top = upright(plane(above, i))
         rows, columns = (height, strip.shape[1]) if i == 0 else (height // 2, strip.shape[1] // 2)
         top = np.pad(top, ((0, rows - top.shape[0]), (0, columns - top.shape[1])), mode="edge")
-        canvas = np.zeros((plane.height, plane.line_size), np.uint8)
+        canvas = np.zeros((target.height, target.line_size), np.uint8)
         canvas[:rows, :columns] = top
-        canvas[rows:, :columns] = _plane(below, i)
-        plane.update(canvas.tobytes())
+        canvas[rows:, :columns] = plane(below, i)
+        target.update(canvas.tobytes())
     frame.color_range, frame.colorspace = above.color_range, above.colorspace
     return frame
-
-
-def _plane(frame: av.VideoFrame, i: int) -> np.ndarray:
-    plane = frame.planes[i]
-    lines = np.frombuffer(memoryview(plane), np.uint8).reshape(-1, plane.line_size)
-    return lines[: plane.height, : plane.width]
 
 
 def _keep_colours(codec: av.VideoCodecContext, picture: av.VideoFrame) -> None:

@@ -1,4 +1,4 @@
-"""The strip below a video: what is anticipated, how surely and for when, on an axis that moves with the picture."""
+"""Draw the strip below a video: forecast actions with their confidence, on a time axis that moves with the video."""
 
 from bisect import bisect_right
 from collections.abc import Sequence

@@ -1,21 +1,27 @@
-"""Bounded queues between a thread that decodes and one that computes."""
+"""The bounded queue between threads, and an iterator that is read ahead on a thread."""
 
-import queue
 import threading
 from collections import deque
 from collections.abc import Iterator
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 T = TypeVar("T")
+WhenFull = Literal["wait", "clear", "drop_oldest"]
 
 
 class BoundedQueue(Generic[T]):
-    """At most `room` items. A patient writer waits for room; another throws all that waits away and goes on from now:
-    old frames are worth nothing, and a hole among them would make all of them useless.
+    """A queue of at most `size` items between one writer and one reader.
+
+    `queue.Queue` has neither an end that can carry an error nor a policy of dropping, both of which are needed here.
+
+    Args:
+        size: items that may wait.
+        when_full: what `put` does then. "wait": block until the reader has taken an item. "clear": drop all that wait,
+            for live frames, where a hole among old ones would make all of them useless. "drop_oldest": drop one.
     """
 
-    def __init__(self, room: int, *, patient: bool) -> None:
-        self._room, self._patient = room, patient
+    def __init__(self, size: int, *, when_full: WhenFull) -> None:
+        self._size, self._when_full = size, when_full
         self._items: deque[T] = deque()
         self._dropped = 0
         self._ended = self._closed = False
@@ -23,34 +29,43 @@ class BoundedQueue(Generic[T]):
         self._changed = threading.Condition()
 
     def put(self, item: T) -> bool:
-        """The writer's side; False once the reader is gone."""
+        """Add an item, on the writer's thread; False once the queue was ended or closed."""
         with self._changed:
-            if self._patient:
-                self._changed.wait_for(lambda: len(self._items) < self._room or self._closed)
-            elif len(self._items) >= self._room:
-                self._dropped += len(self._items)
-                self._items.clear()
-            if self._closed:
+            if self._when_full == "wait":
+                self._changed.wait_for(lambda: len(self._items) < self._size or self._closed)
+            if self._closed or self._ended:
                 return False
+            if len(self._items) >= self._size:
+                excess = len(self._items) if self._when_full == "clear" else 1
+                self._dropped += excess
+                for _ in range(excess):
+                    self._items.popleft()
             self._items.append(item)
             self._changed.notify_all()
             return True
 
     def end(self, error: BaseException | None = None) -> None:
-        """Nothing more will come; `error` is raised at the reader, after what is still here."""
+        """Mark the end, on the writer's thread; `error` is raised in `get` after the items before it."""
         with self._changed:
             self._ended, self._error = True, error
             self._changed.notify_all()
 
     def close(self) -> None:
-        """The reader is gone, or is to go."""
+        """Drop all items and take no more, on the reader's thread; a writer that waits returns."""
         with self._changed:
             self._closed = True
             self._items.clear()
             self._changed.notify_all()
 
     def get(self, timeout: float | None = None) -> tuple[T, int] | None:
-        """The next item and how many were thrown away just before it; None after `timeout` s, or when it is `over`."""
+        """Take the next item.
+
+        Args:
+            timeout: seconds to wait for one; None: until there is one, or the end.
+
+        Returns:
+            The item and how many were dropped before it since the last; None after the timeout or when `over`.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._items or self._ended or self._closed, timeout)
             if self._items:
@@ -63,6 +78,7 @@ class BoundedQueue(Generic[T]):
 
     @property
     def over(self) -> bool:
+        """Whether nothing is left and nothing will come."""
         with self._changed:
             return (self._ended or self._closed) and not self._items
 
@@ -71,64 +87,54 @@ class BoundedQueue(Generic[T]):
             return len(self._items)
 
 
-Item = TypeVar("Item")
-
-
-class Prefetcher(Generic[Item]):
-    """The items of an iterator in their order, made up to `ahead` items early on a thread of its own.
+class Prefetcher(Generic[T]):
+    """An iterator whose items are made up to `ahead` items early on a thread of its own; the order stays.
 
     An error in the iterator is raised here, after the items before it. Use it as a context manager, or exhaust it:
-    leaving the block stops the thread, also when it waits for room.
+    leaving the block stops the thread, also when the queue is full.
     """
 
-    def __init__(self, items: Iterator[Item], *, ahead: int = 64) -> None:
+    def __init__(self, items: Iterator[T], *, ahead: int = 64) -> None:
         self._items = items
-        self._queue: queue.Queue[tuple[bool, Item | BaseException | None]] = queue.Queue(max(1, ahead))
-        self._stopped = threading.Event()
+        self._queue: BoundedQueue[T] = BoundedQueue(max(1, ahead), when_full="wait")
         self._thread = threading.Thread(target=self._fill, name="prefetch", daemon=True)
         self._thread.start()
 
-    def __iter__(self) -> Iterator[Item]:
+    def __iter__(self) -> Iterator[T]:
         return self
 
-    def __next__(self) -> Item:
-        if self._stopped.is_set():
+    def __next__(self) -> T:
+        try:
+            got = self._queue.get()
+        except BaseException:
+            self.close()
+            raise
+        if got is None:
+            self.close()
             raise StopIteration
-        more, item = self._queue.get()
-        if more:
-            return item  # type: ignore[return-value]
-        self.close()
-        if isinstance(item, BaseException):
-            raise item
-        raise StopIteration
+        return got[0]
 
     def close(self) -> None:
         """Stop the thread and wait for it; items not taken yet are dropped."""
-        self._stopped.set()
-        while self._thread.is_alive():
-            try:
-                self._queue.get_nowait()  # the thread may be waiting for room
-            except queue.Empty:
-                self._thread.join(0.01)
+        self._queue.close()
+        self._thread.join()
 
-    def __enter__(self) -> "Prefetcher[Item]":
+    def __enter__(self) -> "Prefetcher[T]":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def _fill(self) -> None:
-        end: BaseException | None = None
+        fault: BaseException | None = None
         try:
             for item in self._items:
-                if self._stopped.is_set():
+                if not self._queue.put(item):
                     break
-                self._queue.put((True, item))
-        except BaseException as error:  # handed to the reader, which raises it
-            end = error
+        except BaseException as error:  # raised on the reader's thread
+            fault = error
         finally:
             close = getattr(self._items, "close", None)
             if close is not None:
                 close()
-        if not self._stopped.is_set():
-            self._queue.put((False, end))
+            self._queue.end(fault)

@@ -1,4 +1,4 @@
-"""What a live session reads from: frames that come in their own time, and a notice whenever some are missing."""
+"""Sources of a live session: frames as they arrive, and a `StreamGap` wherever some are missing."""
 
 import threading
 import time
@@ -49,8 +49,8 @@ class LiveSource(Protocol):
     name: str  # for people; holds no password
 
     @property
-    def patient(self) -> bool:
-        """It waits for its reader, so nothing is lost however slow that is; else what is not read in time is gone."""
+    def blocking(self) -> bool:
+        """Whether it waits for its reader, so that no frame is lost; else frames that are not read in time are."""
         ...
 
     def items(self) -> Iterator[LiveFrame | StreamGap]:
@@ -103,13 +103,12 @@ class DelayMeter:
 
 
 def open_source(address: str, *, speed: float = 1.0, give_up_s: float = 60.0) -> LiveSource:
-    """The source a user names; see the module. An InputError if there is none such.
+    """Open the file or stream that a user names; an InputError if there is none.
 
     speed: of a file or stdin; 0: as fast as they are read. give_up_s: how long a stream that broke is tried for.
     """
     if speed < 0:
         raise InputError(f"a speed of {speed} would play backwards; give 1 for real time, 0 for as fast as it goes")
-    pass
     from ballcast.video.stream import StreamSource, is_stream
 
     if is_stream(address):
@@ -129,7 +128,7 @@ class FileSource:
         self._stopped = threading.Event()
 
     @property
-    def patient(self) -> bool:
+    def blocking(self) -> bool:
         return not self._speed
 
     def items(self) -> Iterator[LiveFrame | StreamGap]:

@@ -3,7 +3,7 @@
 A stream is read in stretches of frames without a hole. Lost packets, a damaged picture, a clock that jumps (an HLS
 discontinuity) or another picture size end one, and the next begins at the next key frame; a connection that breaks is
 opened again, ever less often, until `give_up_s` have passed without a frame. Between two stretches there is a
-`Break`: nobody is led to believe that the frames around it follow each other.
+`StreamGap`, since the frames around it do not follow each other.
 """
 
 import os
@@ -92,7 +92,7 @@ class StreamSource:
         self._clock = _Clock(self._speed)
 
     @property
-    def patient(self) -> bool:
+    def blocking(self) -> bool:
         return self._waits and not self._speed
 
     def close(self) -> None:
@@ -126,8 +126,8 @@ class StreamSource:
                 if whole:
                     raise InputError(f"{self.name}: broke off: {reason}; start it again")
             if time.monotonic() - broken_at > self._give_up_s:
-                said = f"broke off and did not come back in {self._give_up_s:g} s"
-                raise InputError(f"{self.name}: {said} ({reason or 'it was closed'}); start it again")
+                fault = f"broke off and did not come back in {self._give_up_s:g} s"
+                raise InputError(f"{self.name}: {fault} ({reason or 'it was closed'}); start it again")
             if not attempts:
                 yield StreamGap("gap", f"{self.name}: broke off: {reason or 'it was closed'}")
             attempts += 1
@@ -170,7 +170,7 @@ class StreamSource:
         return "is it a video?"
 
     def _stretches(self, reading: "_Reading") -> Iterator[LiveFrame | StreamGap]:
-        """All of one connection's frames, a `Break` wherever some are missing."""
+        """All of one connection's frames, a `StreamGap` wherever some are missing."""
         begun = False
         while not reading.over:
             reading.reason = ""
@@ -233,7 +233,7 @@ class _Reading:
         last: int | None = None
         begun = False
         while (packet := self._next()) is not None:
-            # A recording may end inside a picture. Elsewhere a mark tells of a loss, in this packet or in the one
+            # A recording may end inside a picture. Elsewhere a mark means a loss, in this packet or in the one
             # after it, which may come unmarked; but where the clock jumps too, it is a stream that was joined.
             if packet.is_corrupt:
                 following = self._next()
@@ -307,7 +307,7 @@ class _Clock:
 
 
 class _Stdin:
-    """Stdin for PyAV, which remembers how it began: what it is can be said when it is no video."""
+    """Stdin for PyAV that keeps its first bytes, so that an error can name what is no video."""
 
     def __init__(self) -> None:
         self.head = b""

@@ -14,8 +14,7 @@ from ballcast.core.errors import InputError
 from ballcast.core.events import Event
 from ballcast.core.files import file_lock
 from ballcast.core.util import natural
-from ballcast.features.videos import SUFFIXES
-from ballcast.video.container import VideoInfo
+from ballcast.video.container import SUFFIXES, VideoInfo
 from ballcast.web import decoder
 from ballcast.web.auth import TokenAuth
 from ballcast.web.jobs import ACTIVE, Job, JobStore

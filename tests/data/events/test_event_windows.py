@@ -18,8 +18,7 @@ from ballcast.data.events.event_windows import IDENTITIES, build, is_event_store
 from ballcast.data.events.feed import Feed
 from ballcast.data.samples.batches import Samples
 from ballcast.data.samples.windows import WindowSet
-from ballcast.features.manifest import Failure
-from ballcast.features.store import FeatureStore
+from ballcast.features.store import Failure, FeatureStore
 from ballcast.inference.baselines import ClassPrior, Markov
 from ballcast.model.anticipator import Anticipator
 from ballcast.training.run import train

@@ -17,7 +17,7 @@ from ballcast.data.events.feed import KINDS, LEFT_OUT, OTHER, Feed, apply, fits
 from ballcast.data.events.kloppy_feed import PROVIDERS, read_folder, read_match, warn_missing_kinds
 from ballcast.data.events.providers import OPTA
 from ballcast.data.events.wyscout import WYSCOUT, read_v2
-from ballcast.features.manifest import Failure
+from ballcast.features.store import Failure
 
 kloppy = pytest.importorskip("kloppy")
 SAMPLES = Path(kloppy.__file__).parent / "tests/files"

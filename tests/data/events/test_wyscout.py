@@ -11,7 +11,7 @@ from ballcast.core.errors import InputError, MissingExtra
 from ballcast.data.events.event_windows import MATCHES, divide
 from ballcast.data.events.feed import OTHER, Feed, apply
 from ballcast.data.events.wyscout import WYSCOUT, iterate_table, read_table, read_v2
-from ballcast.features.manifest import Failure
+from ballcast.features.store import Failure
 
 COLUMNS = ("period", "t_ms", "team", "action", "known", "duel", "kind", "outcome", "start", "end")
 

@@ -11,7 +11,7 @@ from synthetic import CLIPS, WINDOWS, make_game, make_split
 
 from ballcast.core.actions import ACTIONS
 from ballcast.core.anticipator_config import DataConfig
-from ballcast.core.backbone_config import BackboneIdentity
+from ballcast.core.backbone_config import BackboneIdentity, Preprocessing
 from ballcast.core.errors import InputError
 from ballcast.core.events import Clip, Event
 from ballcast.data.labels.soccernet import read_labels
@@ -26,8 +26,8 @@ from ballcast.data.samples.windows import (
     stitched_windows,
     token_centres_ms,
 )
-from ballcast.features.manifest import Header, Preprocessing
-from ballcast.features.store import StoreWriter
+from ballcast.features.store import Header
+from ballcast.features.store_writer import StoreWriter
 
 
 def test_clips_of_two_games_are_kept_apart(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from ballcast.core.files import replacing
 from ballcast.data.events.event_grid import MIRRORED, STEPS, WIDTHS, WINDOWS, Detail, Expected, expect, moments, observe
 from ballcast.data.events.feed import PERIODS, Feed
 from ballcast.data.samples.windows import WindowSet
-from ballcast.features.manifest import Failure, Header
-from ballcast.features.store import SAMPLES, FeatureStore, StoreWriter
+from ballcast.features.store import SAMPLES, Failure, FeatureStore, Header
+from ballcast.features.store_writer import StoreWriter
 
 Size = Literal["small", "full"]
 EVERY_MS = {"train": 7_000, "valid": 11_000, "test": 11_000}  # from one window's end to the next one's

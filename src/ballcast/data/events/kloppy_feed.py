@@ -16,7 +16,7 @@ from ballcast.data.events import event_kinds as kinds
 from ballcast.data.events.feed import LONGEST_MS, Feed, Row, Rule, apply, feed_of
 from ballcast.data.events.providers import KLOPPY, OPTA, STATSBOMB, WYSCOUT_V3
 from ballcast.data.events.wyscout import read_v2
-from ballcast.features.manifest import Failure
+from ballcast.features.store import Failure
 
 
 def _of_kloppy(event: Any) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from ballcast.data.events.feed import (
     player_numbers,
     team_numbers,
 )
-from ballcast.features.manifest import Failure
+from ballcast.features.store import Failure
 
 INTERCEPTION, WON, LOST, ACCURATE, INACCURATE = "1401", "703", "701", "1801", "1802"
 OUTCOMES = {WON: 1, ACCURATE: 1, LOST: -1, INACCURATE: -1}

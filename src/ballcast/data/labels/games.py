@@ -17,7 +17,7 @@ from ballcast.core.util import natural
 from ballcast.data.labels.soccernet import RESOLUTIONS, SPLITS, read_labels
 from ballcast.data.samples.windows import STEP_MS, Stretch, stitch
 from ballcast.features.store import LABELS
-from ballcast.features.videos import SUFFIXES
+from ballcast.video.container import SUFFIXES
 
 MATCHES = "matches.json"
 _GAME_TIME = re.compile(r"\s*([12])\s*-")  # "2 - 05:17": the half, and the minute in it

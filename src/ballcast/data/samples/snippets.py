@@ -13,6 +13,7 @@ from ballcast.core.backbone_config import BackboneConfig
 from ballcast.core.errors import InputError
 from ballcast.core.pretrain_config import ClipsConfig
 from ballcast.data.labels.games import Game
+from ballcast.features.stack_index import run_frames, run_middles
 
 Ints = NDArray[np.int64]
 
@@ -52,9 +53,8 @@ class SnippetSampler:
         self, games: Sequence[Game], first: Ints, length: Ints, *, network: BackboneConfig, config: ClipsConfig
     ) -> None:
         self.config = config
-        hop = network.step * network.stack  # frames from one clip of a run to the next
-        self.pictures = network.step * np.arange(network.stack * (network.stacks + config.run - 1))  # (P,) frames
-        self.middles = network.span // 2 + hop * np.arange(config.run)  # (n,) frames
+        self.pictures = run_frames(network, config.run)  # (P,) frames
+        self.middles = run_middles(network, config.run)  # (n,) frames
         span = int(self.pictures[-1]) + 1
         self._low, self._high = first, first + length - span  # (G,) where a run may begin, both included
         if (self._high < self._low).any():

@@ -17,6 +17,7 @@ from ballcast.data.labels.games import Game, split_games
 from ballcast.data.samples.batches import Batch, Samples
 from ballcast.data.samples.frames import FrameCache
 from ballcast.data.samples.windows import WindowSet
+from ballcast.features.stack_index import window_frames
 from ballcast.features.store import FeatureStore
 
 Ints = NDArray[np.int64]
@@ -103,7 +104,7 @@ class PixelSamples(Samples):
             return
         chosen = torch.stack(list(order)).cpu().numpy()  # (steps, n)
         first = self._first[chosen]  # (steps, n, V)
-        frames = (first[..., None] + np.arange(WINDOW_FRAMES)).reshape(len(chosen), -1, WINDOW_FRAMES)
+        frames = window_frames(first).reshape(len(chosen), -1, WINDOW_FRAMES)
         for batch, pixels in zip(super().stream(order), self.pixels.bank.stream(frames), strict=True):
             shaped = pixels.unflatten(0, first.shape[1:])
             yield PixelBatch(batch.features, batch.present, batch.classes, batch.position_ms, batch.presence, shaped)

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ballcast.core.actions import ACTIONS, END_MS, FPS, FRAME_MS, HORIZON_MS, MAX_EVENTS, OBSERVED_MS, WINDOW_FRAMES
+from ballcast.core.backbone_config import Preprocessing
 from ballcast.core.errors import InputError
 from ballcast.core.events import Clip, Event
-from ballcast.features.manifest import Preprocessing
 from ballcast.features.store import FeatureStore
 
 STEP_MS = 5_000  # from one clip's start to the next one's

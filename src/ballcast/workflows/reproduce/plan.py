@@ -23,6 +23,7 @@ from ballcast.data.labels.soccernet import read_labels
 from ballcast.data.samples.windows import STEP_MS, stitch
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
+from ballcast.features.stack_index import snippet_count, stack_count, stack_span, start_frame, window_count
 from ballcast.features.videos import find_sources
 from ballcast.model.anticipator import Anticipator
 from ballcast.video.file import VideoFile
@@ -101,13 +102,14 @@ def _network_config(work: RunningJob) -> BackboneConfig:
 
 
 def _recipe(work: RunningJob, run: Run, config: BackboneConfig) -> Recipe:
-    return work.recipe(run, config.clips(), config.width)
+    return work.recipe(run, snippet_count(config), config.width)
 
 
 def clip_stacks(config: BackboneConfig, every: int) -> int:
     """Distinct stacks that go through the 2D network for one clip of 30 s with windows `every` frames apart."""
     windows = range(0, CLIP_FRAMES - WINDOW_FRAMES + 1, every)
-    return len({start + config.stride * i for start in windows for i in range(config.clips() + config.overlap)})
+    stacks = range(stack_count(config, snippet_count(config)))
+    return len({start + start_frame(config, i) for start in windows for i in stacks})
 
 
 def _clips(work: RunningJob, split: str) -> int:
@@ -126,8 +128,8 @@ def _extraction(work: RunningJob, config: BackboneConfig, split: str, decode: fl
 
 
 def _store_bytes(work: RunningJob, config: BackboneConfig, split: str) -> int:
-    windows = (CLIP_FRAMES - WINDOW_FRAMES) // EVERY[split] + 1
-    return _clips(work, split) * windows * config.clips() * config.width * 2
+    windows = window_count(CLIP_FRAMES, EVERY[split])
+    return _clips(work, split) * windows * snippet_count(config) * config.width * 2
 
 
 def _samples(work: RunningJob) -> int:
@@ -142,7 +144,7 @@ def probe_backbone(work: RunningJob, config: BackboneConfig) -> tuple[float, flo
     """Seconds to decode a frame, and to encode a stack, as one worker of an extraction does it."""
     threads = torch.get_num_threads()
     video = find_sources(work.given / "train")[0].path
-    count = config.stride * (PROBED - 1) + config.stack_span
+    count = start_frame(config, PROBED - 1) + stack_span(config)
     with VideoFile(video) as opened:
         began = time.perf_counter()
         frames = np.stack(list(islice(opened.frames(), count)))

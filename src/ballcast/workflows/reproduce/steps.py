@@ -11,8 +11,7 @@ from ballcast.core.files import write_json
 from ballcast.data.download.download import download
 from ballcast.data.labels.soccernet import SPLITS, check, read_labels, write_labels
 from ballcast.features.extract import extract
-from ballcast.features.manifest import FILE_NAME
-from ballcast.features.store import LABELS
+from ballcast.features.store import FILE_NAME, LABELS
 from ballcast.training.pretrain import Pretraining
 from ballcast.training.progress import Display
 from ballcast.training.run import train

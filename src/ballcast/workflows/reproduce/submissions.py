@@ -5,7 +5,7 @@ from typing import Any
 
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_json, write_json
-from ballcast.features.manifest import FILE_NAME
+from ballcast.features.store import FILE_NAME
 from ballcast.inference.submission import check_submission, write_submission
 from ballcast.workflows.reproduce.recipes import READINGS
 from ballcast.workflows.reproduce.scores import answer, is_scored, open_model, read_scores

@@ -9,7 +9,7 @@ from rich.table import Table
 from ballcast.core.errors import InputError
 from ballcast.core.files import write_bytes, write_json
 from ballcast.core.util import print_table
-from ballcast.features.manifest import FILE_NAME
+from ballcast.features.store import FILE_NAME
 from ballcast.metrics.average_precision import TOLERANCES
 from ballcast.report.sections import PUBLISHED
 from ballcast.report.terminal import HEADINGS
