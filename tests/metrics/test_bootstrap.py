@@ -122,7 +122,7 @@ def test_a_pair_is_compared_on_the_same_resamples() -> None:
     assert same.avg.tolist() == [0, 0]
     assert same.above_zero == 0
     assert paired_bootstrap(clips, dict.fromkeys(predicted, ()), predicted, resamples=100).above_zero == 1
-    with pytest.raises(ValueError, match="other resamples"):
+    with pytest.raises(ValueError, match="different resamples"):
         difference(one, bootstrap(clips, predicted, resamples=200, seed=4))
 
 

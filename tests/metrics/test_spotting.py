@@ -5,7 +5,7 @@ import pytest
 
 from ballcast.core.actions import ACTIONS
 from ballcast.core.events import Event
-from ballcast.metrics.spotting import Peaks, average_precisions, chance_score, find_peaks, spotting_score
+from ballcast.metrics.spotting import Peaks, average_precisions, random_score, spotting_score, suppress_non_maxima
 
 
 def peaks(*found: tuple[int, float, float]) -> Peaks:
@@ -61,7 +61,7 @@ def test_peaks_silence_their_surroundings() -> None:
     scores = np.zeros((10, 2))
     scores[:, 0] = [0.1, 0.2, 0.9, 0.8, 0.3, 0.1, 0.7, 0.1, 0.0, 0.05]
     times = 100.0 * np.arange(10)
-    found = find_peaks(scores, times, apart_ms=200)
+    found = suppress_non_maxima(scores, times, apart_ms=200)
     mine = found.action == 0
     assert found.position_ms[mine].tolist() == [200, 600, 900]  # 0–400 and 400–800 are silenced
     assert found.score[mine].tolist() == [0.9, 0.7, 0.05]
@@ -72,11 +72,11 @@ def test_smoothing_prefers_what_lasts() -> None:
     scores[5, 0] = 0.9  # a flash
     scores[25:32, 0] = 0.7  # an action
     times = 120.0 * np.arange(41)
-    found = find_peaks(scores, times, apart_ms=600, smooth_ms=240)
+    found = suppress_non_maxima(scores, times, apart_ms=600, smooth_ms=240)
     assert found.position_ms[found.score.argmax()] == 28 * 120
-    flat = find_peaks(np.full((41, 1), 0.5), times, apart_ms=1e9, smooth_ms=240)
+    flat = suppress_non_maxima(np.full((41, 1), 0.5), times, apart_ms=1e9, smooth_ms=240)
     assert flat.score == pytest.approx([0.5])  # the ends are not darkened
-    assert len(find_peaks(np.full((2, 1), 0.5), times[:2], apart_ms=1e9, smooth_ms=9000).score) == 1
+    assert len(suppress_non_maxima(np.full((2, 1), 0.5), times[:2], apart_ms=1e9, smooth_ms=9000).score) == 1
 
 
 def test_chance_is_no_zero_where_actions_are_frequent() -> None:
@@ -84,8 +84,8 @@ def test_chance_is_no_zero_where_actions_are_frequent() -> None:
     times = 120.0 * np.arange(2000)
     frequent = [Event("PASS", t) for t in range(1000, 240_000, 3000)]
     rare = [Event("SHOT", t) for t in range(1000, 240_000, 40_000)]
-    chance = chance_score([([*frequent, *rare], times)], apart_ms=600)
+    chance = random_score([([*frequent, *rare], times)], apart_ms=600)
     assert 0.4 < chance.ap[0] < 0.75
     assert chance.ap[ACTIONS.index("SHOT")] < 0.2
-    again = chance_score([([*frequent, *rare], times)], apart_ms=600)
+    again = random_score([([*frequent, *rare], times)], apart_ms=600)
     assert again.avg == chance.avg
