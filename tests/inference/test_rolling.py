@@ -368,7 +368,7 @@ def test_another_backbone_is_refused(
         ("VIDEO treshold=0.1 --model model --backbone backbone", "did you mean 'threshold'"),
         ("VIDEO --overlay a.avi --model model --backbone backbone", "ends in .mp4"),
         ("VIDEO --out VIDEO --model model --backbone backbone", "is the file that is read"),
-        ("VIDEO --csv a --osl a --model model --backbone backbone", "is asked for twice"),
+        ("VIDEO --csv a --osl a --model model --backbone backbone", "is given twice"),
         ("VIDEO --csv VIDEO/x.csv --model model --backbone backbone", "x.csv: cannot be written, since a part of its"),
         ("VIDEO --out /proc/p.json --model model --backbone backbone", "/proc/p.json: cannot be written"),
         ("VIDEO --osl new/a --csv VIDEO/x.csv --model model --backbone backbone", "x.csv: cannot be written"),

@@ -26,8 +26,8 @@ from ballcast.inference.predictor import answer, load_models, open_windows, pred
 from ballcast.inference.tuning import TuningResult, choose, fit, score_scores
 from ballcast.metrics.average_precision import score
 from ballcast.model.anticipator import Anticipator
-from ballcast.model.calibration import Calibration
 from ballcast.model.postprocess import SlotProbabilities
+from ballcast.model.score_mapping import ScoreMapping
 
 PASS, THROW_IN = 0, 4
 LABELS = "Labels-ball.json"
@@ -77,7 +77,7 @@ def test_a_fold_is_scored_by_what_the_others_alone_would_have_fitted() -> None:
     """Three folds want throw ins later and the last one earlier: whether it has a say decides."""
     folds, size, weight = 4, 100, 2.0
     outputs, clips = biased(folds * size, late=np.repeat([3, 3, 3, -3], size))
-    before = Calibration.untuned(weight).scores([outputs])
+    before = ScoreMapping.untuned(weight).scores([outputs])
     fitted = fit([outputs], clips, before, pos_weight=weight, least=1)
     was, expected, shifts = [], [], []
     for f in range(folds):
@@ -160,7 +160,7 @@ def test_an_ensemble_of_a_model_and_itself_is_the_model(tuned: tuple[Path, Path,
     assert predict_together([one, one], windows, untuned([one]), cpu) == alone
     assert predict_together([one, other], windows, untuned([one]), cpu) != alone
     outputs = answer([one, other], windows, cpu)
-    undone, not_undone = (Calibration.untuned(weight).raw(outputs) for weight in (WEIGHT, 1.0))
+    undone, not_undone = (ScoreMapping.untuned(weight).raw(outputs) for weight in (WEIGHT, 1.0))
     assert np.array_equal(scores_untuned([one, other], windows, cpu), undone)
     assert not np.array_equal(undone, not_undone)
     other.metadata["pos_weight"] = 4.0

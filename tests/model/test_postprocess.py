@@ -63,7 +63,7 @@ def test_pos_weight_changes_the_scores_but_not_what_is_emitted(slots: Slots) -> 
         own, undo_pos_weight = emit(slots, config)[0], emit(slots, config, pos_weight=4.0)[0]
         assert [(p.label, p.position_ms) for p in own] == [(p.label, p.position_ms) for p in undo_pos_weight]
     (only,) = emit(slots, EmitConfig(threshold=0.3), pos_weight=4.0)[0]
-    assert only.confidence == pytest.approx(0.3)  # p_obj 0.8 is an honest 0.5, times 0.6 for a pass
+    assert only.confidence == pytest.approx(0.3)  # p_obj 0.8 becomes 0.5, times 0.6 for a pass
     assert only.scores == pytest.approx(vector(pass_=0.3, drive=0.2))
 
 
