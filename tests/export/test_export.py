@@ -198,9 +198,9 @@ def _config(key: str, value: Any) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (_cut, r"stacks\.onnx: is not what was exported"),
+        (_cut, r"stacks\.onnx: differs from what was exported"),
         (lambda folder: (folder / "clips.onnx").unlink(), r"clips\.onnx: no such file"),
-        (lambda folder: (folder / "config.json").unlink(), "no export here, it has no config.json"),
+        (lambda folder: (folder / "config.json").unlink(), "not an export: it has no config.json"),
         (lambda folder: (folder / "config.json").write_text("{"), "ends too early"),
         (_config("format", "ballcast-anticipator-1"), "not of an export"),
         (_config("actions", ["PASS"]), "actions are not those of this version"),

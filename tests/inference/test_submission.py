@@ -107,7 +107,7 @@ def test_systems_are_averaged_bin_by_bin() -> None:
         (tree(entry(confidence=1.5, confidence_vect=[0, *scores(s1=1.5)])), "must be between 0 and 1"),
         (tree(), "is not a zip, which the server wants; zip it with `ballcast submit`"),
         (tree(entry(confidence=...)), "has no 'confidence'"),
-        (tree(names=("clip_1/224p.mp4", "clip_2", "clip_3")), "path 'clip_1/224p.mp4' must be the clip's name alone"),
+        (tree(names=("clip_1/224p.mp4", "clip_2", "clip_3")), "path 'clip_1/224p.mp4' must be only the clip's name"),
         ({"videos": [{"path": "clip_1", "annotations": {"anticipation": []}}]}, "videos[0]: has no 'observation'"),
         ({"videos": []}, "holds no clip"),
         (tree(3), "anticipation[0]: is 3 instead of a record"),

@@ -22,7 +22,14 @@ from ballcast.core.events import Clip, Event
 from ballcast.data.events.event_windows import write_store
 from ballcast.data.labels.soccernet import read_labels
 from ballcast.features.store import FeatureStore
-from ballcast.inference.predictor import answer, load_models, open_windows, predict_together, scores_untuned, untuned
+from ballcast.inference.predictor import (
+    load_models,
+    open_windows,
+    predict_together,
+    run_models,
+    scores_untuned,
+    untuned,
+)
 from ballcast.inference.tuning import TuningResult, choose, fit, score_scores
 from ballcast.metrics.average_precision import score
 from ballcast.model.anticipator import Anticipator
@@ -159,16 +166,16 @@ def test_an_ensemble_of_a_model_and_itself_is_the_model(tuned: tuple[Path, Path,
     assert list(alone) == [clip.name for clip in clips]
     assert predict_together([one, one], windows, untuned([one]), cpu) == alone
     assert predict_together([one, other], windows, untuned([one]), cpu) != alone
-    outputs = answer([one, other], windows, cpu)
+    outputs = run_models([one, other], windows, cpu)
     undone, not_undone = (ScoreMapping.untuned(weight).raw(outputs) for weight in (WEIGHT, 1.0))
     assert np.array_equal(scores_untuned([one, other], windows, cpu), undone)
     assert not np.array_equal(undone, not_undone)
     other.metadata["pos_weight"] = 4.0
     other.save_pretrained(valid.parent / "of_another_loss")
-    with pytest.raises(InputError, match=r"of_another_loss: its loss counted an action 4 times, that of .* 2\.5 times"):
+    with pytest.raises(InputError, match=r"of_another_loss: was trained with loss\.pos_weight 4, .* with 2\.5"):
         load_models([str(first), str(valid.parent / "of_another_loss")], store)
     result = score(clips, alone)
-    arrays = score_scores(clips, untuned([one]).scores(answer([one], windows, cpu)))
+    arrays = score_scores(clips, untuned([one]).scores(run_models([one], windows, cpu)))
     assert np.array_equal(result.ap, arrays.ap)
 
 
@@ -222,7 +229,7 @@ def test_a_benchmarks_row_is_what_the_command_leaves(
     model = Anticipator.from_pretrained(first)
     before = scores_untuned([model], windows, cpu)
     untouched = score_scores(windows.clips, before).avg
-    calibrated = fit(answer([model], windows, cpu), windows.clips, before, pos_weight=WEIGHT).after.avg
+    calibrated = fit(run_models([model], windows, cpu), windows.clips, before, pos_weight=WEIGHT).after.avg
     assert calibrated != untouched
     assert row["valid"]["avg"] == row["test"]["avg"] == (calibrated if helps else untouched)
 

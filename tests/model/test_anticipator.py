@@ -123,7 +123,7 @@ def test_half_precision_features_and_autocast(tiny: ModelConfig) -> None:
 
 def test_features_of_another_backbone_are_refused(tiny: ModelConfig) -> None:
     model = Anticipator(tiny)
-    with pytest.raises(InputError, match="7 clips × 11 features, these are 7 × 12"):
+    with pytest.raises(InputError, match="7 snippets × 11 features, these are 7 × 12"):
         model.encode_window(torch.randn(7, 12))
     with pytest.raises(InputError, match="4 windows"):
         model(torch.randn(1, 3, 7, 11))
@@ -235,7 +235,7 @@ def test_missing_things_are_named(folder: Path, tmp_path: Path) -> None:
 
 def test_a_runs_folder_leads_to_its_model(folder: Path, tmp_path: Path) -> None:
     folder.rename(tmp_path / "best")
-    with pytest.raises(InputError, match=f"is a run's folder; give the model in it, {tmp_path / 'best'}$"):
+    with pytest.raises(InputError, match=f"is a run folder; give its model, {tmp_path / 'best'}$"):
         Anticipator.from_pretrained(tmp_path)
 
 

@@ -35,7 +35,7 @@ def _from_osl(source: Path, target: Path) -> str:
     """Write an OSL JSON as the challenge's labels or submission; an InputError if these could not hold it."""
     osl = read_osl(source)
     if osl.kind == "timeline":
-        raise InputError(f"{source}: is what was anticipated along a video; the challenge's files hold clips of 30 s")
+        raise InputError(f"{source}: holds forecasts along a video; the challenge's files hold clips of 30 s")
     defects = Defects(str(source), strict=True)
     for i, name in enumerate(osl.items):
         with defects.at(f"data[{i}]"):

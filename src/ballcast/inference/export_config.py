@@ -103,11 +103,11 @@ def read_config(source: Path | str) -> tuple[Path, ExportConfig]:
     folder = hub.locate(source, (CONFIG,), also=tuple(f"{part}.onnx" for part in PARTS))
     path = folder / CONFIG
     if not path.exists():
-        raise InputError(f"{folder}: no export here, it has no {CONFIG}; write one with `ballcast export`")
+        raise InputError(f"{folder}: not an export: it has no {CONFIG}; write one with `ballcast export`")
     tree = read_json(path, "export's config")
     if not isinstance(tree, dict) or tree.pop("format", None) != FORMAT:
         raise InputError(
-            f"{path}: is not of an export (its format is not {FORMAT!r}); write one with `ballcast export`"
+            f"{path}: not the config of an export (its format is not {FORMAT!r}); write one with `ballcast export`"
         )
     return folder, from_dict(ExportConfig, tree, where=str(path))
 
@@ -124,7 +124,7 @@ def read_part(folder: Path, config: ExportConfig, part: str) -> bytes:
     record = config.files[part]
     raw = read_bytes(folder / record.file, f"exported {part}")
     if sha256(raw) != record.sha256:
-        raise InputError(f"{folder / record.file}: is not what was exported, some of it was changed; export it again")
+        raise InputError(f"{folder / record.file}: differs from what was exported; export it again")
     return raw
 
 

@@ -51,8 +51,8 @@ class OnnxRuntime:
         left, right, above, below = padding_sides(*size, c.padding)
         maps: list[Floats] = []  # (C, h, w) each, at most overlap + 1
 
-        def step(pictures: NDArray[np.uint8]) -> Floats:
-            padded = np.pad(pictures, ((0, 0), (above, below), (left, right)))
+        def step(frames: NDArray[np.uint8]) -> Floats:
+            padded = np.pad(frames, ((0, 0), (above, below), (left, right)))
             maps.append(self.stacks(padded[None])[0])
             if len(maps) <= c.overlap:
                 return np.zeros(c.width, np.float32)
@@ -62,9 +62,9 @@ class OnnxRuntime:
 
         return step
 
-    def stacks(self, pictures: NDArray[np.uint8]) -> Floats:
+    def stacks(self, frames: NDArray[np.uint8]) -> Floats:
         """Padded frames (B, stack, H, W) → feature maps (B, C, h, w)."""
-        return self.run("stacks", pictures)[0]
+        return self.run("stacks", frames)[0]
 
     def mix(self, maps: Floats) -> Floats:
         """Feature maps of snippets' stacks (B, J, C, h, w) → features (B, D)."""

@@ -54,7 +54,7 @@ def _check(
     name = f"{given} the backbone {backbone.name} ({backbone.hash[:12]})"
     if grid != (model.config.clips, model.config.width):
         raise InputError(
-            f"{name}, with windows of {grid[0]} clips × {grid[1]} features, but the model {source} reads "
+            f"{name}, with windows of {grid[0]} snippets × {grid[1]} features, but the model {source} reads "
             f"{model.config.clips} × {model.config.width}; {fix} the backbone it was trained on"
         )
     if trained_on.get("hash") not in (None, backbone.hash):
@@ -113,8 +113,8 @@ def load_models(sources: Sequence[str], store: FeatureStore) -> list[Anticipator
             raise InputError(f"{source}: reads another number of windows than {sources[0]}; average models that agree")
         if model.pos_weight != models[0].pos_weight:  # it is undone for all models at once
             raise InputError(
-                f"{source}: its loss counted an action {model.pos_weight:g} times, that of {sources[0]} "
-                f"{models[0].pos_weight:g} times; average models that agree in loss.pos_weight"
+                f"{source}: was trained with loss.pos_weight {model.pos_weight:g}, {sources[0]} "
+                f"with {models[0].pos_weight:g}; average models that agree in it"
             )
     return models
 

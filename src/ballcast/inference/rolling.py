@@ -183,7 +183,7 @@ def slots_along(runtime: Runtime, features: Floats, windows: int) -> SlotArrays:
         present = np.ones(len(starts), np.bool_)
         outputs.append(runtime.anticipate(np.stack([tokens[start] for start in starts]), present))
     if not outputs:
-        raise InputError(f"{len(features)} clips are too few for {windows} windows of 5 s")
+        raise InputError(f"{len(features)} snippets are too few for {windows} windows of 5 s")
     return join(outputs)
 
 

@@ -192,7 +192,7 @@ def _open_zip(path: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(BytesIO(read_bytes(path, "predictions")))
     except _UNREADABLE as error:
-        raise InputError(f"{path}: is no readable zip ({error}); write it again") from None
+        raise InputError(f"{path}: is not a readable zip archive ({error}); write it again") from None
 
 
 def _videos(tree: Any, defects: Defects, *, hand_in: bool = False) -> Iterator[tuple[str, str, list[Any]]]:
@@ -213,7 +213,7 @@ def _videos(tree: Any, defects: Defects, *, hand_in: bool = False) -> Iterator[t
                 raise InputError(f"{name} appears a second time")
             seen.add(name)
             if hand_in and path != name:
-                defects.add(place, f"path {path!r} must be the clip's name alone, {name!r}")
+                defects.add(place, f"path {path!r} must be only the clip's name, {name!r}")
             annotations = get(video, "annotations", dict, "a record")
             if hand_in:
                 with defects.at(place):

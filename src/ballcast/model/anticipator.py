@@ -84,7 +84,7 @@ def read_config(folder: Path) -> SavedModel:
     """Read and check the `config.json` of a model's folder."""
     path = folder / CONFIG
     if not path.exists() and (folder / "best" / CONFIG).exists():
-        raise InputError(f"{folder}: is a run's folder; give the model in it, {folder / 'best'}")
+        raise InputError(f"{folder}: is a run folder; give its model, {folder / 'best'}")
     tree = read_json(path, "model's config")
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:
         raise InputError(f"{path}: not a ballcast model (its format is not {FORMAT!r})")
@@ -93,7 +93,7 @@ def read_config(folder: Path) -> SavedModel:
         raise InputError(f"{path}: unknown key '{min(unknown)}'; the keys are format, model, emit, metadata")
     for key in ("model", "emit", "metadata"):
         if not isinstance(tree.get(key), dict):
-            raise InputError(f"{path}: '{key}' is missing or is not a section with keys of its own")
+            raise InputError(f"{path}: '{key}' is missing or is not a section")
     model = from_dict(ModelConfig, tree["model"], where=str(path), prefix="model.")
     emit = from_dict(EmitConfig, tree["emit"], where=str(path), prefix="emit.")
     _check_metadata(tree["metadata"], path)
@@ -193,7 +193,7 @@ class Anticipator(nn.Module):
         if tuple(features.shape[-2:]) != expected:
             got = " × ".join(map(str, features.shape[-2:]))
             raise InputError(
-                f"the model reads windows of {expected[0]} clips × {expected[1]} features, these are {got}; "
+                f"the model reads windows of {expected[0]} snippets × {expected[1]} features, these are {got}; "
                 "extract the features with the backbone the model was trained on"
             )
         return self.network.encode_window(features)
@@ -215,7 +215,7 @@ class Anticipator(nn.Module):
         """Predict slots: features (B, W, N, D) → `Slots`; `present` (B, W) as in `anticipate`."""
         if features.ndim != 4 or features.shape[1] != self.config.windows:
             raise InputError(
-                f"the model reads (samples, {self.config.windows} windows, clips, features), "
+                f"the model reads (samples, {self.config.windows} windows, snippets, features), "
                 f"this is {tuple(features.shape)}"
             )
         lookback = self.network.lookback  # windows the network does not read are not encoded
