@@ -62,7 +62,7 @@ def test_a_resample_is_the_score_of_its_clips_written_out(monkeypatch: pytest.Mo
 
 
 def test_hand_worked() -> None:
-    """Two clips with a shot each, found in the first alone: of the three possible resamples
+    """Two clips with a shot each, found only in the first: of the three possible resamples
 
     - the first twice: recall 1 at precision 1, AP 1;
     - each once: recall 0.5 at precision 1, so recalls 0 … 0.5 read 1, AP 6/11;

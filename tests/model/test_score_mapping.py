@@ -30,7 +30,7 @@ from ballcast.model.slots import Slots
 PASS, DRIVE = 0, 1
 
 
-def chances(*slots: tuple[float, int, int]) -> SlotProbabilities:
+def slot_probabilities(*slots: tuple[float, int, int]) -> SlotProbabilities:
     """One sample; a slot is (p_obj, class, bin), sure of both."""
     p, c, b = map(np.array, zip(*slots, strict=True))
     eye = np.eye(10, dtype=np.float32), np.eye(32, dtype=np.float32)
@@ -43,7 +43,7 @@ def plain(**changes: object) -> ScoreMapping:
 
 
 def test_intensity_is_the_expected_number_of_actions() -> None:
-    found = chances((0.5, PASS, 3), (0.2, PASS, 3), (0.8, DRIVE, 9)).intensity([1.0] * 10)
+    found = slot_probabilities((0.5, PASS, 3), (0.2, PASS, 3), (0.8, DRIVE, 9)).intensity([1.0] * 10)
     assert found.shape == (10, 1, 32)
     assert found[PASS, 0, 3] == pytest.approx(0.7)
     assert found[DRIVE, 0, 9] == pytest.approx(0.8)
@@ -51,7 +51,7 @@ def test_intensity_is_the_expected_number_of_actions() -> None:
 
 
 def test_inflation_is_undone_as_slots_do() -> None:
-    found = chances((0.8, PASS, 3)).intensity([4.0] * 10)
+    found = slot_probabilities((0.8, PASS, 3)).intensity([4.0] * 10)
     assert found[PASS, 0, 3] == pytest.approx(0.5)  # odds 4 : 1, four times too high
 
 
@@ -82,7 +82,7 @@ def test_times_of_each_class_are_read_apart() -> None:
 
 
 def test_the_mean_of_two_models() -> None:
-    together = mean_intensity([chances((0.6, PASS, 3)), chances((0.2, PASS, 3))], [1.0] * 10)
+    together = mean_intensity([slot_probabilities((0.6, PASS, 3)), slot_probabilities((0.2, PASS, 3))], [1.0] * 10)
     assert together[PASS, 0, 3] == pytest.approx(0.4)
 
 
@@ -142,15 +142,15 @@ def test_a_shift_stays_within_the_horizon() -> None:
     assert back[0, 0] == pytest.approx(0.9)  # two in a bin: the better one
 
 
-def test_a_class_is_shifted_alone() -> None:
+def test_a_class_is_shifted_independently() -> None:
     calibration = replace(plain(), actions={**plain().actions, "DRIVE": ClassScoreMapping(1.0, 160, 320)})
-    (predictions,) = calibration.predict([chances((0.5, PASS, 3), (0.9, DRIVE, 3))])
-    told = {p.label: p.position_ms for p in predictions if p.confidence > 0.1}
-    assert told == {"PASS": POSITIONS_MS[3], "DRIVE": POSITIONS_MS[5]} == {"PASS": 30560, "DRIVE": 30880}
+    (predictions,) = calibration.predict([slot_probabilities((0.5, PASS, 3), (0.9, DRIVE, 3))])
+    position_ms = {p.label: p.position_ms for p in predictions if p.confidence > 0.1}
+    assert position_ms == {"PASS": POSITIONS_MS[3], "DRIVE": POSITIONS_MS[5]} == {"PASS": 30560, "DRIVE": 30880}
 
 
-def test_without_knots_scores_are_the_chance_of_a_match() -> None:
-    scores = plain().scores([chances((0.5, PASS, 3))])
+def test_without_knots_scores_are_the_probability_of_a_match() -> None:
+    scores = plain().scores([slot_probabilities((0.5, PASS, 3))])
     assert scores[0, 3, PASS] == pytest.approx(1 - exp(-0.5))
 
 
