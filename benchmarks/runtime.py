@@ -132,7 +132,7 @@ def scores(folders: dict[str, Path], matches: Path, most: float, threads: int) -
     from ballcast.data.labels.games import MATCHES, read_matches
     from ballcast.data.samples.windows import STEP_MS, cut_clip
     from ballcast.inference.export_config import read_config
-    from ballcast.inference.rolling import answers_along, clip_features, join, score_answers
+    from ballcast.inference.rolling import clip_features, join, score_slots, slots_along
 
     windows = read_config(folders["ONNX"])[1].model.windows
     chosen = [match for match in read_matches(matches / MATCHES) if match.split == "test"]
@@ -142,12 +142,12 @@ def scores(folders: dict[str, Path], matches: Path, most: float, threads: int) -
         for match in chosen:
             with VideoFile(matches / match.video) as video:
                 frames = video.read(0, min(match.frames, round(most * FPS)))
-            said = answers_along(runtime, clip_features(runtime, frames), windows)
+            said = slots_along(runtime, clip_features(runtime, frames), windows)
             # The last answer may have less than 5 s of the match after it, and no labels to be held against.
             count = min(len(said.objectness), (len(frames) - windows * WINDOW_FRAMES) // WINDOW_FRAMES)
             outputs.append(said.first(count))
             clips += [cut_clip(match.events, STEP_MS * n, f"{match.video}+{5 * n}") for n in range(count)]
-        found[kind] = 100 * score_answers(runtime, join(outputs), clips).avg
+        found[kind] = 100 * score_slots(runtime, join(outputs), clips).avg
         print(f"{kind}: mAP {found[kind]:.2f} on {len(clips)} clips of {len(chosen)} matches", flush=True)
     print(f"INT8 costs {found['ONNX'] - found['INT8']:.2f} points")
     return found

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from timm.layers import DropPath
 from torch import nn
 
 from ballcast.core.anticipator_config import Recipe
@@ -28,7 +29,7 @@ from ballcast.features.torch_stream_encoder import record
 from ballcast.loss.criterion import Criterion
 from ballcast.loss.matcher import Targets
 from ballcast.model.anticipator import Anticipator
-from ballcast.model.layers import DropPath
+from ballcast.model.slots import Slots
 from ballcast.training.engine import train_epoch
 from ballcast.training.steps import TrainStep, build_optimizer, compute_losses
 
@@ -93,6 +94,31 @@ class Bench:
         self.step(*self.batch(i))
 
 
+class Graphed:
+    """A model's forward pass at one batch size, compiled and recorded.
+
+    Args:
+        model: on a GPU, in eval mode; features (batch, W, N, D) and present (batch, W) in, `Slots` out.
+        batch: samples a call.
+        compiled: fuse kernels first, which takes about a minute.
+    """
+
+    def __init__(self, model: Anticipator, batch: int = 1, *, compiled: bool = True) -> None:
+        config, device = model.config, next(model.parameters()).device
+        self.features = torch.zeros(batch, config.windows, config.clips, config.width, device=device)
+        self.present = torch.ones(batch, config.windows, dtype=torch.bool, device=device)
+        forward = torch.compile(model, dynamic=False) if compiled else model
+        with torch.inference_mode():
+            self._replay, self._slots = record(lambda: forward(self.features, self.present))
+
+    def __call__(self, features: torch.Tensor, present: torch.Tensor | None = None) -> Slots:
+        """The slots; the next call overwrites them."""
+        self.features.copy_(features, non_blocking=True)
+        self.present.fill_(True) if present is None else self.present.copy_(present, non_blocking=True)
+        self._replay()
+        return self._slots
+
+
 class FixedDraws(nn.Module):
     """Dropout, or DropPath with `whole`, whose draws follow from the places alone, whatever code runs it."""
 
@@ -114,7 +140,7 @@ def fix_draws(model: nn.Module) -> None:
             module.dropout = 0.0  # type: ignore[assignment]
         for name, child in list(module.named_children()):
             if isinstance(child, nn.Dropout | DropPath):
-                rate = child.p if isinstance(child, nn.Dropout) else child.rate
+                rate = child.p if isinstance(child, nn.Dropout) else child.drop_prob
                 setattr(module, name, FixedDraws(rate, salt, whole=isinstance(child, DropPath)))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from ballcast.data.samples.windows import WindowSet
-from ballcast.inference.predictor import answer, scores_untuned, untuned
+from ballcast.inference.predictor import run_models, scores_untuned, untuned
 from ballcast.inference.tuning import fit, match_scores
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.postprocess import Floats, SlotProbabilities
@@ -19,7 +19,7 @@ SPLITS = ("valid", "test")
 def tuned_rows(runs: Sequence[Path], windows: Mapping[str, WindowSet], device: torch.device) -> dict[str, list[Result]]:
     """By name: every run's model tuned; if there are several, their ensemble, and that tuned."""
     models = [Anticipator.from_pretrained(run / "best") for run in runs]
-    outputs = {split: answer(models, windows[split], device) for split in SPLITS}
+    outputs = {split: run_models(models, windows[split], device) for split in SPLITS}
     rows = {"tuned": [_tuned([m], [i], outputs, windows, device) for i, m in enumerate(models)]}
     if len(models) > 1:
         everyone = list(range(len(models)))

@@ -43,7 +43,7 @@ from ballcast.features.backbone import Backbone
 from ballcast.features.extract import extract
 from ballcast.features.store import FeatureStore, Header
 from ballcast.features.store_writer import StoreWriter
-from ballcast.inference.predictor import answer
+from ballcast.inference.predictor import run_models
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.postprocess import SlotProbabilities
 
@@ -132,7 +132,7 @@ def make_natural(folder: Path, learned: WindowSet) -> None:
     People look at these confidences, and actions shown 40 times too often are otherwise seen coming all the time.
     """
     model, path = Anticipator.from_pretrained(folder), folder / "model.safetensors"
-    (outputs,) = answer([model], learned, torch.device("cpu"))
+    (outputs,) = run_models([model], learned, torch.device("cpu"))
     classes, objectness = taken_back(outputs, learned.class_counts(), model.pos_weight)
     state = load_file(path)
     for head, value in (("classes", classes), ("objectness", np.array([objectness]))):

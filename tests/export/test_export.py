@@ -25,7 +25,7 @@ from ballcast.features.backbone import Backbone
 from ballcast.features.stack_index import snippet_span
 from ballcast.inference.export_config import read_config
 from ballcast.inference.onnx_runtime import OnnxRuntime
-from ballcast.inference.rolling import RollingAnticipator, answers_along, clip_features, score_answers
+from ballcast.inference.rolling import RollingAnticipator, clip_features, score_slots, slots_along
 from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.model.anticipator import Anticipator
 from ballcast.video.file import VideoFile
@@ -199,9 +199,9 @@ def _config(key: str, value: Any) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (_cut, r"stacks\.onnx: is not what was exported"),
+        (_cut, r"stacks\.onnx: differs from what was exported"),
         (lambda folder: (folder / "clips.onnx").unlink(), r"clips\.onnx: no such file"),
-        (lambda folder: (folder / "config.json").unlink(), "no export here, it has no config.json"),
+        (lambda folder: (folder / "config.json").unlink(), "not an export: it has no config.json"),
         (lambda folder: (folder / "config.json").write_text("{"), "ends too early"),
         (_config("format", "ballcast-anticipator-1"), "not of an export"),
         (_config("actions", ["PASS"]), "actions are not those of this version"),
@@ -337,9 +337,9 @@ def test_scores_along_a_video_are_the_embedded_excerpts(names: tuple[str, str]) 
     runtime, clips = TorchRuntime.load(*names, device="cpu"), read_labels(SAMPLES / "test")
     stacks = 5 * (len(clips) - 1) * 25 + 750
     features = np.random.default_rng(0).random(((stacks - snippet_span(CONFIG)) // 3 + 1, CONFIG.width), np.float32)
-    slots = answers_along(runtime, features, 6)
+    slots = slots_along(runtime, features, 6)
     assert len(slots.objectness) == len(clips)
-    assert 0 <= score_answers(runtime, slots, clips).avg <= 1
-    with pytest.raises(InputError, match="only 10 answers were made for 11 labelled clips"):
-        score_answers(runtime, slots, [*clips, clips[0]])
-    assert len(answers_along(runtime, features[:-1], 6).objectness) == len(clips) - 1
+    assert 0 <= score_slots(runtime, slots, clips).avg <= 1
+    with pytest.raises(InputError, match="only 10 predictions were made for 11 labelled clips"):
+        score_slots(runtime, slots, [*clips, clips[0]])
+    assert len(slots_along(runtime, features[:-1], 6).objectness) == len(clips) - 1

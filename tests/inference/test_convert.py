@@ -73,5 +73,5 @@ def test_what_the_challenges_files_cannot_hold_is_refused(tmp_path: Path, data: 
 def test_a_videos_timeline_is_no_submission(tmp_path: Path) -> None:
     timeline = [Forecast(30000, (Prediction("PASS", 31000, 0.5),))]
     write_timeline_osl(tmp_path / "osl.json", timeline, "match.mp4")
-    with pytest.raises(InputError, match="is what was anticipated along a video"):
+    with pytest.raises(InputError, match="holds forecasts along a video"):
         convert(tmp_path / "osl.json", tmp_path / "out.json")

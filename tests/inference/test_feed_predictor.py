@@ -66,13 +66,18 @@ def test_a_model_of_something_else_is_refused(tmp_path: Path) -> None:
         anticipate_feed(model(), feed(made_up(20, 0), tmp_path), every_ms=1000, config=ALL, device=CPU)
 
 
-def test_progress_is_told_to_the_end(tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
+def test_progress_is_reported_to_the_end(tmp_path: Path) -> None:
+    calls: list[tuple[int, int]] = []
     timeline, _ = anticipate_feed(
-        model(), feed(made_up(60, 0), tmp_path), every_ms=40, config=ALL, device=CPU, progress=lambda *n: told.append(n)
+        model(),
+        feed(made_up(60, 0), tmp_path),
+        every_ms=40,
+        config=ALL,
+        device=CPU,
+        progress=lambda *n: calls.append(n),
     )
-    assert len(told) > 1
-    assert told[-1] == (len(timeline), len(timeline))
+    assert len(calls) > 1
+    assert calls[-1] == (len(timeline), len(timeline))
 
 
 def test_from_feeds_to_a_store_and_a_timeline(
@@ -102,7 +107,9 @@ def test_from_feeds_to_a_store_and_a_timeline(
     clean_failure(ballcast("events", "matches", "new", "--provider", "opta", "--split", "small"), "--split")
 
 
-def test_who_asks_for_more_than_a_provider_tells_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warning_if_a_provider_lacks_the_details_of_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kloppy = pytest.importorskip("kloppy")
     file = Path(kloppy.__file__).parent / "tests/files/datafactory_events.json"
     if not file.is_file():
@@ -118,6 +125,6 @@ def test_who_asks_for_more_than_a_provider_tells_is_told(tmp_path: Path, monkeyp
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 assert CliRunner().invoke(app, command, catch_exceptions=False).exit_code == 0
-            told = [str(w.message) for w in caught if w.category is BallcastWarning]
-            assert len(told) == (detail == "rich"), command
-            assert all("datafactory does not tell" in text for text in told)
+            messages = [str(w.message) for w in caught if w.category is BallcastWarning]
+            assert len(messages) == (detail == "rich"), command
+            assert all("datafactory does not tell" in text for text in messages)

@@ -1,4 +1,4 @@
-"""Predictions from stores: of which model, and of which pictures."""
+"""Predictions from stores: checks of the model and of the frame size."""
 
 import warnings
 from pathlib import Path
@@ -12,7 +12,7 @@ from ballcast.inference.predictor import check_fits
 from ballcast.model.anticipator import Anticipator
 
 
-def test_features_of_pictures_of_another_size_are_told(tmp_path: Path) -> None:
+def test_a_warning_for_features_of_another_frame_size(tmp_path: Path) -> None:
     store = make_split(tmp_path / "test", 2, seed=0)
     model = Anticipator(ModelConfig(clips=store.clips, width=store.width), metadata={"picture_size": [720, 1280]})
     with pytest.warns(

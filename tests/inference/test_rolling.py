@@ -74,7 +74,7 @@ def roll(rolling: RollingAnticipator, frames: np.ndarray) -> list[Forecast]:
 
 @torch.no_grad()
 def from_scratch(model: Anticipator, backbone: Backbone, frames: np.ndarray, at_ms: int) -> list[Prediction]:
-    """What the model says at one time, every window computed for it alone."""
+    """The slots at one time, every window computed for it separately."""
     end, W = at_ms // 40, model.config.windows
     starts = [end - 125 * (W - w) for w in range(W)]
     features = torch.zeros(1, W, 33, SMALL.width)
@@ -117,18 +117,18 @@ def test_pictures_of_another_size_are_brought_to_that_of_training(
     seeing.metadata = {"picture_size": [64, 128]}
     large = video[:150].repeat(2, 1).repeat(2, 2)  # (T, 64, 128)
 
-    def said(runtime: TorchRuntime, frames: np.ndarray) -> list[Forecast]:
+    def forecasts(runtime: TorchRuntime, frames: np.ndarray) -> list[Forecast]:
         return roll(RollingAnticipator(runtime, emit=ALL), frames)
 
-    plain = said(TorchRuntime(model, backbone), large)
+    plain = forecasts(TorchRuntime(model, backbone), large)
     scaled = np.stack([FrameResizer((32, 64))(frame) for frame in large])
     assert scaled.shape == (150, 32, 64)
-    assert said(TorchRuntime(knowing, seeing), large) == said(TorchRuntime(model, backbone), scaled) != plain
-    assert said(TorchRuntime(knowing, backbone), scaled) == said(TorchRuntime(model, backbone), scaled)
-    assert said(TorchRuntime(model, seeing), large) == plain
+    assert forecasts(TorchRuntime(knowing, seeing), large) == forecasts(TorchRuntime(model, backbone), scaled) != plain
+    assert forecasts(TorchRuntime(knowing, backbone), scaled) == forecasts(TorchRuntime(model, backbone), scaled)
+    assert forecasts(TorchRuntime(model, seeing), large) == plain
     own = TorchRuntime(knowing, seeing)
     own.picture_size = None
-    assert said(own, large) == plain
+    assert forecasts(own, large) == plain
 
 
 def test_a_baseline_reads_only_the_last_window(backbone: Backbone, video: np.ndarray) -> None:
@@ -167,7 +167,7 @@ def test_no_stack_and_no_window_is_computed_twice(
     stacks = [stack for stack in stacks if stack.any()]  # a black one is encoded to learn the size of the maps
     assert len(stacks) == rolling.stream.stacks == (25 * 37 + 11 - 5) // 3 + 1
     assert len({stack.tobytes() for stack in stacks}) == len(stacks)
-    assert len(windows) == len(timeline) == 33  # the newest of each moment; the five before it are known
+    assert len(windows) == len(timeline) == 33  # the newest of each forecast; the five before it are known
 
 
 def test_recorded_graphs_say_the_same(
@@ -203,11 +203,11 @@ def test_memory_does_not_grow(model: Anticipator, backbone: Backbone, every_ms: 
     rolling, engine = RollingAnticipator(runtime, every_ms=every_ms), runtime.engine
     engine.encode = lambda pictures: torch.zeros(len(pictures), 16, 1, 1)  # type: ignore[method-assign]
     engine.mix = lambda maps: torch.zeros(len(maps) - engine.overlap, SMALL.width)  # type: ignore[method-assign]
-    frame, held, moments = np.zeros((1, 1), np.uint8), [], 0
+    frame, held, made = np.zeros((1, 1), np.uint8), [], 0
     for _ in range(25 * (300 if every_ms > 40 else 60)):
-        moments += rolling.push(frame) is not None
+        made += rolling.push(frame) is not None
         held.append((len(rolling.stream._waiting), len(rolling._clips), len(rolling._tokens)))
-    assert moments == (len(held) - 125) * 40 // every_ms + 1
+    assert made == (len(held) - 125) * 40 // every_ms + 1
     most = np.array(held).max(0)
     assert (most <= (5, 252, 252)).all()
     early, late = np.array(held[: len(held) * 2 // 3]).max(0), np.array(held[len(held) * 2 // 3 :]).max(0)
@@ -244,16 +244,16 @@ def test_twelve_seconds_use_the_windows_there_are(
         "anticipate",
         lambda self, x, present: masks.append(present[0].tolist()) or anticipate(self, x, present),
     )
-    told: list[tuple[int, int | None]] = []
+    calls: list[tuple[int, int | None]] = []
     rolling = RollingAnticipator(TorchRuntime(model, backbone), emit=ALL)
     with VideoFile(short) as file:
-        timeline = anticipate_video(file, rolling, lambda done, total: told.append((done, total)))
+        timeline = anticipate_video(file, rolling, lambda done, total: calls.append((done, total)))
         frames = file.read(0, 1000)
     assert rolling.frames == len(frames) == 300
     assert [made.at_ms for made in timeline] == list(range(5000, 12_001, 1000))
     assert [sum(mask) for mask in masks] == [1, 1, 1, 1, 1, 2, 2, 2]
     assert masks[-1] == [False] * 4 + [True] * 2
-    assert told[-1] == (300, 300)
+    assert calls[-1] == (300, 300)
     rolling.reset()
     assert roll(rolling, frames) == list(timeline)  # a file and frames that trickle in: the same bits
     assert_same(timeline[-1], from_scratch(model, backbone, frames, 12_000))
@@ -288,9 +288,9 @@ def test_the_command_line_writes_all_four(
     assert "out.json: 4 moments, 16 predictions" in done.stdout
     assert "12.0 s of video" in done.stdout
     assert "× real time" in done.stdout
-    told = json.loads((made / "out.json").read_text())
-    anticipations = told.pop("anticipations")
-    assert told == {
+    tree = json.loads((made / "out.json").read_text())
+    anticipations = tree.pop("anticipations")
+    assert tree == {
         "video": str(short),
         "every_ms": 2000,
         "model": "model",
@@ -331,7 +331,7 @@ def test_the_command_line_tells_of_the_size(
     knowing = copy.copy(model)
     knowing.metadata = {**model.metadata, "picture_size": [32, 48]}
     knowing.save_pretrained(made / "knowing")
-    told, timelines = "pictures of 96×64 are scaled to 48×32", {}
+    notice, timelines = "pictures of 96×64 are scaled to 48×32", {}
     for name, more in (
         ("model", ()),
         ("knowing", ()),
@@ -342,7 +342,7 @@ def test_the_command_line_tells_of_the_size(
         given = ["predict", str(short), "threshold=0", "--every", "7", "-o", f"{name}.json", "--device", "cpu", *more]
         result = CliRunner().invoke(cli.app, [*given, "--model", which, "--backbone", "backbone"])
         assert result.exit_code == 0, result.output
-        assert (told in result.output) == (name in ("knowing", "given"))
+        assert (notice in result.output) == (name in ("knowing", "given"))
         timelines[name] = json.loads((made / f"{name}.json").read_text())["anticipations"]
     assert timelines["own"] == timelines["model"] != timelines["knowing"] == timelines["given"]
 
@@ -368,7 +368,7 @@ def test_another_backbone_is_refused(
         ("VIDEO treshold=0.1 --model model --backbone backbone", "did you mean 'threshold'"),
         ("VIDEO --overlay a.avi --model model --backbone backbone", "ends in .mp4"),
         ("VIDEO --out VIDEO --model model --backbone backbone", "is the file that is read"),
-        ("VIDEO --csv a --osl a --model model --backbone backbone", "is asked for twice"),
+        ("VIDEO --csv a --osl a --model model --backbone backbone", "is given twice"),
         ("VIDEO --csv VIDEO/x.csv --model model --backbone backbone", "x.csv: cannot be written, since a part of its"),
         ("VIDEO --out /proc/p.json --model model --backbone backbone", "/proc/p.json: cannot be written"),
         ("VIDEO --osl new/a --csv VIDEO/x.csv --model model --backbone backbone", "x.csv: cannot be written"),

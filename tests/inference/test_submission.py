@@ -55,7 +55,7 @@ def test_merged_bins_hold_one_entry_with_the_class_maxima(entries: list[Predicti
         same = [q for q in entries if grid_bin(q.position_ms) == grid_bin(p.position_ms)]
         assert p.scores == tuple(max(column) for column in zip(*(q.scores for q in same), strict=True))
         assert p.confidence == max(p.scores)
-        assert p.position_ms == max(same, key=lambda q: q.confidence).position_ms  # the surest one's time
+        assert p.position_ms == max(same, key=lambda q: q.confidence).position_ms  # the time of the highest confidence
 
 
 @given(st.lists(st.lists(predictions, max_size=6), min_size=3, max_size=3))
@@ -107,7 +107,7 @@ def test_systems_are_averaged_bin_by_bin() -> None:
         (tree(entry(confidence=1.5, confidence_vect=[0, *scores(s1=1.5)])), "must be between 0 and 1"),
         (tree(), "is not a zip, which the server wants; zip it with `ballcast submit`"),
         (tree(entry(confidence=...)), "has no 'confidence'"),
-        (tree(names=("clip_1/224p.mp4", "clip_2", "clip_3")), "path 'clip_1/224p.mp4' must be the clip's name alone"),
+        (tree(names=("clip_1/224p.mp4", "clip_2", "clip_3")), "path 'clip_1/224p.mp4' must be only the clip's name"),
         ({"videos": [{"path": "clip_1", "annotations": {"anticipation": []}}]}, "videos[0]: has no 'observation'"),
         ({"videos": []}, "holds no clip"),
         (tree(3), "anticipation[0]: is 3 instead of a record"),
@@ -139,7 +139,7 @@ def test_check_names_all_faults_of_an_entry_and_clips_in_order(tmp_path: Path) -
         assert words in message
     in_order = entry(label="PASS", position=31600.0, confidence=3, confidence_vect=[0.0, *scores(s1=2.5)])
     found = check_submission(save(tmp_path / RESULTS, tree(in_order, names=names)), CLIPS)
-    assert len([d for d in found if "anticipation[0]" in d.place]) == 4  # decimal, no chance, no maximum, wrong label
+    assert len([d for d in found if "anticipation[0]" in d.place]) == 4  # decimal, outside 0–1, no maximum, wrong label
     others = [d.place for d in found if "not in the split" in d.message]
     assert others == ["clip_9", "clip_10", "clip_20", "clip_100"]
 
@@ -297,14 +297,14 @@ def test_eval_prints_and_writes_intervals_and_the_difference_of_two(
     clips = [Clip(f"clip_{i}", (), (Event("PASS", 31_000), Event("SHOT", 33_000, visible=i > 2))) for i in range(8)]
     write_labels(tmp_path / "Labels-ball.json", clips)
     for name, off in (("a.json", 2_000), ("[b].zip", 300)):
-        said = {c.name: [Prediction("PASS", 31_000 + off * (i % 2), 0.5)] for i, c in enumerate(clips)}
-        write_submission(tmp_path / name, said)
+        predictions = {c.name: [Prediction("PASS", 31_000 + off * (i % 2), 0.5)] for i, c in enumerate(clips)}
+        write_submission(tmp_path / name, predictions)
     labels = ("--labels", "Labels-ball.json")
     done = ballcast("eval", *labels, "--predictions", "a.json", "--bootstrap", 100, "--json", "one.json")
     assert done.returncode == 0, done.stderr
     assert "95 % intervals of 100 resamples" in done.stdout
     read = {name: read_submission(tmp_path / name) for name in ("a.json", "[b].zip")}
-    one, two = (bootstrap(clips, said, resamples=100) for said in read.values())
+    one, two = (bootstrap(clips, predictions, resamples=100) for predictions in read.values())
     assert f"[{100 * one.avg[0]:.2f}, {100 * one.avg[1]:.2f}]" in done.stdout
     assert json.loads((tmp_path / "one.json").read_text())["intervals"] == one.as_dict()
 

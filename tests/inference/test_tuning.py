@@ -22,12 +22,19 @@ from ballcast.core.events import Clip, Event
 from ballcast.data.events.event_windows import write_store
 from ballcast.data.labels.soccernet import read_labels
 from ballcast.features.store import FeatureStore
-from ballcast.inference.predictor import answer, load_models, open_windows, predict_together, scores_untuned, untuned
+from ballcast.inference.predictor import (
+    load_models,
+    open_windows,
+    predict_together,
+    run_models,
+    scores_untuned,
+    untuned,
+)
 from ballcast.inference.tuning import TuningResult, choose, fit, score_scores
 from ballcast.metrics.average_precision import score
 from ballcast.model.anticipator import Anticipator
-from ballcast.model.calibration import Calibration
 from ballcast.model.postprocess import SlotProbabilities
+from ballcast.model.score_mapping import ScoreMapping
 
 PASS, THROW_IN = 0, 4
 LABELS = "Labels-ball.json"
@@ -43,14 +50,14 @@ def biased(count: int, *, late: int | np.ndarray, seed: int = 0) -> tuple[SlotPr
     real = rng.random(count) < 0.5
     kind = np.where(rng.random(count) < 0.5, PASS, THROW_IN)
     bins = rng.integers(8, 24, count)
-    said = bins - late * (kind == THROW_IN) + rng.integers(-3, 4, count)
+    placed = bins - late * (kind == THROW_IN) + rng.integers(-3, 4, count)
     logits = rng.normal(0, 1, count) + 2 * real
     eye = np.eye(10, dtype=np.float32), np.eye(32, dtype=np.float32)
     clips = [
         Clip(f"clip_{i}", anticipation=(Event(ACTIONS[kind[i]], 30_080 + 160 * int(bins[i])),) if real[i] else ())
         for i in range(count)
     ]
-    slots = SlotProbabilities(logits[:, None].astype(np.float32), eye[0][kind][:, None], eye[1][said][:, None, None])
+    slots = SlotProbabilities(logits[:, None].astype(np.float32), eye[0][kind][:, None], eye[1][placed][:, None, None])
     return slots, clips
 
 
@@ -73,20 +80,20 @@ def test_a_shift_recovers_a_known_bias() -> None:
     assert right > wrong + 0.02
 
 
-def test_a_fold_is_scored_by_what_the_others_alone_would_have_fitted() -> None:
+def test_a_fold_is_scored_by_what_only_the_others_would_have_fitted() -> None:
     """Three folds want throw ins later and the last one earlier: whether it has a say decides."""
     folds, size, weight = 4, 100, 2.0
     outputs, clips = biased(folds * size, late=np.repeat([3, 3, 3, -3], size))
-    before = Calibration.untuned(weight).scores([outputs])
+    before = ScoreMapping.untuned(weight).scores([outputs])
     fitted = fit([outputs], clips, before, pos_weight=weight, least=1)
     was, expected, shifts = [], [], []
     for f in range(folds):
         fold = np.arange(folds * size) // size == f
         inside = [clip for clip, own in zip(clips, fold, strict=True) if own]
         others = [clip for clip, own in zip(clips, fold, strict=True) if not own]
-        alone = fit([outputs[~fold]], others, silence(others), pos_weight=weight, folds=folds - 1, least=1).calibration
-        shifts.append(alone.classes[THROW_IN].shift_ms)
-        expected.append(score_scores(inside, alone.scores([outputs[fold]])).avg)
+        fitted = fit([outputs[~fold]], others, silence(others), pos_weight=weight, folds=folds - 1, least=1).calibration
+        shifts.append(fitted.classes[THROW_IN].shift_ms)
+        expected.append(score_scores(inside, fitted.scores([outputs[fold]])).avg)
         was.append(score_scores(inside, before[fold]).avg)
     assert shifts == [0, 0, 0, 160]
     assert fitted.outside_after == pytest.approx(np.mean(expected), rel=1e-12)
@@ -107,7 +114,7 @@ def test_a_class_of_few_events_keeps_the_untuned_choice() -> None:
     assert (own.inflation, own.reach_ms) == (3.0, 1280)
 
 
-def test_nothing_is_learnt_from_an_answer_that_is_always_the_same() -> None:
+def test_nothing_is_learnt_from_outputs_that_are_always_the_same() -> None:
     _, clips = biased(200, late=0)
     flat = SlotProbabilities(
         np.zeros((200, 1), np.float32), np.full((200, 1, 10), 0.1, np.float32), np.full((200, 1, 1, 32), 1 / 32)
@@ -155,20 +162,20 @@ def test_an_ensemble_of_a_model_and_itself_is_the_model(tuned: tuple[Path, Path,
     windows = open_windows(store, clips, 6)
     one, other = (Anticipator.from_pretrained(folder) for folder in (first, second))
     assert one.emit.inflation == WEIGHT
-    alone = predict_together([one], windows, untuned([one]), cpu)
-    assert list(alone) == [clip.name for clip in clips]
-    assert predict_together([one, one], windows, untuned([one]), cpu) == alone
-    assert predict_together([one, other], windows, untuned([one]), cpu) != alone
-    outputs = answer([one, other], windows, cpu)
-    undone, not_undone = (Calibration.untuned(weight).raw(outputs) for weight in (WEIGHT, 1.0))
+    single = predict_together([one], windows, untuned([one]), cpu)
+    assert list(single) == [clip.name for clip in clips]
+    assert predict_together([one, one], windows, untuned([one]), cpu) == single
+    assert predict_together([one, other], windows, untuned([one]), cpu) != single
+    outputs = run_models([one, other], windows, cpu)
+    undone, not_undone = (ScoreMapping.untuned(weight).raw(outputs) for weight in (WEIGHT, 1.0))
     assert np.array_equal(scores_untuned([one, other], windows, cpu), undone)
     assert not np.array_equal(undone, not_undone)
     other.metadata["pos_weight"] = 4.0
     other.save_pretrained(valid.parent / "of_another_loss")
-    with pytest.raises(InputError, match=r"of_another_loss: its loss counted an action 4 times, that of .* 2\.5 times"):
+    with pytest.raises(InputError, match=r"of_another_loss: was trained with loss\.pos_weight 4, .* with 2\.5"):
         load_models([str(first), str(valid.parent / "of_another_loss")], store)
-    result = score(clips, alone)
-    arrays = score_scores(clips, untuned([one]).scores(answer([one], windows, cpu)))
+    result = score(clips, single)
+    arrays = score_scores(clips, untuned([one]).scores(run_models([one], windows, cpu)))
     assert np.array_equal(result.ap, arrays.ap)
 
 
@@ -207,7 +214,7 @@ def test_tune_then_predict(tuned: tuple[Path, Path, Path], tmp_path: Path) -> No
 def test_a_benchmarks_row_is_what_the_command_leaves(
     tuned: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, helps: bool
 ) -> None:
-    """Where a calibration does not help, nothing is written, and the model answers as it did."""
+    """Where a calibration does not help, nothing is written, and the model predicts as before."""
     from benchmarks import tuned as benchmark
 
     def fit_so(*args: Any, **how: Any) -> TuningResult:
@@ -222,7 +229,7 @@ def test_a_benchmarks_row_is_what_the_command_leaves(
     model = Anticipator.from_pretrained(first)
     before = scores_untuned([model], windows, cpu)
     untouched = score_scores(windows.clips, before).avg
-    calibrated = fit(answer([model], windows, cpu), windows.clips, before, pos_weight=WEIGHT).after.avg
+    calibrated = fit(run_models([model], windows, cpu), windows.clips, before, pos_weight=WEIGHT).after.avg
     assert calibrated != untouched
     assert row["valid"]["avg"] == row["test"]["avg"] == (calibrated if helps else untouched)
 
@@ -235,9 +242,9 @@ def test_a_store_of_event_feeds_is_tuned_on(tmp_path: Path) -> None:
     source = "--features", tmp_path / "valid"
     before = ballcast("predict", *source, "--model", tmp_path / "model", "-o", tmp_path / "untuned.json")
     ballcast("tune", tmp_path / "model", *source)
-    told = ballcast("predict", *source, "--model", tmp_path / "model", "-o", tmp_path / "out.json")
+    printed = ballcast("predict", *source, "--model", tmp_path / "model", "-o", tmp_path / "out.json")
     count = json.loads((tmp_path / "model" / "calibration.json").read_text())["figures"]["samples"]
-    assert f"{count:.0f} clips" in told
+    assert f"{count:.0f} clips" in printed
     assert f"{count:.0f} clips" in before  # windows, not matches
     # Weights that are written anew are others: the calibration goes with those it was fitted to.
     Anticipator(recipe.model).save_pretrained(tmp_path / "model")

@@ -35,7 +35,7 @@ def criterion(**changes: Any) -> Criterion:
 
 
 def test_by_hand() -> None:
-    """One sample, two slots, one event: the first slot is matched, the second is told to be quiet."""
+    """One sample, two slots, one event: the first slot is matched, the second should predict nothing."""
     classes = torch.full((1, 2, 10), -30.0)
     classes[0, 0, 3], classes[0, 1, 5] = 0.0, 0.0  # sure of class 3, and of class 5
     offsets = torch.zeros(1, 2, 32)
@@ -43,7 +43,7 @@ def test_by_hand() -> None:
     targets = Targets.from_ms(torch.tensor([[3, -1]]), torch.tensor([[30_000, 0]]), 32)
     loss = Criterion(config=LossConfig(), model=replace(MODEL, slots=2))(slots, targets)
     assert loss.objectness.item() == pytest.approx((-4 * math.log(0.9) - math.log(0.8)) / 2)
-    # Smoothing asks for 0.91 of the class and 0.01 of the nine others, whose -log p is 30.
+    # The smoothed target is 0.91 for the class and 0.01 for the nine others, whose -log p is 30.
     assert loss.classes.item() == pytest.approx(9 * 0.01 * 30, rel=1e-4)
     assert loss.offset.item() == pytest.approx(math.log(32))  # any target against an even spread
     assert loss.auxiliary.item() == 0
@@ -118,7 +118,7 @@ def test_a_batch_without_events_teaches_only_objectness() -> None:
     assert slots.classes.grad is not None
     assert slots.classes.grad.abs().sum() == 0
     assert slots.objectness.grad is not None
-    assert (slots.objectness.grad > 0).all()  # all told to be quiet
+    assert (slots.objectness.grad > 0).all()  # all should predict nothing
 
 
 def test_unmatched_slots_learn_objectness_only() -> None:
@@ -192,7 +192,7 @@ def step(model: Anticipator, judge: Criterion, features: Tensor, present: Tensor
 
 @pytest.mark.parametrize("kind", ["hierarchy", "faantra"])
 def test_one_graph_without_a_break(kind: Any) -> None:
-    """Nothing in model and loss depends on the data: one whole graph, once dynamo is told that it may keep the GRU."""
+    """Nothing in model and loss depends on the data: one whole graph, once dynamo is allowed to keep the GRU."""
     model = Anticipator(replace(MODEL, kind=kind)).eval()
     _, targets = batch()
     features, present = torch.randn(6, 2, 5, 8), torch.ones(6, 2, dtype=torch.bool)
@@ -231,7 +231,7 @@ def test_a_step_never_asks_the_host_and_fits_in_a_cuda_graph(kind: Any) -> None:
 
 
 def test_every_layer_counts_as_the_last_does() -> None:
-    """Two earlier layers that answered just as the last one: the total without auxiliary is three times its own."""
+    """Two earlier layers with the same outputs as the last one: the total without auxiliary is three times its own."""
     slots, targets = batch()
     slots.presence = targets.presence = None
     measured = criterion()
@@ -239,11 +239,11 @@ def test_every_layer_counts_as_the_last_does() -> None:
     twice = Slots(*(t.repeat_interleave(2, dim=0) for t in (slots.objectness, slots.classes, slots.offsets)), 32)
     every = measured(replace(slots, earlier=twice), targets)
     assert every.total.item() == pytest.approx(3 * plain.total.item(), rel=1e-5)
-    assert torch.equal(torch.stack(every[1:]), torch.stack(plain[1:]))  # what is told is the last layer's
+    assert torch.equal(torch.stack(every[1:]), torch.stack(plain[1:]))  # reported is the last layer
 
 
 def test_earlier_layers_are_mixed_with_their_own_sample() -> None:
-    """MixUp doubles the batch: sample b's earlier answers must meet the targets of b and of its partner."""
+    """MixUp doubles the batch: sample b's earlier outputs must meet the targets of b and of its partner."""
     slots, targets = batch()
     slots.presence = targets.presence = None
     other = batch()[1]

@@ -32,7 +32,7 @@ def presences(there: list[tuple[int, int]], samples: int = 1, tokens: int = 33) 
 
 
 def quiet(samples: int, presence: Tensor) -> tuple[Slots, Targets]:
-    """Nothing to come; the auxiliary head answers 0 (p 1/2) everywhere."""
+    """Nothing to come; the auxiliary head outputs 0 (p 1/2) everywhere."""
     slots = Slots(
         torch.zeros(samples, 2),
         torch.zeros(samples, 2, 10),

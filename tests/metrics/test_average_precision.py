@@ -144,14 +144,14 @@ def test_exact_mode_knows_no_grid() -> None:
     assert score(clips, {"a": [one_hot("PASS", 30499, 0.9)]}, exact=True).ap[0, 0] == 0
 
 
-def test_label_mode_reads_label_and_confidence_alone() -> None:
+def test_label_mode_reads_only_label_and_confidence() -> None:
     clips = [Clip("a", (), (Event("PASS", 31000),))]
     prediction = Prediction("DRIVE", 31000, 0.6, (0.5, 0.6, *[0.0] * 8))
     assert score(clips, {"a": [prediction]}, read="vector").ap[0, 0] == 1
     assert score(clips, {"a": [prediction]}, read="label").ap[0, 0] == 0
 
 
-def test_visibility_scores_each_kind_alone() -> None:
+def test_visibility_scores_each_kind_separately() -> None:
     clips = [Clip("a", (), (Event("PASS", 30500), Event("PASS", 34000, visible=False)))]
     predicted = {"a": [one_hot("PASS", 30500, 0.9), one_hot("PASS", 34000, 0.95), one_hot("PASS", 32300, 0.5)]}
     by = score_by_visibility(clips, predicted)

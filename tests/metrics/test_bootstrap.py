@@ -62,7 +62,7 @@ def test_a_resample_is_the_score_of_its_clips_written_out(monkeypatch: pytest.Mo
 
 
 def test_hand_worked() -> None:
-    """Two clips with a shot each, found in the first alone: of the three possible resamples
+    """Two clips with a shot each, found only in the first: of the three possible resamples
 
     - the first twice: recall 1 at precision 1, AP 1;
     - each once: recall 0.5 at precision 1, so recalls 0 … 0.5 read 1, AP 6/11;
@@ -122,7 +122,7 @@ def test_a_pair_is_compared_on_the_same_resamples() -> None:
     assert same.avg.tolist() == [0, 0]
     assert same.above_zero == 0
     assert paired_bootstrap(clips, dict.fromkeys(predicted, ()), predicted, resamples=100).above_zero == 1
-    with pytest.raises(ValueError, match="other resamples"):
+    with pytest.raises(ValueError, match="different resamples"):
         difference(one, bootstrap(clips, predicted, resamples=200, seed=4))
 
 

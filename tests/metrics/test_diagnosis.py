@@ -39,16 +39,16 @@ def test_reliability_by_hand() -> None:
     assert found.error == pytest.approx((3 * (1 / 3 - 0.2) + 2 * (0.95 - 0.5)) / 5)
 
 
-def test_an_honest_forecaster_has_a_small_error_and_a_boastful_one_a_large() -> None:
+def test_a_calibrated_forecaster_has_a_small_error_and_an_overconfident_one_a_large() -> None:
     rng = np.random.default_rng(0)
-    chance = rng.random(20_000)
-    came = rng.random(20_000) < chance
-    undo_pos_weight, boastful = reliability(chance, came), reliability(np.sqrt(chance), came)
-    assert undo_pos_weight is not None
-    assert boastful is not None
-    assert undo_pos_weight.error < 0.015
-    assert boastful.error == pytest.approx(2 / 3 - 1 / 2, abs=0.01)  # mean of √p − p
-    inside = (undo_pos_weight.low <= undo_pos_weight.confidence) & (undo_pos_weight.confidence <= undo_pos_weight.high)
+    probability = rng.random(20_000)
+    right = rng.random(20_000) < probability
+    calibrated, overconfident = reliability(probability, right), reliability(np.sqrt(probability), right)
+    assert calibrated is not None
+    assert overconfident is not None
+    assert calibrated.error < 0.015
+    assert overconfident.error == pytest.approx(2 / 3 - 1 / 2, abs=0.01)  # mean of √p − p
+    inside = (calibrated.low <= calibrated.confidence) & (calibrated.confidence <= calibrated.high)
     assert inside.sum() >= 9
 
 
@@ -156,7 +156,7 @@ def test_right_and_by_how_much() -> None:
     assert not Pair(None, Event("SHOT", 31_160)).right
 
 
-def test_all_clips_also_those_nothing_was_said_of() -> None:
+def test_all_clips_also_those_without_predictions() -> None:
     clips = [Clip("a", (), (Event("PASS", 31_000),)), Clip("b")]
     assert pair_all(clips, {"b": [Prediction("OUT", 32_000, 0.1)]}, reach_ms=5_000) == {
         "a": [Pair(None, Event("PASS", 31_000))],

@@ -5,7 +5,7 @@ import pytest
 
 from ballcast.core.actions import ACTIONS
 from ballcast.core.events import Event
-from ballcast.metrics.spotting import Peaks, average_precisions, chance_score, find_peaks, spotting_score
+from ballcast.metrics.spotting import Peaks, average_precisions, random_score, spotting_score, suppress_non_maxima
 
 
 def peaks(*found: tuple[int, float, float]) -> Peaks:
@@ -50,10 +50,10 @@ def test_the_mean_is_over_classes_with_enough_actions() -> None:
     events = [*passes(1000, 3000, 5000, 7000, 9000), Event("SHOT", 20_000)]
     score = spotting_score([(events, peaks(*[(0, t, 0.9) for t in (1000, 3000, 5000, 7000, 9000)]))])
     assert score.avg == score.mean_area == 1.0
-    told = score.as_dict()
-    assert told["mean_over"] == ["PASS"]
-    assert told["per_class"]["SHOT"] == {"ap": 0.0, "area": 0.0, "events": 1}
-    assert told["per_class"]["DRIVE"] == {"ap": None, "area": None, "events": 0}
+    tree = score.as_dict()
+    assert tree["mean_over"] == ["PASS"]
+    assert tree["per_class"]["SHOT"] == {"ap": 0.0, "area": 0.0, "events": 1}
+    assert tree["per_class"]["DRIVE"] == {"ap": None, "area": None, "events": 0}
     assert spotting_score([([], peaks())]).avg == 0.0
 
 
@@ -61,7 +61,7 @@ def test_peaks_silence_their_surroundings() -> None:
     scores = np.zeros((10, 2))
     scores[:, 0] = [0.1, 0.2, 0.9, 0.8, 0.3, 0.1, 0.7, 0.1, 0.0, 0.05]
     times = 100.0 * np.arange(10)
-    found = find_peaks(scores, times, apart_ms=200)
+    found = suppress_non_maxima(scores, times, apart_ms=200)
     mine = found.action == 0
     assert found.position_ms[mine].tolist() == [200, 600, 900]  # 0–400 and 400–800 are silenced
     assert found.score[mine].tolist() == [0.9, 0.7, 0.05]
@@ -72,20 +72,20 @@ def test_smoothing_prefers_what_lasts() -> None:
     scores[5, 0] = 0.9  # a flash
     scores[25:32, 0] = 0.7  # an action
     times = 120.0 * np.arange(41)
-    found = find_peaks(scores, times, apart_ms=600, smooth_ms=240)
+    found = suppress_non_maxima(scores, times, apart_ms=600, smooth_ms=240)
     assert found.position_ms[found.score.argmax()] == 28 * 120
-    flat = find_peaks(np.full((41, 1), 0.5), times, apart_ms=1e9, smooth_ms=240)
+    flat = suppress_non_maxima(np.full((41, 1), 0.5), times, apart_ms=1e9, smooth_ms=240)
     assert flat.score == pytest.approx([0.5])  # the ends are not darkened
-    assert len(find_peaks(np.full((2, 1), 0.5), times[:2], apart_ms=1e9, smooth_ms=9000).score) == 1
+    assert len(suppress_non_maxima(np.full((2, 1), 0.5), times[:2], apart_ms=1e9, smooth_ms=9000).score) == 1
 
 
-def test_chance_is_no_zero_where_actions_are_frequent() -> None:
+def test_random_scores_are_not_zero_where_actions_are_frequent() -> None:
     """An action every 3 s covers two thirds of the time with ±1 s: that much precision costs nothing."""
     times = 120.0 * np.arange(2000)
     frequent = [Event("PASS", t) for t in range(1000, 240_000, 3000)]
     rare = [Event("SHOT", t) for t in range(1000, 240_000, 40_000)]
-    chance = chance_score([([*frequent, *rare], times)], apart_ms=600)
-    assert 0.4 < chance.ap[0] < 0.75
-    assert chance.ap[ACTIONS.index("SHOT")] < 0.2
-    again = chance_score([([*frequent, *rare], times)], apart_ms=600)
-    assert again.avg == chance.avg
+    random = random_score([([*frequent, *rare], times)], apart_ms=600)
+    assert 0.4 < random.ap[0] < 0.75
+    assert random.ap[ACTIONS.index("SHOT")] < 0.2
+    again = random_score([([*frequent, *rare], times)], apart_ms=600)
+    assert again.avg == random.avg

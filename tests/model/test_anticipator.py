@@ -15,7 +15,7 @@ import ballcast
 from ballcast.core.anticipator_config import EmitConfig, HierarchyConfig, ModelConfig
 from ballcast.core.errors import InputError
 from ballcast.model.anticipator import Anticipator
-from ballcast.model.calibration import Calibration
+from ballcast.model.score_mapping import ScoreMapping
 from ballcast.model.slots import Slots
 
 
@@ -123,7 +123,7 @@ def test_half_precision_features_and_autocast(tiny: ModelConfig) -> None:
 
 def test_features_of_another_backbone_are_refused(tiny: ModelConfig) -> None:
     model = Anticipator(tiny)
-    with pytest.raises(InputError, match="7 clips × 11 features, these are 7 × 12"):
+    with pytest.raises(InputError, match="7 snippets × 11 features, these are 7 × 12"):
         model.encode_window(torch.randn(7, 12))
     with pytest.raises(InputError, match="4 windows"):
         model(torch.randn(1, 3, 7, 11))
@@ -235,14 +235,14 @@ def test_missing_things_are_named(folder: Path, tmp_path: Path) -> None:
 
 def test_a_runs_folder_leads_to_its_model(folder: Path, tmp_path: Path) -> None:
     folder.rename(tmp_path / "best")
-    with pytest.raises(InputError, match=f"is a run's folder; give the model in it, {tmp_path / 'best'}$"):
+    with pytest.raises(InputError, match=f"is a run folder; give its model, {tmp_path / 'best'}$"):
         Anticipator.from_pretrained(tmp_path)
 
 
 @pytest.mark.parametrize("tuned", [True, False])
 def test_a_model_pushed_to_the_hub_comes_back_the_same(tiny: ModelConfig, on_hub: Hub, tuned: bool) -> None:
     model = Anticipator(tiny, metadata={"note": "é", "seed": 3, "trained_on": ["train"]}).eval()
-    model.calibration = Calibration(fitted_on="valid") if tuned else None
+    model.calibration = ScoreMapping(fitted_on="valid") if tuned else None
     assert model.push_to_hub("someone/ballcast") == f"{on_hub.url}/someone/ballcast"
     files = ["README.md", "config.json", "model.safetensors"]
     assert sorted(on_hub.of("someone/ballcast")) == sorted([*files, *(["calibration.json"] if tuned else [])])
@@ -256,7 +256,7 @@ def test_a_model_pushed_to_the_hub_comes_back_the_same(tiny: ModelConfig, on_hub
 
 def test_a_calibration_of_older_weights_does_not_stay_on_the_hub(tiny: ModelConfig, on_hub: Hub) -> None:
     model = Anticipator(tiny)
-    model.calibration = Calibration(fitted_on="valid")
+    model.calibration = ScoreMapping(fitted_on="valid")
     model.push_to_hub("someone/ballcast", private=False)
     Anticipator(tiny).push_to_hub("someone/ballcast", private=False)  # other weights, not tuned
     assert "calibration.json" not in on_hub.of("someone/ballcast")

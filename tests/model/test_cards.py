@@ -7,7 +7,7 @@ import pytest
 from huggingface_hub import ModelCard, ModelCardData
 
 from ballcast.core.anticipator_config import ModelConfig
-from ballcast.model.calibration import Calibration
+from ballcast.model.score_mapping import ScoreMapping
 from ballcast.publish.cards import write_card
 
 SCORES = {name: i / 100 for i, name in enumerate(("at1", "at2", "at3", "at4", "at5", "atInfty", "avg"), start=10)}
@@ -28,7 +28,7 @@ RUN = {
 }
 
 
-def made(metadata: dict[str, Any], calibration: Calibration | None = None, **more: Any) -> str:
+def made(metadata: dict[str, Any], calibration: ScoreMapping | None = None, **more: Any) -> str:
     return write_card("me/model", ModelConfig(), metadata, calibration, **{"licence": "mit", **more})
 
 
@@ -38,9 +38,9 @@ def head(text: str) -> ModelCardData:
     return data
 
 
-def test_all_that_the_run_recorded_is_told() -> None:
+def test_the_card_lists_all_that_the_run_recorded() -> None:
     figures = {"samples": 90.0, "before": 0.1, "after": 0.12, "outside_before": 0.1, "outside_after": 0.11}
-    text = made(RUN, Calibration(fitted_on="valid, features by spotter", figures=figures), backbone="me/spotter")
+    text = made(RUN, ScoreMapping(fitted_on="valid, features by spotter", figures=figures), backbone="me/spotter")
     for words in (
         "features of spotter (sha256 `abababababab…`)",
         "Trained on: `train`, 1862 samples",
@@ -66,9 +66,9 @@ def test_the_hub_can_read_its_head() -> None:
     data = head(made(RUN))
     assert (data.license, data.library_name, data.model_name) == ("mit", "ballcast", "model")
     assert data.eval_results is not None
-    told = {result.metric_name: result.metric_value for result in data.eval_results}
-    assert told["mAP, mean"] == 16.0
-    assert told["mAP, ∞"] == 15.0
+    results = {result.metric_name: result.metric_value for result in data.eval_results}
+    assert results["mAP, mean"] == 16.0
+    assert results["mAP, ∞"] == 15.0
     assert {result.dataset_name for result in data.eval_results} == {"valid"}
 
 

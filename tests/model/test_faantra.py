@@ -7,16 +7,16 @@ from safetensors.torch import load_file, save_file
 
 from ballcast.core.anticipator_config import ModelConfig
 from ballcast.core.errors import InputError
-from ballcast.model.anticipator import Anticipator, build_faantra
+from ballcast.model.anticipator import Anticipator
 from ballcast.model.faantra import Faantra
 
 
 def test_the_reach_is_counted_in_clips(tiny_faantra: ModelConfig) -> None:
-    network = build_faantra(tiny_faantra)  # 250 ms at 120 ms a clip: 2 to either side
+    network = Faantra.from_config(tiny_faantra)  # 250 ms at 120 ms a clip: 2 to either side
     assert network.reach is not None
     assert network.reach[3].int().tolist() == [0, 1, 1, 1, 1, 1, 0]
     assert network.query_reach is None  # ±9 is free for 5 queries
-    paper = build_faantra(ModelConfig(kind="faantra", slots=8, width=4))
+    paper = Faantra.from_config(ModelConfig(kind="faantra", slots=8, width=4))
     assert paper.reach is not None
     assert paper.reach[16].sum() == 19  # ±1.12 s: 9 clips to either side
 
@@ -53,7 +53,7 @@ def test_shapes(tiny_faantra: ModelConfig) -> None:
 
 
 def test_it_starts_as_the_public_code_does() -> None:
-    network = build_faantra(ModelConfig(kind="faantra", slots=8, width=64))
+    network = Faantra.from_config(ModelConfig(kind="faantra", slots=8, width=64))
     assert network.positions.weight.abs().max().item() == pytest.approx((6 / (2001 * 512)) ** 0.5, rel=1e-3)
     assert network.queries.weight.std().item() == pytest.approx(1, abs=0.05)
     packed = (6 / (4 * 512)) ** 0.5  # queries, keys and values in one matrix of 3 · 512 rows

@@ -63,7 +63,7 @@ def test_pos_weight_changes_the_scores_but_not_what_is_emitted(slots: Slots) -> 
         own, undo_pos_weight = emit(slots, config)[0], emit(slots, config, pos_weight=4.0)[0]
         assert [(p.label, p.position_ms) for p in own] == [(p.label, p.position_ms) for p in undo_pos_weight]
     (only,) = emit(slots, EmitConfig(threshold=0.3), pos_weight=4.0)[0]
-    assert only.confidence == pytest.approx(0.3)  # p_obj 0.8 is an honest 0.5, times 0.6 for a pass
+    assert only.confidence == pytest.approx(0.3)  # p_obj 0.8 becomes 0.5, times 0.6 for a pass
     assert only.scores == pytest.approx(vector(pass_=0.3, drive=0.2))
 
 
@@ -99,10 +99,10 @@ def test_a_slot_outside_the_horizon_says_nothing(mode: Any) -> None:
     classes = torch.full((1, 3, 10), -1e9)
     classes[0, :, SHOT] = 0.0
     slots = Slots(torch.full((1, 3), 9.0), classes, torch.tensor([[-0.01, 0.52, 1.01]]), 32)
-    told = emit(slots, EmitConfig(mode=mode, threshold=0.0, inflation=1.0))[0]
+    emitted = emit(slots, EmitConfig(mode=mode, threshold=0.0, inflation=1.0))[0]
     alone = Slots(slots.objectness[:, 1:2], classes[:, 1:2], slots.offsets[:, 1:2], 32)
-    assert told == emit(alone, EmitConfig(mode=mode, threshold=0.0, inflation=1.0))[0]
-    assert told
+    assert emitted == emit(alone, EmitConfig(mode=mode, threshold=0.0, inflation=1.0))[0]
+    assert emitted
 
 
 @pytest.fixture
@@ -116,11 +116,11 @@ def apart(slots: Slots) -> Slots:
 
 def test_a_class_may_have_a_time_of_its_own(apart: Slots) -> None:
     """One prediction a class of the slots that are emitted, each at its own time: bin 3 for a pass, 4 for a drive."""
-    told = emit(apart, EmitConfig(threshold=0.3))[0]
-    assert len(told) == 10
-    assert [p.label for p in told] == list(ACTIONS)  # bins 3, 4, … are in their order
-    assert [p.position_ms for p in told[:2]] == [30_547, 30_703]  # 3.5 and 4.5 · 156.25 = 546.9 and 703.1
-    assert told[1].scores == pytest.approx(vector(drive=0.32))
+    emitted = emit(apart, EmitConfig(threshold=0.3))[0]
+    assert len(emitted) == 10
+    assert [p.label for p in emitted] == list(ACTIONS)  # bins 3, 4, … are in their order
+    assert [p.position_ms for p in emitted[:2]] == [30_547, 30_703]  # 3.5 and 4.5 · 156.25 = 546.9 and 703.1
+    assert emitted[1].scores == pytest.approx(vector(drive=0.32))
     (only,) = emit(apart, EmitConfig(threshold=0.3, vector="emitted"))[0]
     assert (only.label, only.position_ms) == ("PASS", 30_547)
 
@@ -142,18 +142,18 @@ def test_what_is_expected_of_a_class_is_gathered_from_all_slots() -> None:
     offsets = torch.full((1, 2, 32), -1e9)
     offsets[0, 0, 10], offsets[0, 1, 11] = 0.0, 0.0
     given = Slots(objectness, classes, offsets, 32)
-    told = emit(given, EmitConfig(mode="expected", inflation=1.0))[0]
-    best = max(told, key=lambda p: p.confidence)
+    emitted = emit(given, EmitConfig(mode="expected", inflation=1.0))[0]
+    best = max(emitted, key=lambda p: p.confidence)
     assert best.label == "PASS"
     assert abs(best.position_ms - 31_720) <= 160  # bins 10 and 11 of 156.25 ms
     assert best.confidence == pytest.approx(1 - math.exp(-1), abs=0.01)  # one action gathered, all within reach
-    assert sum(p.scores[PASS] > 0 for p in told) == 8
+    assert sum(p.scores[PASS] > 0 for p in emitted) == 8
     deflated = emit(given, EmitConfig(mode="expected", inflation=3.0))[0]
     assert max(p.confidence for p in deflated) == pytest.approx(1 - math.exp(-0.5), abs=0.01)  # odds 1 : 3, twice
     assert emit(given, EmitConfig(mode="expected"), pos_weight=3.0)[0] == deflated  # the loss's, if none was chosen
     assert emit(given, EmitConfig(mode="expected", inflation=3.0), pos_weight=4.0)[0] == deflated
     sample, position_ms, scores = emit_flat(given, EmitConfig(mode="expected", inflation=1.0))
-    assert [(p.position_ms, p.scores) for p in told] == [
+    assert [(p.position_ms, p.scores) for p in emitted] == [
         (int(t), tuple(v.tolist())) for t, v in zip(position_ms, scores, strict=True)
     ]
     assert not sample.any()

@@ -108,15 +108,15 @@ def test_slots_are_a_tree_of_tensors(presence: torch.Tensor | None) -> None:
 
 
 @pytest.mark.parametrize("pos_weight", [1.0, 4.0, 0.5])
-def test_honest_takes_the_losss_pos_weight_out(pos_weight: float) -> None:
+def test_undo_pos_weight_takes_the_losss_pos_weight_out(pos_weight: float) -> None:
     p = torch.tensor([[0.01, 0.3, 0.5, 0.8, 0.999]])
     slots = Slots(torch.logit(p), torch.zeros(1, 5, 10), torch.zeros(1, 5, 32), 32)
-    undo_pos_weight = torch.from_numpy(slots.arrays().undo_pos_weight(pos_weight).chance())
+    undo_pos_weight = torch.from_numpy(slots.arrays().undo_pos_weight(pos_weight).p_obj())
     assert torch.allclose(undo_pos_weight, p / (p + pos_weight * (1 - p)), atol=1e-6)
     assert torch.equal(slots.objectness, torch.logit(p))
 
 
-def test_honest_by_hand() -> None:
+def test_undo_pos_weight_by_hand() -> None:
     """What a loss that counts actions 4 times calls 0.8 comes true half the time; its 0.3 is about 10 %."""
     slots = Slots(torch.logit(torch.tensor([[0.8, 0.3]])), torch.zeros(1, 2, 10), torch.zeros(1, 2, 32), 32)
-    assert slots.arrays().undo_pos_weight(4.0).chance().tolist()[0] == pytest.approx([0.5, 0.3 / 3.1])
+    assert slots.arrays().undo_pos_weight(4.0).p_obj().tolist()[0] == pytest.approx([0.5, 0.3 / 3.1])

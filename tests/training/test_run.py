@@ -351,7 +351,7 @@ def test_predict_refuses_what_does_not_fit(
     write_store(tmp_path / "other", clips, make_features(clips, seed=0), backbone="another")
     clean_failure(ballcast("predict", "--features", tmp_path / "other", "--model", "run/best"), "another", "made up")
     write_store(tmp_path / "wide", clips, np.zeros((6, 6, 5, 7), np.float16))
-    clean_failure(ballcast("predict", "--features", tmp_path / "wide", "--model", "run/best"), "5 clips × 7 features")
+    clean_failure(ballcast("predict", "--features", tmp_path / "wide", "--model", "run/best"), "5 snippets × 7")
     clean_failure(
         ballcast("predict", "--features", splits / "valid", "--model", "run/best", "treshold=0"), "did you mean"
     )

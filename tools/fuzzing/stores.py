@@ -25,7 +25,7 @@ from ballcast.features.store_writer import Parts
 from ballcast.inference.predictor import check_fits, hashes, predict_store
 from ballcast.inference.submission import write_submission
 from ballcast.model.anticipator import Anticipator
-from ballcast.model.calibration import Calibration, ClassCalibration, read_calibration
+from ballcast.model.score_mapping import ClassScoreMapping, ScoreMapping, read_score_mapping
 from ballcast.training.engine import Ranks
 from ballcast.training.run import Run, train
 from tests.feeds import made_up
@@ -193,7 +193,7 @@ class Model(Target):
         model = Anticipator(
             small_recipe(self.home).model, metadata={"pos_weight": 8.0, "backbone": {"name": "x"}}
         ).eval()
-        model.calibration = Calibration(actions={"PASS": ClassCalibration(inflation=3.0, knots=(0.1, 0.2, 0.4))})
+        model.calibration = ScoreMapping(actions={"PASS": ClassScoreMapping(inflation=3.0, knots=(0.1, 0.2, 0.4))})
         model.save_pretrained(self.home)
 
     def drive(self, path: Path, out: Path) -> None:
@@ -202,7 +202,7 @@ class Model(Target):
         check_fits(model, self.store, home)
         told = predict_store(model, self.store, clips_of(self.store), model.emit, CPU)
         write_submission(out / "results.json", told)
-        read_calibration(home / "calibration.json", hashes([str(home)]))
+        read_score_mapping(home / "calibration.json", hashes([str(home)]))
 
     def command(self, path: Path, out: Path) -> list[str]:
         where = ["--model", str(self.at_home(path)), "--features", str(self.base / "store")]

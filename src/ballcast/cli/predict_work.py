@@ -66,13 +66,13 @@ def of_models(
     from ballcast.features.store import FeatureStore
     from ballcast.inference.predictor import hashes, load_models, open_windows, predict_together, untuned
     from ballcast.inference.submission import write_submission
-    from ballcast.model.calibration import read_calibration
+    from ballcast.model.score_mapping import read_score_mapping
 
     check_writable(out)
     store = FeatureStore.open(features)
     models = load_models(sources, store)
     if calibration is not None:
-        tuned = read_calibration(calibration, hashes(sources))
+        tuned = read_score_mapping(calibration, hashes(sources))
     else:
         tuned = (models[0].calibration if len(models) == 1 else None) or untuned(models)
     windows = open_windows(store, _clips(store, labels), models[0].config.windows)

@@ -11,7 +11,7 @@ from ballcast.core.errors import InputError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ballcast.model.calibration import Calibration
+    from ballcast.model.score_mapping import ScoreMapping
 
 
 @app.command()
@@ -52,9 +52,9 @@ def tune(
     from ballcast.data.events.event_windows import is_event_store
     from ballcast.data.labels.soccernet import read_labels
     from ballcast.features.store import LABELS, FeatureStore
-    from ballcast.inference.predictor import answer, calibration_of, load_models, open_windows, scores_untuned
+    from ballcast.inference.predictor import load_models, open_windows, record_fit, run_models, scores_untuned
     from ballcast.inference.tuning import fit
-    from ballcast.model.calibration import FILE_NAME, write_calibration
+    from ballcast.model.score_mapping import FILE_NAME, write_score_mapping
     from ballcast.report.terminal import score_table
     from ballcast.training.engine import start
 
@@ -81,7 +81,7 @@ def tune(
     loaded = load_models(models, store)
     windows = open_windows(store, clips, loaded[0].config.windows)
     chosen = start(device)[1]
-    outputs = answer(loaded, windows, chosen)
+    outputs = run_models(loaded, windows, chosen)
     before = scores_untuned(loaded, windows, chosen)
     console = new_console()
     with Progress(console=new_console(stderr=True), transient=True) as bar:
@@ -101,12 +101,12 @@ def tune(
     if not fitted.helps:
         typer.echo("it does not help where it was not fitted, so nothing is written")
     elif not dry_run:
-        tuned = calibration_of(fitted, models, store, len(windows))
-        write_calibration(target, tuned)
+        tuned = record_fit(fitted, models, store, len(windows))
+        write_score_mapping(target, tuned)
         typer.echo(f"{target}: written")
 
 
-def _class_table(calibration: "Calibration") -> "Table":
+def _class_table(calibration: "ScoreMapping") -> "Table":
     from rich.table import Table
 
     from ballcast.core.actions import SHORT_NAMES

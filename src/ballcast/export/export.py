@@ -33,7 +33,7 @@ from ballcast.inference.export_config import (
 )
 from ballcast.inference.onnx_runtime import OnnxRuntime
 from ballcast.inference.predictor import check_backbone
-from ballcast.inference.rolling import answers_along, clip_features, score_answers
+from ballcast.inference.rolling import clip_features, score_slots, slots_along
 from ballcast.model.anticipator import Anticipator
 from ballcast.video.file import VideoFile
 
@@ -108,8 +108,8 @@ def int8_loss(full: OnnxRuntime, small: OnnxRuntime, config: ExportConfig) -> di
     found, features = {}, []
     for name, runtime in (("fp32", full), ("int8", small)):
         features.append(clip_features(runtime, frames))
-        outputs = answers_along(runtime, features[-1], config.model.windows)
-        found[f"excerpt_map_{name}"] = round(100 * score_answers(runtime, outputs, clips).avg, 3)
+        outputs = slots_along(runtime, features[-1], config.model.windows)
+        found[f"excerpt_map_{name}"] = round(100 * score_slots(runtime, outputs, clips).avg, 3)
     moved = np.linalg.norm(features[1] - features[0]) / np.linalg.norm(features[0])
     return {**found, "int8_features_from_fp32": float(f"{moved:.3g}")}
 

@@ -57,7 +57,7 @@ def find_sources(given: Path) -> list[Source]:
     inside = sorted(given.iterdir(), key=lambda path: natural(path.name))
     clips = [path for path in inside if path.is_dir() and _CLIP.fullmatch(path.name)]
     if clips:
-        return [_source(clip.name, _only_video(clip), given, CLIP_FRAMES) for clip in clips]
+        return [_source(clip.name, clip_video(clip, missing_ok=True), given, CLIP_FRAMES) for clip in clips]
     videos = [path for path in inside if _is_video(path)]
     if not videos:
         splits = [
@@ -76,12 +76,17 @@ def _is_video(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES and path.is_file()
 
 
-def _only_video(folder: Path) -> Path:
-    """A clip's one video; two would make the choice arbitrary."""
-    videos = sorted(path for path in folder.iterdir() if _is_video(path))
-    if len(videos) > 1:
+def clip_video(folder: Path, *, missing_ok: bool = False) -> Path:
+    """Find the only video of a clip's folder; an InputError if there are several, such as two resolutions.
+
+    Args:
+        folder: such as `train/clip_1`.
+        missing_ok: if there is none, return the path it should have instead of raising an InputError.
+    """
+    videos = sorted(path for path in folder.glob("*") if _is_video(path))
+    if len(videos) > 1 or not (videos or missing_ok):
         raise InputError(f"{folder}: has {len(videos)} videos; a clip's folder must have one")
-    return videos[0] if videos else folder / "224p.mp4"  # not there: listed as failed, the others are still done
+    return videos[0] if videos else folder / "224p.mp4"  # missing: listed as failed, the others are still extracted
 
 
 def _source(name: str, path: Path, root: Path, frames: int | None) -> Source:

@@ -1,6 +1,6 @@
-"""Anticipation that sees no video: how often actions come, and how often after the last one. What models must beat.
+"""Baselines that use no video: how often each action occurs, and how often after the last observed action.
 
-Both are made of clips, or of the arrays of many windows (`of`), a few milliseconds for a hundred thousand.
+Both are fitted to clips, or to the arrays of many windows (`of`), a few milliseconds for a hundred thousand.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ballcast.core.actions import ACTIONS, HORIZON_MS, OBSERVED_MS
 from ballcast.core.events import Clip, Event, Prediction
 
-PARTS = 4  # predictions a clip, evenly spread over the 5 s
+PARTS = 4  # predictions per clip, evenly spread over the 5 s
 SINCE_MS = (500, 1000, 1500, 2000, 3000, 5000)  # edges of "time since the last action"
 
 Ints = NDArray[np.int64]
@@ -25,25 +25,27 @@ class ClassPrior:
 
     @classmethod
     def of(cls, classes: Ints, position_ms: Ints) -> "ClassPrior":
-        """From the events to come, (n, M) each; class −1 where there is none."""
+        """Fit to the future events of n windows: classes (n, M), −1 for none, and positions (n, M) in ms."""
         made = cls.__new__(cls)
         made._fit(classes, position_ms)
         return made
 
     def _fit(self, classes: Ints, position_ms: Ints) -> None:
-        self.chance = _occurrence(classes, position_ms).mean(0)  # (PARTS, C)
+        self.probability = _occurrence(classes, position_ms).mean(0)  # (PARTS, C)
 
     def predict(self, clip: Clip) -> list[Prediction]:
-        return _predictions(self.chance)
+        """The predictions for any clip."""
+        return _predictions(self.probability)
 
     def predict_all(self, count: int) -> list[list[Prediction]]:
-        return [_predictions(self.chance)] * count
+        """The predictions for `count` windows."""
+        return [_predictions(self.probability)] * count
 
 
 class Markov:
-    """The class prior given the last observed action and how long ago it was, smoothed towards the class prior.
+    """The class prior given the last observed action and the time since it, smoothed towards the class prior.
 
-    It sees the true past, which a model has to see for itself.
+    It uses the labels of the observed 30 s, which a model has to recognise from the video.
     """
 
     def __init__(self, clips: Sequence[Clip], smoothing: float = 5.0) -> None:
@@ -51,7 +53,7 @@ class Markov:
 
     @classmethod
     def of(cls, classes: Ints, position_ms: Ints, last: Ints, since_ms: Ints, smoothing: float = 5.0) -> "Markov":
-        """From the events to come, (n, M) each, the last action (n,), −1 for none, and the time since (n,)."""
+        """Fit to future events as in `ClassPrior.of`, the last action (n,), −1 for none, and ms since it (n,)."""
         made = cls.__new__(cls)
         made._fit(classes, position_ms, _states(last, since_ms), smoothing)
         return made
@@ -59,18 +61,19 @@ class Markov:
     def _fit(self, classes: Ints, position_ms: Ints, states: Ints, smoothing: float) -> None:
         occurrence = _occurrence(classes, position_ms)  # (n, PARTS, C)
         prior = occurrence.mean(0)
-        self.chance = np.empty((_STATES, *prior.shape))
+        self.probability = np.empty((_STATES, *prior.shape))
         for state in range(_STATES):
             seen = occurrence[states == state]
-            self.chance[state] = (seen.sum(0) + smoothing * prior) / (len(seen) + smoothing)
+            self.probability[state] = (seen.sum(0) + smoothing * prior) / (len(seen) + smoothing)
 
     def predict(self, clip: Clip) -> list[Prediction]:
-        return _predictions(self.chance[_state(clip)])
+        """The predictions for a clip with labels of its observed part."""
+        return _predictions(self.probability[_state(clip)])
 
     def predict_all(self, last: Ints, since_ms: Ints) -> list[list[Prediction]]:
-        """One list a window, the same one for windows in the same state."""
-        known = [_predictions(chance) for chance in self.chance]
-        return [known[state] for state in _states(last, since_ms)]
+        """The predictions for n windows; those in the same state share one list."""
+        by_state = [_predictions(probability) for probability in self.probability]
+        return [by_state[state] for state in _states(last, since_ms)]
 
 
 _BRACKETS = len(SINCE_MS) + 1
@@ -91,7 +94,7 @@ def _states(last: Ints, since_ms: Ints) -> Ints:
 
 
 def _events(clips: Sequence[Clip]) -> tuple[Ints, Ints]:
-    """Class and position of the events to come, (n, M) each."""
+    """Class and position of the future events, (n, M) each."""
     longest = max((len(clip.anticipation) for clip in clips), default=0)
     classes = np.full((len(clips), longest), -1, np.int64)
     position_ms = np.full((len(clips), longest), OBSERVED_MS, np.int64)
@@ -102,7 +105,7 @@ def _events(clips: Sequence[Clip]) -> tuple[Ints, Ints]:
 
 
 def _occurrence(classes: Ints, position_ms: Ints) -> NDArray[np.bool_]:
-    """(n, PARTS, C): where an action comes in a part of the clip's 5 s."""
+    """(n, PARTS, C): whether an action occurs in each part of the 5 s."""
     found = np.zeros((len(classes), PARTS, len(ACTIONS)), bool)
     part = np.minimum((position_ms - OBSERVED_MS) * PARTS // HORIZON_MS, PARTS - 1)
     n, m = np.nonzero(classes >= 0)
@@ -110,6 +113,7 @@ def _occurrence(classes: Ints, position_ms: Ints) -> NDArray[np.bool_]:
     return found
 
 
-def _predictions(chance: NDArray[np.float64]) -> list[Prediction]:
+def _predictions(probability: NDArray[np.float64]) -> list[Prediction]:
+    """Predictions in the middle of each part; `probability` (PARTS, C)."""
     middles = OBSERVED_MS + (2 * np.arange(PARTS) + 1) * HORIZON_MS // (2 * PARTS)
-    return [Prediction.from_scores(int(ms), row.tolist()) for ms, row in zip(middles, chance, strict=True)]
+    return [Prediction.from_scores(int(ms), row.tolist()) for ms, row in zip(middles, probability, strict=True)]

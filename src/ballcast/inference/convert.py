@@ -1,4 +1,4 @@
-"""Between the challenge's JSON files and OSL JSON, by what the source holds."""
+"""Convert between the challenge's JSON files and OSL JSON; the direction follows from the source's content."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,11 @@ from ballcast.inference.submission import check_confidences, read_submission, wr
 
 
 def convert(source: Path, target: Path) -> str:
-    """Write `source` in the other format to `target`; gives a sentence that says what was written."""
+    """Write `source` in the other format to `target`.
+
+    Returns:
+        A phrase that describes what was written, such as "labels of 12 clips".
+    """
     check_not_source(target, source)
     tree = {} if source.suffix == ".zip" or source.is_dir() else read_json(source, "labels or predictions")
     if isinstance(tree, dict) and "data" in tree:
@@ -28,10 +32,10 @@ def convert(source: Path, target: Path) -> str:
 
 
 def _from_osl(source: Path, target: Path) -> str:
-    """The challenge's file of what an OSL JSON holds, refused if it could not be read back."""
+    """Write an OSL JSON as the challenge's labels or submission; an InputError if these could not hold it."""
     osl = read_osl(source)
     if osl.kind == "timeline":
-        raise InputError(f"{source}: is what was anticipated along a video; the challenge's files hold clips of 30 s")
+        raise InputError(f"{source}: holds forecasts along a video; the challenge's files hold clips of 30 s")
     defects = Defects(str(source), strict=True)
     for i, name in enumerate(osl.items):
         with defects.at(f"data[{i}]"):
@@ -59,7 +63,7 @@ def _predictions(i: int, name: str, osl: Osl, defects: Defects) -> list[Predicti
 
 
 def _clip(i: int, name: str, osl: Osl, defects: Defects) -> Clip:
-    """The clip's events by their part, or by their time where they do not say."""
+    """The clip's events by their part, or by their time if they have none."""
     events: dict[str, list[Event]] = {part: [] for part in PARTS}
     for j, (event, part) in enumerate(zip(osl.items[name], osl.parts[name], strict=True)):
         with defects.at(f"data[{i}].events[{j}]"):
@@ -77,7 +81,7 @@ def _check_time(event: Event | Prediction, begin: int, end: int) -> None:
 
 
 def _are_predictions(tree: Any) -> bool:
-    """Whether the first event that the file holds has a confidence; without any, whether paths are names alone."""
+    """Whether the first event in the file has a confidence; without events, whether paths are clip names only."""
     videos = tree.get("videos") if isinstance(tree, dict) else None
     videos = [video for video in videos if isinstance(video, dict)] if isinstance(videos, list) else []
     for video in videos:

@@ -1,4 +1,4 @@
-"""What this machine has, what is missing, and the command that mends it."""
+"""Checks of this machine: what is installed, what is missing, and the command that fixes it."""
 
 import importlib.util
 import platform
@@ -24,7 +24,7 @@ EXTRAS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report. `ok` is None for a choice not taken, which is no fault."""
+    """One line of the report; `ok` is None for an optional part that is missing."""
 
     what: str
     ok: bool | None
@@ -33,7 +33,11 @@ class Finding:
 
 
 def examine(folder: Path) -> list[Finding]:
-    """All findings; `folder` is where the user's data will go (for its free space)."""
+    """Check everything.
+
+    Args:
+        folder: where the user's data will be written, for its free space.
+    """
     parts: tuple[Callable[[], Iterator[Finding]], ...] = (_python, _packages, _gpu, _decoder, _extras)
     findings = [finding for part in parts for finding in part()]
     findings.append(_disk(folder))

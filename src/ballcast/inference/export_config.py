@@ -1,9 +1,9 @@
-"""What `ballcast export` writes, read back and checked: a folder of graphs with a `config.json`. No torch here.
+"""The folder that `ballcast export` writes: graphs and a `config.json`, written, read and checked. No torch here.
 
 Four parts, each a file (`.onnx`, or `.pt2` for torch.export). B is any batch, H and W any multiple of the padding:
 
-- `stacks`: pictures (B, stack, H, W) uint8 → maps (B, C, h, w)
-- `clips`: maps (B, J, C, h, w) of each clip's stacks → features (B, D)
+- `stacks`: frames (B, stack, H, W) uint8 → feature maps (B, C, h, w)
+- `clips`: feature maps (B, J, C, h, w) of each snippet's stacks → features (B, D)
 - `window`: features (B, N, D) → tokens (B, N, d)
 - `slots`: tokens (B, W, N, d), present (B, W) bool → objectness, classes, offsets, as in `SlotArrays`
 """
@@ -20,7 +20,7 @@ from ballcast.core.backbone_config import MAX_SIDE, BackboneConfig, is_size
 from ballcast.core.config import from_dict, to_dict
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_bytes, read_json, write_json
-from ballcast.model.calibration import Calibration
+from ballcast.model.score_mapping import ScoreMapping
 
 FORMAT = "ballcast-export-1"
 CONFIG = "config.json"
@@ -36,7 +36,7 @@ PARTS = tuple(INPUTS)
 
 @dataclass(frozen=True)
 class BackboneRecord:
-    """The backbone inside: what it is called, the hash of its weights, and its sizes."""
+    """The exported backbone: its name, the hash of its weights, and its config."""
 
     name: str
     hash: str
@@ -45,7 +45,7 @@ class BackboneRecord:
 
 @dataclass(frozen=True)
 class FileRecord:
-    """One part: its file beside the config, and the SHA-256 of its bytes."""
+    """One part: its file beside the config, and the file's SHA-256."""
 
     file: str
     sha256: str
@@ -53,13 +53,13 @@ class FileRecord:
 
 @dataclass(frozen=True)
 class ExportConfig:
-    """All that a runtime needs beside the graphs.
+    """Everything a runtime needs besides the graphs.
 
-    - `kind`: onnx or torch. `precision`: fp32, or int8 where the backbone's convolutions are quantised.
-    - `lookback`: how many windows the model reads. `pos_weight`: of the loss it was trained with.
-    - `actions`: the classes in their order. `calibration`: what `ballcast tune` found.
-    - `picture_size`: H, W of the pictures in training, where that is known.
-    - `figures`: what was measured when it was written: how far the parts are from torch, what INT8 costs.
+    - `kind`: onnx or torch. `precision`: fp32, or int8 if the backbone's convolutions are quantised.
+    - `lookback`: number of windows the model reads. `pos_weight`: of the loss it was trained with.
+    - `actions`: the classes in their order. `calibration`: the score mapping of `ballcast tune`.
+    - `picture_size`: height and width of the frames in training, if known.
+    - `figures`: measured at export: the differences from torch, the cost of INT8.
     """
 
     kind: Literal["onnx", "torch"]
@@ -72,7 +72,7 @@ class ExportConfig:
     pos_weight: float
     files: dict[str, FileRecord]
     actions: tuple[str, ...] = tuple(ACTIONS)
-    calibration: Calibration | None = None
+    calibration: ScoreMapping | None = None
     picture_size: tuple[int, int] | None = None
     figures: dict[str, float] = field(default_factory=dict)
     ballcast: str = ""
@@ -93,39 +93,41 @@ class ExportConfig:
 
 
 def write_config(folder: Path, config: ExportConfig) -> None:
+    """Write the `config.json` of an export."""
     tree: dict[str, Any] = {"format": FORMAT, **to_dict(config)}
     write_json(folder / CONFIG, tree, indent=1)
 
 
 def read_config(source: Path | str) -> tuple[Path, ExportConfig]:
-    """The folder (or hub id) `source` and what its config says; an InputError if it is no export."""
+    """Locate an export (folder or hub id) and read its config; an InputError if it is not an export."""
     folder = hub.locate(source, (CONFIG,), also=tuple(f"{part}.onnx" for part in PARTS))
     path = folder / CONFIG
     if not path.exists():
-        raise InputError(f"{folder}: no export here, it has no {CONFIG}; write one with `ballcast export`")
+        raise InputError(f"{folder}: not an export: it has no {CONFIG}; write one with `ballcast export`")
     tree = read_json(path, "export's config")
     if not isinstance(tree, dict) or tree.pop("format", None) != FORMAT:
         raise InputError(
-            f"{path}: is not of an export (its format is not {FORMAT!r}); write one with `ballcast export`"
+            f"{path}: not the config of an export (its format is not {FORMAT!r}); write one with `ballcast export`"
         )
     return folder, from_dict(ExportConfig, tree, where=str(path))
 
 
 def is_export(source: Path | str) -> bool:
-    """Whether a folder says it is one."""
+    """Whether a folder's `config.json` is that of an export."""
     path = Path(source) / CONFIG
     tree = read_json(path, "config") if path.is_file() else None
     return isinstance(tree, dict) and tree.get("format") == FORMAT
 
 
 def read_part(folder: Path, config: ExportConfig, part: str) -> bytes:
-    """The part's bytes, which must be those that were written."""
+    """Read a part's bytes; an InputError unless they have the recorded hash."""
     record = config.files[part]
     raw = read_bytes(folder / record.file, f"exported {part}")
     if sha256(raw) != record.sha256:
-        raise InputError(f"{folder / record.file}: is not what was exported, some of it was changed; export it again")
+        raise InputError(f"{folder / record.file}: differs from what was exported; export it again")
     return raw
 
 
 def sha256(raw: bytes) -> str:
+    """Hexadecimal SHA-256."""
     return hashlib.sha256(raw).hexdigest()

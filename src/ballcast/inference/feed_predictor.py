@@ -1,7 +1,7 @@
-"""Anticipation along a match's event feed: every so often, from what had happened by then, what comes next.
+"""Forecasts along a match's event feed, at regular intervals.
 
-Each moment sees only what a live feed would have told by then (`data/events/event_grid.py`), so a feed that is cut off at any
-time gives the same anticipations up to there.
+Each forecast uses only events that a live feed would have delivered by then (`data/events/event_grid.py`), so a
+truncated feed gives the same forecasts up to its end.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ BATCH = 512
 
 
 def check_reads_events(model: Anticipator, source: str) -> None:
-    """An InputError unless the model (of `source`) was trained on event feeds, on the grid of this version."""
+    """Raise an InputError unless the model (loaded from `source`) was trained on this version's event grid."""
     if detail_of(model) is None:
         trained_on = model.metadata.get("backbone", {}).get("name", "something else")
         known = " or ".join(identity.name for identity in IDENTITIES.values())
@@ -35,7 +35,7 @@ def check_reads_events(model: Anticipator, source: str) -> None:
 
 
 def detail_of(model: Anticipator) -> Detail | None:
-    """How much of a feed the model was trained to see; None: it was not trained on feeds of this version."""
+    """The detail of the feeds the model was trained on; None: not trained on feeds of this version."""
     read = (model.config.clips, model.config.width, model.metadata.get("backbone", {}).get("hash"))
     grids = ((detail, (STEPS, WIDTHS[detail], identity.hash)) for detail, identity in IDENTITIES.items())
     return next((detail for detail, grid in grids if grid == read), None)
@@ -51,11 +51,22 @@ def anticipate_feed(
     device: torch.device,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[Timeline, dict[str, int]]:
-    """Everything anticipated along a match, and where each period begins on the timeline's clock, in ms.
+    """Forecast along a whole match.
 
-    Periods follow each other without the break. In each, the first anticipation is made after 30 s, as in training, and
-    the last before its last event. Confidences are honest chances (`SlotArrays.honest`). `progress` is told the moments
-    done and in all.
+    Periods follow each other without a break. In each, the first forecast is made after 30 s, as in training, and the
+    last before its last event.
+
+    Args:
+        model: trained on event feeds (`check_reads_events`).
+        feed: the match.
+        every_ms: interval of the forecasts.
+        config: how slots become predictions.
+        device: where to compute.
+        progress: called with the forecasts done and in all.
+
+    Returns:
+        The forecasts, with confidences as probabilities (`SlotArrays.undo_pos_weight`), and the begin of each period
+        on the timeline's clock, in ms.
     """
     model = model.to(device).eval()
     inflation, detail = model.pos_weight, detail_of(model)

@@ -1,4 +1,4 @@
-"""The runtime of ONNX, on the CPU: what `ballcast export` wrote, at work without torch."""
+"""The ONNX runtime, on the CPU: runs an export of `ballcast export` without torch."""
 
 import os
 from pathlib import Path
@@ -16,10 +16,13 @@ from ballcast.model.postprocess import SlotArrays
 
 
 class OnnxRuntime:
-    """A `Runtime`; streams may share it, since it keeps nothing of them.
+    """A `Runtime`; it keeps no state of a stream, so several streams can share it.
 
-    config: what the export says. graphs: the bytes of its four parts by name.
-    threads: at once; by default OMP_NUM_THREADS, as for torch, or else as many as there are cores.
+    Args:
+        config: of the export.
+        graphs: the bytes of its four parts by name.
+        name: of the model in results.
+        threads: by default OMP_NUM_THREADS, as in torch, or else the number of cores.
     """
 
     def __init__(
@@ -36,7 +39,7 @@ class OnnxRuntime:
 
     @classmethod
     def open(cls, source: Path | str, *, threads: int | None = None) -> "OnnxRuntime":
-        """The export in a folder, or of a hub id."""
+        """Load the export in a folder, or of a hub id; `threads` as in the class."""
         folder, config = read_config(source)
         if config.kind != "onnx":
             raise InputError(f"{source}: was exported for torch; export it with --format onnx")
@@ -44,14 +47,14 @@ class OnnxRuntime:
         return cls(config, graphs, name=str(source), threads=threads)
 
     def begin(self, size: tuple[int, int]) -> Step:
-        """See `StackEncoder`; it keeps the maps of the latest stacks."""
+        """See `StackEncoder`; the step keeps the feature maps of the latest stacks. `size`: (H, W) of the frames."""
         c = self.config
         left, right, above, below = padding_sides(*size, c.padding)
         overlap = stack_overlap(c)
         maps: list[Floats] = []  # (C, h, w) each, at most overlap + 1
 
-        def step(pictures: NDArray[np.uint8]) -> Floats:
-            padded = np.pad(pictures, ((0, 0), (above, below), (left, right)))
+        def step(frames: NDArray[np.uint8]) -> Floats:
+            padded = np.pad(frames, ((0, 0), (above, below), (left, right)))
             maps.append(self.stacks(padded[None])[0])
             if len(maps) <= overlap:
                 return np.zeros(c.width, np.float32)
@@ -61,33 +64,35 @@ class OnnxRuntime:
 
         return step
 
-    def stacks(self, pictures: NDArray[np.uint8]) -> Floats:
-        """Padded pictures (B, stack, H, W) → maps (B, C, h, w)."""
-        return self.run("stacks", pictures)[0]
+    def stacks(self, frames: NDArray[np.uint8]) -> Floats:
+        """Padded frames (B, stack, H, W) → feature maps (B, C, h, w)."""
+        return self.run("stacks", frames)[0]
 
     def mix(self, maps: Floats) -> Floats:
-        """Maps of clips' stacks (B, J, C, h, w) → features (B, D)."""
+        """Feature maps of snippets' stacks (B, J, C, h, w) → features (B, D)."""
         return self.run("clips", maps)[0]
 
     def encode_windows(self, features: Floats) -> Floats:
         """Features (B, N, D) → tokens (B, N, d)."""
         return self.run("window", features)[0]
 
-    def answer(self, tokens: Floats, present: NDArray[np.bool_]) -> SlotArrays:
-        """Tokens (B, W, N, d) and which windows there are (B, W) → slots of B samples."""
+    def anticipate_batch(self, tokens: Floats, present: NDArray[np.bool_]) -> SlotArrays:
+        """Tokens (B, W, N, d), and which windows are present (B, W) → slots of B samples."""
         objectness, classes, offsets = self.run("slots", tokens, present)
         return SlotArrays(objectness, classes, offsets, self.bins)
 
     def encode_window(self, features: Floats) -> Floats:
+        """See `Runtime`."""
         return self.encode_windows(features[None])[0]
 
     def anticipate(self, tokens: Floats, present: NDArray[np.bool_]) -> SlotArrays:
-        return self.answer(tokens[None], present[None])
+        """See `Runtime`."""
+        return self.anticipate_batch(tokens[None], present[None])
 
     def run(self, part: str, *arrays: NDArray[Any]) -> list[Floats]:
-        """A part's outputs, of its inputs in order."""
+        """Run a part on its inputs, in the order of `INPUTS`; returns its outputs in the order of `OUTPUTS`."""
         session = self._sessions[part]
-        wanted = {given.name for given in session.get_inputs()}  # a model of one window has no use for `present`
+        wanted = {given.name for given in session.get_inputs()}  # a model of one window has no input `present`
         given = {name: array for name, array in zip(INPUTS[part], arrays, strict=True) if name in wanted}
         return session.run(None, given)
 
@@ -100,11 +105,11 @@ def _session(raw: bytes, where: str, threads: int) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 3
-    # Between two frames the cores are the decoder's: threads that wait sleep, and memory goes back.
+    # The decoder needs the cores between two frames: waiting threads sleep, and memory is returned.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.enable_cpu_mem_arena = False
     try:
         return onnxruntime.InferenceSession(raw, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime has a class of its own for each fault, none of them public
-        said = str(error).strip().splitlines()[0]
-        raise InputError(f"{where}: is not a graph ONNX Runtime can run ({said}); export it again") from None
+    except Exception as error:  # onnxruntime raises a different, non-public class for each fault
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"{where}: is not a graph ONNX Runtime can run ({reason}); export it again") from None

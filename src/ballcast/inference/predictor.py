@@ -1,4 +1,4 @@
-"""Predictions from feature stores, by one model or by several read together."""
+"""Predictions from feature stores, by one model or by an ensemble."""
 
 import warnings
 from collections.abc import Sequence
@@ -21,24 +21,29 @@ from ballcast.features.stack_index import snippet_count
 from ballcast.features.store import FeatureStore
 from ballcast.inference.tuning import TuningResult
 from ballcast.model.anticipator import CONFIG, WEIGHTS, Anticipator
-from ballcast.model.calibration import Calibration, weights_hash
 from ballcast.model.postprocess import Floats, SlotProbabilities, emit, emit_flat
+from ballcast.model.score_mapping import ScoreMapping, weights_hash
 from ballcast.model.slots import Slots
 from ballcast.video.luma import other_size
 
 
 def check_fits(model: Anticipator, store: FeatureStore, source: Path | str) -> None:
-    """An InputError unless the store's features are of the backbone that the model (of `source`) was trained on; a
-    warning if they are of pictures of another size.
+    """Raise an InputError unless the store's features are of the backbone that the model was trained on.
+
+    Warns if they were extracted at another frame size.
+
+    Args:
+        model: loaded from `source`, which messages name.
+        store: the features.
     """
     grid, backbone = (store.clips, store.width), store.manifest.header.backbone
     _check(model, str(source), grid, backbone, f"{store.path}: was made by", "extract with")
-    if told := other_size(store.manifest.picture_size, trained_size(model.metadata)):
-        warnings.warn(f"{store.path}: {told}; extract again with that --size", BallcastWarning, stacklevel=2)
+    if difference := other_size(store.manifest.picture_size, trained_size(model.metadata)):
+        warnings.warn(f"{store.path}: {difference}; extract again with that --size", BallcastWarning, stacklevel=2)
 
 
 def check_backbone(model: Anticipator, backbone: Backbone, source: Path | str, place: Path | str) -> None:
-    """An InputError unless the backbone (of `place`) is the one the model (of `source`) was trained on."""
+    """Raise an InputError unless the backbone (of `place`) is the one the model (of `source`) was trained on."""
     grid = (snippet_count(backbone.config), backbone.config.width)
     _check(model, str(source), grid, backbone.identity, f"{place}: is", "give")
 
@@ -50,7 +55,7 @@ def _check(
     name = f"{given} the backbone {backbone.name} ({backbone.hash[:12]})"
     if grid != (model.config.clips, model.config.width):
         raise InputError(
-            f"{name}, with windows of {grid[0]} clips × {grid[1]} features, but the model {source} reads "
+            f"{name}, with windows of {grid[0]} snippets × {grid[1]} features, but the model {source} reads "
             f"{model.config.clips} × {model.config.width}; {fix} the backbone it was trained on"
         )
     if trained_on.get("hash") not in (None, backbone.hash):
@@ -61,7 +66,13 @@ def _check(
 
 
 def open_windows(store: FeatureStore, clips: Sequence[Clip], windows: int) -> WindowSet:
-    """The samples of a store: its `clips` or, if it was made from event feeds, all it has."""
+    """The samples of a store: `clips`, or all windows of a store made from event feeds.
+
+    Args:
+        store: the features; must be finite.
+        clips: names and labels of the samples.
+        windows: W, the number of windows the model reads.
+    """
     store.check_finite()
     return read_store(store).windows if is_event_store(store) else official_windows([(store, clips)], windows)
 
@@ -76,11 +87,17 @@ def predict_store(
     *,
     pos_weight: float = 1.0,
 ) -> dict[str, list[Prediction]]:
-    """All that is emitted for each of `clips`, or for all windows of an event store, by name, in their order.
+    """Predict all clips of a store with one model.
 
-    Entries of one bin are not merged yet.
+    Args:
+        model: moved to `device` and put in eval mode.
+        store, clips: as in `open_windows`.
+        config: how slots become predictions.
+        device: where to compute.
+        pos_weight: of the loss, to make confidences probabilities; see `emit_arrays`.
 
-    `pos_weight`, the loss's, makes the confidences honest chances; see `emit_arrays`.
+    Returns:
+        Predictions by clip (or window of an event store), in their order; those of one bin are not merged.
     """
     samples = Samples(open_windows(store, clips, model.config.windows), device, "auto")
     model = model.to(device).eval()
@@ -89,28 +106,28 @@ def predict_store(
 
 
 def load_models(sources: Sequence[str], store: FeatureStore) -> list[Anticipator]:
-    """The models of these folders or hub ids; an InputError unless all of them read the store's features."""
+    """Load an ensemble from folders or hub ids; an InputError unless all models read the store's features and agree."""
     models = [Anticipator.from_pretrained(source) for source in sources]
     for model, source in zip(models, sources, strict=True):
         check_fits(model, store, source)
         if model.config.windows != models[0].config.windows:
             raise InputError(f"{source}: reads another number of windows than {sources[0]}; average models that agree")
-        if model.pos_weight != models[0].pos_weight:  # undone for all of them at once
+        if model.pos_weight != models[0].pos_weight:  # it is undone for all models at once
             raise InputError(
-                f"{source}: its loss counted an action {model.pos_weight:g} times, that of {sources[0]} "
-                f"{models[0].pos_weight:g} times; average models that agree in loss.pos_weight"
+                f"{source}: was trained with loss.pos_weight {model.pos_weight:g}, {sources[0]} "
+                f"with {models[0].pos_weight:g}; average models that agree in it"
             )
     return models
 
 
 def hashes(sources: Sequence[str]) -> tuple[str, ...]:
-    """What a calibration of these models knows them by."""
+    """The hashes of the models' weights, as `ScoreMapping.weights` holds them."""
     return tuple(weights_hash(hub.locate(source, (CONFIG, WEIGHTS)) / WEIGHTS) for source in sources)
 
 
 @torch.inference_mode()
-def answer(models: Sequence[Anticipator], windows: WindowSet, device: torch.device) -> list[SlotProbabilities]:
-    """What each model answers, for every sample in order."""
+def run_models(models: Sequence[Anticipator], windows: WindowSet, device: torch.device) -> list[SlotProbabilities]:
+    """The outputs of each model for every sample in order."""
     samples = Samples(windows, device, "auto")
     outputs = []
     for model in models:
@@ -121,9 +138,9 @@ def answer(models: Sequence[Anticipator], windows: WindowSet, device: torch.devi
 
 
 def scores_untuned(models: Sequence[Anticipator], windows: WindowSet, device: torch.device) -> Floats:
-    """(n, 32, C): what a submission holds without a calibration, in the scorer's bins; 0: nothing is said."""
+    """The scores of a submission without tuning, (n, 32, C) in the scorer's bins; 0 where nothing is predicted."""
     if len(models) > 1:
-        return untuned(models).scores(answer(models, windows, device))
+        return untuned(models).scores(run_models(models, windows, device))
     model = models[0].to(device).eval()
     with torch.inference_mode():
         parts = [grid_scores(slots, model.emit) for slots in Samples(windows, device, "auto").run(model)]
@@ -131,28 +148,35 @@ def scores_untuned(models: Sequence[Anticipator], windows: WindowSet, device: to
 
 
 def grid_scores(slots: Slots, config: EmitConfig) -> Floats:
-    """(n, 32, C): all that is emitted, in the scorer's bins."""
+    """The emitted scores of n samples in the scorer's bins, (n, 32, C)."""
     clip, position_ms, vectors = merge_arrays(*emit_flat(slots, config))
     scores = np.zeros((len(slots.objectness), GRID_BINS, vectors.shape[-1]), np.float32)
     scores[clip, grid_bin(position_ms)] = vectors
     return scores
 
 
-def untuned(models: Sequence[Anticipator]) -> Calibration:
-    """The calibration of models that were not tuned together: what their loss inflated is undone."""
-    return Calibration.untuned(models[0].pos_weight)
+def untuned(models: Sequence[Anticipator]) -> ScoreMapping:
+    """The score mapping of models that were not tuned together: only the loss's `pos_weight` is undone."""
+    return ScoreMapping.untuned(models[0].pos_weight)
 
 
 def predict_together(
-    models: Sequence[Anticipator], windows: WindowSet, calibration: Calibration, device: torch.device
+    models: Sequence[Anticipator], windows: WindowSet, calibration: ScoreMapping, device: torch.device
 ) -> dict[str, list[Prediction]]:
-    """All that the models anticipate together for each sample, by name, in order; one entry a bin."""
-    predictions = calibration.predict(answer(models, windows, device))
+    """Predict with an ensemble: predictions by sample name, in order, one per bin."""
+    predictions = calibration.predict(run_models(models, windows, device))
     return dict(zip(windows.names, predictions, strict=True))
 
 
-def calibration_of(fitted: TuningResult, sources: Sequence[str], store: FeatureStore, samples: int) -> Calibration:
-    """What was fitted to these models on `samples` samples of the store, with its weights' hashes and its figures."""
+def record_fit(fitted: TuningResult, sources: Sequence[str], store: FeatureStore, samples: int) -> ScoreMapping:
+    """Add weight hashes, store and figures to a fitted score mapping.
+
+    Args:
+        fitted: the result of tuning.
+        sources: folders or hub ids of the models.
+        store: the features it was fitted on.
+        samples: their number.
+    """
     figures = {
         "samples": float(samples),
         "before": fitted.before.avg,

@@ -21,19 +21,20 @@ if TYPE_CHECKING:
     from ballcast.video.file import VideoFile
 
 
-FIRST_MS = WINDOW_FRAMES * FRAME_MS  # the first moment with a whole window behind it
+FIRST_MS = WINDOW_FRAMES * FRAME_MS  # the first time with a whole window before it
 
 
 class RollingAnticipator:
-    """A model and its backbone at work on one stream; `reset()` before another.
+    """A stateful predictor for one stream of frames; call `reset()` before another.
 
-    Confidences and scores are honest chances: the objectness's inflation by the loss's pos_weight is undone (see
-    `SlotArrays.honest`). The threshold is on the network's own p_obj, as in submissions: 0.3 there is an honest 10 %.
+    Confidences and scores are probabilities: the inflation of the objectness by the loss's pos_weight is undone
+    (`SlotArrays.undo_pos_weight`). The threshold applies to the network's own p_obj, as in submissions; 0.3 there is a
+    probability of about 10 %.
 
     Args:
-        runtime: the model and its backbone, in torch or exported; it computes for this stream alone.
-        every_ms: from one anticipation to the next; the first is made at 5 s. May be changed between two frames.
-        emit: how slots become predictions; by default the model's own way.
+        runtime: the model and its backbone, in torch or exported; used for this stream only.
+        every_ms: interval of the forecasts; the first is made at 5 s. May be changed between two frames.
+        emit: how slots become predictions; by default as the model's config has it.
     """
 
     def __init__(self, runtime: Runtime, *, every_ms: int = 1000, emit: EmitConfig | None = None) -> None:
@@ -49,23 +50,27 @@ class RollingAnticipator:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything: the next frame is a stream's first."""
+        """Clear all state: the next frame is the first of a stream."""
         self.stream.reset()
-        self._due_ms = FIRST_MS  # when the next anticipation is made
-        self._clips = np.zeros((0, self.stream.config.width), np.float32)  # (n, D): clips _first, _first + 1 …
+        self._due_ms = FIRST_MS  # time of the next forecast
+        self._clips = np.zeros((0, self.stream.config.width), np.float32)  # (n, D): snippets _first, _first + 1, …
         self._first = 0
-        self._tokens: dict[int, Floats] = {}  # (N, d) of the window whose first clip this is
+        self._tokens: dict[int, Floats] = {}  # (N, d) by the first snippet of the window
 
     @property
     def frames(self) -> int:
-        """How many frames came in."""
+        """Number of frames received."""
         return self.stream.frames
 
     def push(self, frame: np.ndarray) -> Forecast | None:
-        """The next frame (H, W) uint8 of the stream at 25 fps → what is anticipated after it, if that is due now.
+        """Add the next frame, and forecast if one is due.
 
-        It is seen at the size of the pictures in training, where the runtime knows it (see `Fit`). The frame is kept
-        for a while: it must not be written to later.
+        Args:
+            frame: (H, W) uint8 of a stream at 25 fps; resized to the frame size of training, if known
+                (`FrameResizer`). It is kept for a while and must not be modified later.
+
+        Returns:
+            The forecast after this frame, or None if none is due.
         """
         self._keep(self.stream.push(self.fit(frame)))
         if self.stream.frames < self._due_frames:
@@ -76,17 +81,17 @@ class RollingAnticipator:
 
     @property
     def _due_frames(self) -> int:
-        """How many whole frames there are at the time that is due."""
+        """Number of whole frames before the next forecast."""
         return self._due_ms // FRAME_MS
 
     def _windows(self) -> list[int]:
-        """The first clip of each window to read at the time that is due, the earliest first, from those there are."""
+        """The first snippet of each window of the next forecast, the earliest first; windows before 0 are absent."""
         end = self._due_frames
         starts = range(end - WINDOW_FRAMES * self.runtime.lookback, end, WINDOW_FRAMES)
         return [snap(start, self._stride) // self._stride for start in starts if start >= 0]
 
     def _keep(self, features: Floats) -> None:
-        """Add the features (n, D) of the next clips, and drop what no anticipation to come will read."""
+        """Add the features (n, D) of the next snippets, and drop those that no later forecast reads."""
         if not len(features):
             return
         earliest = max(0, self._due_frames - WINDOW_FRAMES * self.runtime.lookback)  # a window may begin there
@@ -100,14 +105,14 @@ class RollingAnticipator:
         absent = self.runtime.lookback - len(encoded)
         tokens = np.stack([np.zeros_like(encoded[0])] * absent + encoded)  # (W, N, d)
         slots = self.runtime.anticipate(tokens, np.arange(len(tokens)) >= absent)
-        if not np.isfinite(slots.objectness).all():  # a NaN is above no threshold: it would look like a quiet game
+        if not np.isfinite(slots.objectness).all():  # NaN is above no threshold, as if nothing was expected
             raise InputError(f"at {self._due_ms} ms: the model gives numbers that are not finite")
         (emitted,) = emit(slots, self.emit, pos_weight=self.pos_weight)
-        shift = self._due_ms - OBSERVED_MS  # a clip's future begins at 30 000 ms, the stream's now
+        shift = self._due_ms - OBSERVED_MS  # the horizon begins at 30 000 ms of a clip, and at the due time of a stream
         return Forecast(self._due_ms, tuple(replace(p, position_ms=p.position_ms + shift) for p in emitted))
 
     def _window_tokens(self, first: int) -> Floats:
-        """Tokens (N, d) of the window whose first clip is `first`, encoded alone, when it is first asked for."""
+        """Tokens (N, d) of the window that begins with snippet `first`; encoded once, then cached."""
         if first not in self._tokens:
             begin = first - self._first
             self._tokens[first] = self.runtime.encode_window(self._clips[begin : begin + self.runtime.clips])
@@ -119,9 +124,15 @@ def anticipate_video(
     rolling: RollingAnticipator,
     progress: Callable[[int, int | None], None] = lambda done, all_: None,
 ) -> Timeline:
-    """Everything anticipated along a video, from its beginning to its end.
+    """Forecast along a whole video.
 
-    `progress` is told how many frames are done, and of how many if the file says; about once a second of video.
+    Args:
+        video: the file.
+        rolling: the predictor; it is reset first.
+        progress: called about once per second of video with the frames done, and their number if the file has it.
+
+    Returns:
+        All forecasts in order of time.
     """
     rolling.reset()
     timeline, total = [], video.frame_count()
@@ -137,22 +148,28 @@ def anticipate_video(
 
 
 def require_window(frames: int, name: object) -> None:
-    """An InputError if a video, called `name`, was over after so few frames that nothing could be said about it."""
+    """Raise an InputError if a video, called `name`, has too few frames for a forecast."""
     if frames < WINDOW_FRAMES:
         length = f"{frames / FPS:.1f} s long"
         raise InputError(f"{name}: is only {length}; anticipation needs a whole window of 5 s behind it")
 
 
 def clip_features(runtime: Runtime, frames: Iterable[np.ndarray]) -> Floats:
-    """Frames (H, W) uint8 of a video, in order → features (n, D) of its clips, one every `stride` frames."""
+    """Frames (H, W) uint8 of a video, in order → features (n, D) of its snippets, one every `stride` frames."""
     stream = StreamEncoder(runtime)
     return np.concatenate([stream.push(frame) for frame in frames])
 
 
-def answers_along(runtime: Runtime, features: Floats, windows: int) -> SlotArrays:
-    """Features (n, D) of a video's clips → the slots at 30 s, 35 s, … of it, as `predict` gives them.
+def slots_along(runtime: Runtime, features: Floats, windows: int) -> SlotArrays:
+    """The slots at 30 s, 35 s, … of a video, as `ballcast predict` computes them for a store.
 
-    `windows`: W of the model's config, which says how much must have been seen before the first answer.
+    Args:
+        runtime: the model.
+        features: (n, D) of the video's snippets (`clip_features`).
+        windows: W of the model's config; the first slots are those after W windows.
+
+    Returns:
+        One sample for each time.
     """
     stride, outputs = runtime.config.stride, []
     tokens: dict[int, Floats] = {}
@@ -166,12 +183,12 @@ def answers_along(runtime: Runtime, features: Floats, windows: int) -> SlotArray
         present = np.ones(len(starts), np.bool_)
         outputs.append(runtime.anticipate(np.stack([tokens[start] for start in starts]), present))
     if not outputs:
-        raise InputError(f"{len(features)} clips are too few for {windows} windows of 5 s")
+        raise InputError(f"{len(features)} snippets are too few for {windows} windows of 5 s")
     return join(outputs)
 
 
 def join(outputs: Sequence[SlotArrays]) -> SlotArrays:
-    """The samples of all, one after the other."""
+    """Concatenate the samples of all outputs."""
     return SlotArrays(
         np.concatenate([a.objectness for a in outputs]),
         np.concatenate([a.classes for a in outputs]),
@@ -180,11 +197,11 @@ def join(outputs: Sequence[SlotArrays]) -> SlotArrays:
     )
 
 
-def score_answers(runtime: Runtime, slots: SlotArrays, clips: Sequence[Clip]) -> Score:
-    """The official score of slots, one sample a clip in order, merged as a submission is.
+def score_slots(runtime: Runtime, slots: SlotArrays, clips: Sequence[Clip]) -> Score:
+    """The official score of slots, one sample per clip in order, merged as in a submission.
 
-    Answers beyond the last clip, at the end of a video, have nothing after them to be held against.
+    Samples beyond the last clip, at the end of a video, have no labels and are left out.
     """
     if len(slots.objectness) < len(clips):
-        raise InputError(f"only {len(slots.objectness)} answers were made for {len(clips)} labelled clips")
+        raise InputError(f"only {len(slots.objectness)} predictions were made for {len(clips)} labelled clips")
     return score_arrays(list(clips), *merge_arrays(*emit_flat(slots.first(len(clips)), runtime.emit)))

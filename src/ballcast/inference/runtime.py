@@ -1,6 +1,6 @@
-"""What a rolling anticipator computes with, in numpy's terms: torch (`torch_runtime.py`) or ONNX (`onnx_runtime.py`).
+"""The interface between the rolling predictor and torch (`torch_runtime.py`) or ONNX (`onnx_runtime.py`), in numpy.
 
-W windows, N clips a window, D features a clip, d the token width.
+W windows, N snippets per window, D features per snippet, d the token width.
 """
 
 from typing import Any, Protocol
@@ -16,10 +16,10 @@ from ballcast.model.postprocess import SlotArrays
 class Runtime(StackEncoder, Protocol):
     """A backbone (`StackEncoder`) and the model trained on its features.
 
-    - `clips`: N. `lookback`: how many of the latest windows the model reads, W.
+    - `clips`: N. `lookback`: number of latest windows the model reads, W.
     - `emit`: how the model's slots become predictions. `pos_weight`: of the loss it was trained with.
-    - `picture_size`: H, W of the pictures it was trained on; None: unknown, and pictures are seen as they are.
-    - `about`: what results say of both: {"model": …, "backbone": {"name": …, "hash": …}}.
+    - `picture_size`: (H, W) of the frames it was trained on; None: unknown, frames are not resized.
+    - `about`: description of both for results: {"model": …, "backbone": {"name": …, "hash": …}}.
     """
 
     clips: int
@@ -30,9 +30,9 @@ class Runtime(StackEncoder, Protocol):
     about: dict[str, Any]
 
     def encode_window(self, features: Floats) -> Floats:
-        """Features (N, D) of a window → its tokens (N, d), which are the caller's to keep."""
+        """Features (N, D) of a window → its tokens (N, d), an array the caller may keep."""
         ...
 
     def anticipate(self, tokens: Floats, present: NDArray[np.bool_]) -> SlotArrays:
-        """Tokens (W, N, d), and which windows there are, (W,), always the last → the slots of this one sample."""
+        """Tokens (W, N, d), and which windows are present (W,), always the last → the slots of this one sample."""
         ...

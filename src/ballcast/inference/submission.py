@@ -1,4 +1,4 @@
-"""The challenge's submission file: `results_anticipation.json`, alone or in a zip; read, checked, merged, written."""
+"""The challenge's submission file, `results_anticipation.json` or a zip of it: read, checked, merged, written."""
 
 import json
 import lzma
@@ -31,17 +31,23 @@ RESULTS = "results_anticipation.json"
 VECTOR = 1 + len(ACTIONS)  # BACKGROUND first
 LARGEST = 512 * 2**20  # bytes of JSON; the challenge split of 2262 clips makes about 3 MB
 
-# What zipfile raises for archives that are broken, encrypted or of an unknown kind.
+# Raised by zipfile for archives that are damaged, encrypted or of an unknown kind.
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, NotImplementedError, ValueError)
 
 Predictions = dict[str, tuple[Prediction, ...]]
 
 
 def read_submission(path: Path, *, read: str = "vector", hand_in: bool = False) -> Predictions:
-    """Predictions by clip, in file order; the first defect is an InputError that names its place.
+    """Read a submission; the first defect is an InputError that names its place.
 
-    `read="label"` does without class vectors. `hand_in`: they are meant for the server, so that confidences must be
-    chances; a file that is only scored may hold any numbers. A zip is read without being unpacked.
+    Args:
+        path: .json, or .zip, which is read without being unpacked.
+        read: "vector" requires class vectors, "label" does not.
+        hand_in: whether it is meant for the server; then confidences must lie between 0 and 1. A file that is only
+            scored may hold any numbers.
+
+    Returns:
+        Predictions by clip, in file order.
     """
     predictions: Predictions = {}
     defects = Defects(str(path), strict=True)
@@ -84,10 +90,13 @@ def write_submission(path: Path, predictions: Mapping[str, Sequence[Prediction]]
 
 
 def merge_systems(systems: Sequence[Predictions]) -> Predictions:
-    """The mean of several systems' predictions: bin by bin and class by class, a system that says nothing counting 0.
+    """Average the predictions of several systems, bin by bin and class by class.
 
-    All systems must have the same clips, and confidences that are chances. A bin's time is the mean of its entries',
-    weighted by their confidence.
+    A system without a prediction in a bin counts as 0 there. A bin's time is the mean of its entries' times, weighted
+    by their confidence.
+
+    Args:
+        systems: predictions by clip, of the same clips, with confidences between 0 and 1.
     """
     clips = list(systems[0])
     result: Predictions = {}
@@ -95,7 +104,7 @@ def merge_systems(systems: Sequence[Predictions]) -> Predictions:
         bins: dict[int, list[Prediction]] = {}
         for system in systems:
             for prediction in merge_bins(system[name]):
-                check_confidences(prediction)  # the mean of numbers that are no chances may not even be finite
+                check_confidences(prediction)  # the mean of unbounded numbers may not even be finite
                 bins.setdefault(grid_bin(prediction.position_ms), []).append(prediction)
         merged = []
         for _, entries in sorted(bins.items()):
@@ -108,7 +117,7 @@ def merge_systems(systems: Sequence[Predictions]) -> Predictions:
 
 
 def require_same_clips(predictions: Mapping[str, Any], names: Sequence[str], path: Path, other: Path) -> None:
-    """An InputError unless `predictions` (of `path`) has exactly the clips `names` (of `other`)."""
+    """Raise an InputError unless `predictions` (of `path`) has exactly the clips `names` (of `other`)."""
     missing = [name for name in names if name not in predictions]
     extra = sorted(predictions.keys() - set(names), key=natural)
     for found, fault in ((missing, "has no predictions for"), (extra, "has predictions for clips not there:")):
@@ -121,7 +130,12 @@ def require_same_clips(predictions: Mapping[str, Any], names: Sequence[str], pat
 
 
 def check_submission(path: Path, clips: Sequence[Clip]) -> list[Defect]:
-    """Every defect for which a try at the server would be wasted."""
+    """Find every defect that the server would reject or score differently from what was meant.
+
+    Args:
+        path: the submission.
+        clips: of the split, in its order.
+    """
     defects = Defects(str(path))
     if path.suffix == ".zip":
         _check_root(path, defects)
@@ -178,11 +192,11 @@ def _open_zip(path: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(BytesIO(read_bytes(path, "predictions")))
     except _UNREADABLE as error:
-        raise InputError(f"{path}: is no readable zip ({error}); write it again") from None
+        raise InputError(f"{path}: is not a readable zip archive ({error}); write it again") from None
 
 
 def _videos(tree: Any, defects: Defects, *, hand_in: bool = False) -> Iterator[tuple[str, str, list[Any]]]:
-    """(place, clip, anticipated records) of each video; `hand_in` also asks for what only the server's reader might."""
+    """Yield (place, clip, anticipation records) of each video; `hand_in`: also check what only the server requires."""
     seen: set[str] = set()
     videos: list[Any] = []
     with defects.at(""):
@@ -199,7 +213,7 @@ def _videos(tree: Any, defects: Defects, *, hand_in: bool = False) -> Iterator[t
                 raise InputError(f"{name} appears a second time")
             seen.add(name)
             if hand_in and path != name:
-                defects.add(place, f"path {path!r} must be the clip's name alone, {name!r}")
+                defects.add(place, f"path {path!r} must be only the clip's name, {name!r}")
             annotations = get(video, "annotations", dict, "a record")
             if hand_in:
                 with defects.at(place):
@@ -236,7 +250,7 @@ def _confidence(record: dict[str, Any]) -> float:
 
 
 def _vector(record: dict[str, Any]) -> tuple[float, ...]:
-    """BACKGROUND's entry and the ten."""
+    """The 11 entries of a class vector, BACKGROUND first."""
     vector = get(record, "confidence_vect", list, "a list")
     if len(vector) != VECTOR:
         raise InputError(f"'confidence_vect' has {len(vector)} entries instead of {VECTOR} (BACKGROUND, then the ten)")
@@ -244,15 +258,19 @@ def _vector(record: dict[str, Any]) -> tuple[float, ...]:
 
 
 def check_confidences(prediction: Prediction) -> None:
-    """An InputError unless all of them are chances."""
+    """Raise an InputError unless all confidences lie between 0 and 1."""
     if not all(0 <= v <= 1 for v in (*prediction.scores, prediction.confidence)):
         raise InputError("confidences must be between 0 and 1, since the scorer's thresholds are")
 
 
 def _check_entry(record: Any, bins: set[int], place: str, defects: Defects) -> None:
-    """Every fault of an entry, also what the scorer would read differently from what the author meant.
+    """Add every defect of an entry, also what the scorer would read differently from what was meant.
 
-    `bins` are those that the clip's entries before it lie in.
+    Args:
+        record: the entry.
+        bins: those of the clip's earlier entries; the entry's own is added.
+        place: of the entry in the file.
+        defects: collects them.
     """
     if not isinstance(record, dict):
         defects.add(place, f"is {show(record)} instead of a record")

@@ -1,8 +1,8 @@
-"""What was anticipated along a video, as files: our JSON, OSL JSON, CSV and the video with an overlay.
+"""Files of the forecasts along a video: our JSON, OSL JSON, CSV and the video with an overlay.
 
-Times are milliseconds of the video. Confidences and scores are honest chances, not the network's own p_obj · p_cls,
-which its loss inflates; see `ballcast.model.slot_arrays.SlotArrays.honest`. The JSON gives the `pos_weight` that was
-undone.
+Times are milliseconds of the video. Confidences and scores are probabilities, not the network's own p_obj · p_cls,
+which its loss inflates; see `ballcast.model.postprocess.SlotArrays.undo_pos_weight`. The JSON holds the `pos_weight`
+that was undone.
 """
 
 import csv
@@ -23,7 +23,7 @@ CSV_COLUMNS = ("at_ms", "label", "position_ms", "confidence")
 
 @dataclass(frozen=True)
 class Targets:
-    """The files to write of a timeline; None: not this one."""
+    """The files to write of a timeline; None: do not write this one."""
 
     json: Path
     osl: Path | None = None
@@ -31,7 +31,7 @@ class Targets:
     overlay: Path | None = None
 
     def check(self, video: Path) -> None:
-        """An InputError if one cannot be written: said before the work, not after it. `video`: what is read."""
+        """Raise an InputError, before the work begins, if a file cannot be written or is the `video` itself."""
         seen = set()
         for target in (self.json, self.osl, self.csv, self.overlay):
             if target is None:
@@ -41,7 +41,7 @@ class Targets:
                 raise InputError(f"{target}: is a folder; give the file to write")
             check_not_source(target, video)
             if target.resolve() in seen:
-                raise InputError(f"{target}: is asked for twice; give each output a file of its own")
+                raise InputError(f"{target}: is given twice; give each output its own file")
             seen.add(target.resolve())
         if self.overlay is not None:
             check_overlay(video, self.overlay)
@@ -53,7 +53,14 @@ class Targets:
         about: Mapping[str, Any],
         progress: Callable[[int, int | None], None] = lambda done, total: None,
     ) -> None:
-        """All of them, the overlay, which takes longest and tells its `progress`, last; each is whole or not there."""
+        """Write all files, each atomically.
+
+        Args:
+            timeline: the forecasts.
+            video: what they were made for.
+            about: keys of the JSON besides the forecasts (every_ms, model, …).
+            progress: called with the frames of the overlay done and in all; it takes longest and is written last.
+        """
         write_timeline(self.json, timeline, {"video": str(video), **about})
         if self.osl is not None:
             write_timeline_osl(self.osl, timeline, str(video))
@@ -64,22 +71,22 @@ class Targets:
 
 
 def write_timeline(path: Path, timeline: Sequence[Forecast], about: Mapping[str, Any]) -> None:
-    """One record a moment, also where nothing is expected; `about` (every_ms, model, …) comes first."""
+    """Write one record per forecast, also those without predictions; `about` (every_ms, model, …) comes first."""
     anticipations = [made.to_json() for made in timeline]
     write_json(path, {**about, "anticipations": anticipations}, indent=1)
 
 
 def write_timeline_osl(path: Path, timeline: Sequence[Forecast], video: str) -> None:
-    """One event a prediction, in order of time.
+    """Write one event per prediction, in order of time.
 
-    OSL JSON has no place for when a prediction was made: an action that is seen coming at five moments is five events.
+    OSL JSON has no key for the time of the forecast: an action predicted by five forecasts is five events.
     """
     events = sorted((p for made in timeline for p in made.predictions), key=lambda p: p.position_ms)
     write_osl(path, {video: events}, "timeline", description=f"anticipations along {video}")
 
 
 def write_timeline_csv(path: Path, timeline: Sequence[Forecast]) -> None:
-    """One row a prediction: when it was made, the action, for when, and how sure."""
+    """Write one row per prediction: time of the forecast, action, predicted time, confidence."""
     text = StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(CSV_COLUMNS)

@@ -1,4 +1,4 @@
-"""The runtime of torch: the networks as they were trained, on the CPU, or on a GPU as CUDA graphs."""
+"""The torch runtime: the trained networks, on the CPU, or on a GPU as CUDA graphs."""
 
 import copy
 from pathlib import Path
@@ -20,9 +20,12 @@ from ballcast.model.slots import Slots
 
 
 class GraphedSteps:
-    """The two steps of a model on one stream, window by window, recorded as they are: no minute of compiling.
+    """The two steps of a model for one stream, recorded as CUDA graphs without compiling, which would take a minute.
 
-    model: on a GPU, in eval mode. What a call gives is overwritten by the next of its kind.
+    The result of a call is overwritten by the next call of the same method.
+
+    Args:
+        model: on a GPU, in eval mode.
     """
 
     def __init__(self, model: Anticipator) -> None:
@@ -42,7 +45,7 @@ class GraphedSteps:
         return self._encoded
 
     def anticipate(self, tokens: Tensor, present: Tensor) -> Slots:
-        """Tokens (1, W, N, d) and which windows there are, (1, W) → slots."""
+        """Tokens (1, W, N, d), and which windows are present (1, W) → slots."""
         self._tokens.copy_(tokens)
         self._present.copy_(present)
         self._anticipate()
@@ -50,12 +53,13 @@ class GraphedSteps:
 
 
 class TorchRuntime(TorchStackEncoder):
-    """A `Runtime` for one stream; several may share the networks.
+    """A `Runtime` for one stream; several can share the networks (`another`).
 
     Args:
-        model: moved to `device` and put in eval mode. backbone: the one the model was trained on (`check_backbone`).
-        device: where to compute; by default where the backbone lies.
-        name: what results call the model.
+        model: moved to `device` and put in eval mode.
+        backbone: the one the model was trained on (`check_backbone`).
+        device: where to compute; by default the backbone's device.
+        name: of the model in results.
     """
 
     def __init__(
@@ -65,37 +69,39 @@ class TorchRuntime(TorchStackEncoder):
         self.model = model.to(self.engine.device).eval()
         self.clips, self.lookback = model.config.clips, model.network.lookback
         self.emit, self.pos_weight = model.emit, model.pos_weight
-        # The model's word first: it knows features of the pictures in its store, whatever the backbone learned on.
+        # The model's metadata first: the frame size of its store counts, not that of the backbone's training.
         self.picture_size = trained_size(model.metadata) or trained_size(backbone.metadata)
         self.about: dict[str, Any] = {"model": name, "backbone": {"name": backbone.name, "hash": backbone.hash}}
-        self._steps: Anticipator | GraphedSteps | None = None  # made on the thread that uses it
+        self._steps: Anticipator | GraphedSteps | None = None  # built on the thread that uses it
 
     @classmethod
     def load(cls, model: Path | str, backbone: Path | str, *, device: torch.device | str) -> "TorchRuntime":
-        """From the names of a model and of a backbone; an InputError if they do not belong together."""
+        """Load a model and a backbone (folders or hub ids); an InputError if they do not belong together."""
         anticipator, network = Anticipator.from_pretrained(model), Backbone.load(backbone)
         check_backbone(anticipator, network, model, backbone)
         return cls(anticipator, network.to(device), device=device, name=str(model))
 
     def another(self) -> "TorchRuntime":
-        """One for another stream, with the same networks."""
+        """A runtime for another stream, sharing the networks."""
         fresh = copy.copy(self)
         fresh._steps = None
         return fresh
 
     @torch.inference_mode()
     def encode_window(self, features: Floats) -> Floats:
-        tokens = self._work.encode_window(torch.from_numpy(features).to(self.engine.device))
+        """See `Runtime`."""
+        tokens = self._model_steps.encode_window(torch.from_numpy(features).to(self.engine.device))
         return tokens.cpu().numpy().copy()  # a graph's next replay overwrites it
 
     @torch.inference_mode()
     def anticipate(self, tokens: Floats, present: NDArray[np.bool_]) -> SlotArrays:
+        """See `Runtime`."""
         given = (torch.from_numpy(array)[None].to(self.engine.device) for array in (tokens, present))
-        return self._work.anticipate(*given).arrays()
+        return self._model_steps.anticipate(*given).arrays()
 
     @property
-    def _work(self) -> Anticipator | GraphedSteps:
-        """The model, on a GPU as recorded graphs."""
+    def _model_steps(self) -> Anticipator | GraphedSteps:
+        """The model; on a GPU its recorded graphs."""
         if self._steps is None:
             self._steps = GraphedSteps(self.model) if self.engine.device.type == "cuda" else self.model
         return self._steps

@@ -1,4 +1,4 @@
-"""The loss: objectness of every slot, class and time of the matched ones, and the actions of the last window."""
+"""The loss: objectness of every slot, class and time of matched slots, and the actions of the last window."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -16,7 +16,7 @@ Reduce = Callable[[Tensor], Tensor]
 
 
 class Losses(NamedTuple):
-    """Scalars in float32: the terms as they are, and their sum weighted by the config."""
+    """Scalars in float32: the unweighted terms, and `total`, their sum weighted by the config."""
 
     total: Tensor
     objectness: Tensor
@@ -26,9 +26,12 @@ class Losses(NamedTuple):
 
 
 class Criterion(nn.Module):
-    """`Slots` and `Targets` → `Losses`. Fixed shapes, nothing asked of the host, float32 throughout.
+    """`Slots` and `Targets` → `Losses`. Fixed shapes, no synchronisation with the host, float32 throughout.
 
-    `class_weights` (C,) is w_c of the matching (see `targets.class_weights`); None counts every class as 1.
+    Args:
+        config: the weights and variants of the terms.
+        model: the model's config, for K and C.
+        class_weights: (C,) w_c of the matching (`matcher.class_weights`); None: 1 for every class.
     """
 
     class_weights: Tensor
@@ -48,7 +51,7 @@ class Criterion(nn.Module):
 
     @torch.no_grad()
     def match(self, slots: Slots, targets: Targets) -> Tensor:
-        """(B, K) int64: which event each slot answers for, -1 for none."""
+        """Match slots with events: (B, K) int64, the event of each slot, or -1."""
         if self.config.matching == "ordered":
             return assign_in_order(targets.times, targets.events, self.slots)
         weights = self.class_weights if self.config.reweight else None
@@ -63,13 +66,18 @@ class Criterion(nn.Module):
         reduce: Reduce | None = None,
         matching: Tensor | None = None,
     ) -> Losses:
-        """All terms are means weighted by `weight` (B,), how much each sample counts (MixUp; None: all 1).
+        """Compute the loss of a batch; all terms are weighted means over its samples.
 
-        Objectness is averaged over all slots, class and time over what `config.pair_norm` names; a class's mean is
-        also weighted by `config.ce_weights`. `reduce` maps the four normalisers, stacked as (4,): the weighted numbers
-        of samples, of pairs, of pairs by class weight, and of what the auxiliary loss is divided by. Averaged over
-        ranks there, the gradients DDP averages are those of the whole batch. `matching` (B, K) replaces the one
-        computed here.
+        Objectness is averaged over all slots, class and time over what `config.pair_norm` names; the class term is
+        also weighted by `config.ce_weights`.
+
+        Args:
+            slots, targets: of B samples.
+            weight: (B,) weight of each sample (MixUp); None: all 1.
+            reduce: maps the four normalisers, stacked as (4,): the weighted numbers of samples, of pairs, of pairs by
+                class weight, and the auxiliary loss's. Averaged over ranks, they make DDP's mean gradient that of the
+                whole batch.
+            matching: (B, K) as `match` returns it; None: computed here.
         """
         config = self.config
         pair = self.match(slots, targets) if matching is None else matching
@@ -109,9 +117,9 @@ class Criterion(nn.Module):
         return Losses(total, objectness, classes, offset, auxiliary)
 
     def _auxiliary(self, slots: Slots, targets: Targets, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """The auxiliary loss summed over the batch, and what it is divided by; `weight` (B,).
+        """The auxiliary loss summed over the batch, and its normaliser; `weight` (B,).
 
-        C columns are presences, each a yes or no of its own; C + 1 are a segmentation, one of them at each clip.
+        With C columns it is a binary loss for each action, with C + 1 a segmentation of the snippets.
         """
         config, presence = self.config, targets.presence
         if slots.presence is None or presence is None:
@@ -121,22 +129,22 @@ class Criterion(nn.Module):
             ce = functional.cross_entropy(slots.presence.float().transpose(1, 2), truth, reduction="none")
             counts = self.ce_weights[truth] * weight.unsqueeze(1)
             return (ce * counts).sum(), counts.sum()
-        there = widen(presence, config.auxiliary_beside)
-        focal = focal_bce(slots.presence, there, gamma=config.focal_gamma, alpha=config.focal_alpha)
+        truth = widen(presence, config.auxiliary_beside)  # (B, N, C)
+        focal = focal_bce(slots.presence, truth, gamma=config.focal_gamma, alpha=config.focal_alpha)
         if config.auxiliary_norm == "cells":
             return (focal.mean(dim=(1, 2)) * weight).sum(), weight.sum()
-        positives = (there > 0).sum(dim=(1, 2)) * weight
+        positives = (truth > 0).sum(dim=(1, 2)) * weight
         return (focal.sum(dim=(1, 2)) * weight).sum(), positives.sum().clamp(min=1)
 
     def _earlier(self, slots: Slots, targets: Targets, weight: Tensor, reduce: Reduce | None) -> Tensor:
-        """The earlier layers' losses, each matched on its own, summed over the layers."""
+        """The losses of the earlier decoder layers, each matched separately, summed over the layers."""
         layers = len(slots.objectness) // len(weight)
         again = Targets(*(t.repeat_interleave(layers, dim=0) for t in (targets.classes, targets.bins, targets.times)))
         # Normalisers are sums over samples, of which there are now `layers` times as many.
         return layers * self(slots, again, weight.repeat_interleave(layers), reduce=reduce).total
 
     def _offset_loss(self, slots: Slots, targets: Targets, event: Tensor) -> Tensor:
-        """(B, K): CE of the bins against the Gaussian around b*, or `scalar_loss` of a number; `event` (B, K)."""
+        """(B, K): CE of the bins with Gaussian soft targets, or `scalar_loss` of a scalar time; `event` (B, K)."""
         if slots.scalar:
             given, truth = slots.offsets.float(), targets.times.gather(1, event)
             if self.config.scalar_loss == "exponential":
@@ -144,16 +152,21 @@ class Criterion(nn.Module):
             return (given - truth).abs()
         soft = gaussian_targets(targets.bins.gather(1, event), slots.bins, self.config.sigma)  # (B, K, bins)
         offsets = slots.offsets.float()
-        if offsets.ndim == 4:  # the distribution of the event's own class
+        if offsets.ndim == 4:  # (B, K, C, bins): take the distribution of the event's class
             action = targets.classes.gather(1, event).clamp(min=0)[:, :, None, None]  # (B, K, 1, 1)
             offsets = offsets.gather(2, action.expand(-1, -1, -1, slots.bins)).squeeze(2)  # (B, K, bins)
         return -(soft * torch.log_softmax(offsets, dim=-1)).sum(dim=-1)
 
 
 def focal_bce(logits: Tensor, target: Tensor, *, gamma: float, alpha: float) -> Tensor:
-    """Binary cross-entropy, easy places turned down by (1 - p_true)^gamma, positives weighted alpha : 1 - alpha.
+    """Focal loss: binary cross-entropy times (1 - p_true)^gamma, positives weighted alpha, negatives 1 - alpha.
 
-    Same shape as `logits`, float32; `target` holds 0 and 1.
+    Args:
+        logits: any shape.
+        target: the same shape, 0 or 1.
+
+    Returns:
+        The same shape, float32.
     """
     logits, target = logits.float(), target.float()
     bce = functional.binary_cross_entropy_with_logits(logits, target, reduction="none")

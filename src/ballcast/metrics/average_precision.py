@@ -1,10 +1,12 @@
 """The official score: mAP at tolerances of 1 to 5 s and without limit, over the ten actions.
 
-The reference works on a grid of 32 bins of 160 ms; labels are binned in doubles as it does, submitted predictions in
-whole numbers (`core/events.py`). A bin holds one event and one prediction, the last in file order.
-Events, in time order, each take the best-scored free prediction of their class within half the tolerance (the earliest
-of equals). Precision and recall are read at 200 thresholds over all clips; AP is their 11-point interpolation; a class
-without events counts as 0. `exact` scores the same way on milliseconds, without the grid.
+The reference uses a grid of 32 bins of 160 ms; labels are binned in doubles as it does, predictions in whole numbers
+(`core/events.py`). A bin holds one event and one prediction, the last in file order. Events, in order of time, are
+each matched with the best-scored free prediction of their class within half the tolerance (the earliest of equals).
+Precision and recall are computed at 200 thresholds over all clips; AP is their 11-point interpolation; a class without
+events counts as 0. `exact` scores the same way on milliseconds, without the grid.
+
+Shapes: 6 tolerances, 10 actions, 200 thresholds, E events, P predictions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +20,7 @@ from ballcast.core.actions import ACTIONS
 from ballcast.core.errors import InputError
 from ballcast.core.events import GRID_BINS, GRID_FPS, Clip, Prediction, grid_bin, label_bin
 
-TOLERANCES = {"at1": 1, "at2": 2, "at3": 3, "at4": 4, "at5": 5, "atInfty": 11}  # s, the full width; 11 covers all
+TOLERANCES = {"at1": 1, "at2": 2, "at3": 3, "at4": 4, "at5": 5, "atInfty": 11}  # full width in s; 11 covers all
 THRESHOLDS = np.linspace(0, 1, 200)
 RECALLS = np.arange(11) / 10
 
@@ -27,7 +29,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Score:
-    """Average precisions and what they came from; axes: tolerance (6), action (10), threshold (200)."""
+    """Average precision as a fraction, and its precision-recall curves; axes: tolerance, action, threshold."""
 
     ap: Floats  # (6, 10)
     precision: Floats  # (6, 10, 200)
@@ -41,7 +43,7 @@ class Score:
 
     @property
     def avg(self) -> float:
-        """The ranking's number: the mean over the six tolerances."""
+        """The challenge's ranking criterion: the mean over the six tolerances."""
         return float(np.mean(self.ap.mean(1)))
 
     def as_dict(self) -> dict[str, Any]:
@@ -66,11 +68,11 @@ class Times:
 
 @dataclass(frozen=True)
 class Matches:
-    """What is counted for a score; all that depends on the clips, and on each clip alone."""
+    """Which predictions and events count for a score; found within each clip, independently of the others."""
 
     times: Times
-    true: NDArray[np.bool_]  # (6, P, 10) the prediction took an event
-    counted: NDArray[np.bool_]  # (6 or 1, P, 10) the prediction counts; 1: alike at all tolerances
+    true: NDArray[np.bool_]  # (6, P, 10) the prediction was matched with an event
+    counted: NDArray[np.bool_]  # (6 or 1, P, 10) the prediction counts; 1: the same at all tolerances
     events: NDArray[np.bool_]  # (E,) the event counts
 
 
@@ -81,9 +83,16 @@ def score(
     read: Literal["vector", "label"] = "vector",
     exact: bool = False,
 ) -> Score:
-    """Score `predictions` (by clip name) against the labelled `clips`.
+    """Compute the official score.
 
-    `read`: every entry of the class vectors, or only label and confidence. `exact`: on milliseconds, not on the grid.
+    Args:
+        clips: labelled clips.
+        predictions: by clip name; clips without any have none.
+        read: use every entry of the class vectors, or only label and confidence.
+        exact: score on milliseconds instead of the grid.
+
+    Returns:
+        AP and its curves.
     """
     return score_of_matches(match_all(clips, predictions, read=read, exact=exact))
 
@@ -91,7 +100,14 @@ def score(
 def score_arrays(
     clips: Sequence[Clip], clip: NDArray[np.int64], position_ms: NDArray[np.int64], scores: NDArray[np.float32]
 ) -> Score:
-    """`score` of predictions as arrays: of which clip (P,), when (P,), and their class vectors (P, 10)."""
+    """`score` of predictions given as arrays.
+
+    Args:
+        clips: labelled clips.
+        clip: (P,) index of each prediction's clip.
+        position_ms: (P,) from the clip's start.
+        scores: (P, 10) class vectors.
+    """
     return score_of_matches(match_arrays(clips, clip, position_ms, scores))
 
 
@@ -101,10 +117,10 @@ def score_by_visibility(
     *,
     read: Literal["vector", "label"] = "vector",
 ) -> dict[str, Score]:
-    """The score over the visible events alone, and over those "not shown" alone, on the grid.
+    """The score over the "visible" events only, and over the "not shown" events only, on the grid.
 
-    A prediction that matched an event of the other kind counts neither for nor against. This is ours: the reference
-    attributes predictions by an array it fills with the wrong indices.
+    A prediction matched with an event of the other kind is ignored. This differs from the reference, which attributes
+    predictions by an array that it fills with the wrong indices. Arguments as in `score`.
     """
     matches = match_by_visibility(clips, predictions, read=read)
     return {name: score_of_matches(found) for name, found in matches.items()}
@@ -147,18 +163,19 @@ def match_by_visibility(
 
 
 def _plain(times: Times) -> Matches:
-    """All predictions and all events counted."""
+    """Matches in which all predictions and all events count."""
     return Matches(
         times, match(times) >= 0, np.ones((1, *times.scores.shape), bool), np.ones(len(times.event_class), bool)
     )
 
 
 def _lay_out(clips: Sequence[Clip], predictions: Mapping[str, Sequence[Prediction]], read: str, exact: bool) -> Times:
+    """`lay_flat` of predictions by clip name."""
     predicted = [(i, p) for i, clip in enumerate(clips) for p in predictions.get(clip.name, ())]
     clip = np.array([i for i, _ in predicted], np.int64)
     ms = np.array([p.position_ms for _, p in predicted], np.int64)
     vectors = [p.vector if read == "vector" else _label_only(p) for _, p in predicted]
-    with np.errstate(over="ignore"):  # a score beyond float32 is infinite, to the reference too
+    with np.errstate(over="ignore"):  # a score beyond float32 is infinite, as in the reference
         scores = np.array(vectors, np.float32).reshape(-1, len(ACTIONS))
     return lay_flat(clips, clip, ms, scores, exact)
 
@@ -166,7 +183,7 @@ def _lay_out(clips: Sequence[Clip], predictions: Mapping[str, Sequence[Predictio
 def lay_flat(
     clips: Sequence[Clip], clip: NDArray[np.int64], ms: NDArray[np.int64], scores: NDArray[np.float32], exact: bool
 ) -> Times:
-    """Events of the clips and predictions, as in `score_arrays`, ready to be matched: one a bin, by clip and time."""
+    """Events and predictions (as in `score_arrays`) as sorted flat arrays, one per bin unless `exact`."""
     events = [(i, e.action, e.position_ms, e.visible) for i, clip_ in enumerate(clips) for e in clip_.anticipation]
     event_clip, event_class, event_ms, visible = np.array(events, np.int64).reshape(-1, 4).T
     if exact:
@@ -212,9 +229,12 @@ def _last_in_bin(clip: NDArray[np.int64], time: NDArray[np.int64]) -> NDArray[np
 
 
 def match(times: Times) -> NDArray[np.int64]:
-    """(6, P, 10): for each tolerance, prediction and class, the event it took, or −1.
+    """Match events with predictions at every tolerance.
 
-    Every (clip, class) with events is a group; round r lets the r-th event of all groups choose at once.
+    Vectorised: every (clip, class) with events is a group; round r matches the r-th event of all groups at once.
+
+    Returns:
+        (6, P, 10): for each tolerance, prediction and class, the index of the matched event, or −1.
     """
     matched = np.full((len(times.half_widths), *times.scores.shape), -1, np.int64)
     if not len(times.event_class) or not len(times.time):
@@ -253,8 +273,8 @@ def match(times: Times) -> NDArray[np.int64]:
 
 def score_of_matches(matches: Matches) -> Score:
     """The score over all clips."""
-    together = np.zeros(len(matches.times.clip), np.int64)
-    counts = [count_class(matches, action, together, 1) for action in range(len(ACTIONS))]
+    one_owner = np.zeros(len(matches.times.clip), np.int64)
+    counts = [count_class(matches, action, one_owner, 1) for action in range(len(ACTIONS))]
     found, predicted = (np.concatenate([c[i] for c in counts]).swapaxes(0, 1) for i in (0, 1))  # (6 or 1, 10, 200)
     events = np.bincount(matches.times.event_class[matches.events], minlength=len(ACTIONS))
     precision, recall, ap = average_precision(found, predicted, events)
@@ -264,9 +284,16 @@ def score_of_matches(matches: Matches) -> Score:
 def count_class(
     matches: Matches, action: int, owner: NDArray[np.int64], owners: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(owners, 6, 200) true and (owners, 6 or 1, 200) all predictions of an action that reach each threshold.
+    """Count the predictions of an action that reach each threshold, separately for each owner (such as a clip).
 
-    owner: (P,) which of so many owners each prediction is counted for; outside 0 … owners − 1: for none.
+    Args:
+        matches: of all clips.
+        action: index of the class.
+        owner: (P,) the owner each prediction is counted for; outside 0 … owners − 1: none.
+        owners: number of owners.
+
+    Returns:
+        True positives (owners, 6, 200) and all predictions (owners, 6 or 1, 200).
     """
     exists = np.flatnonzero((matches.times.scores[:, action] >= 0) & (owner >= 0) & (owner < owners))
     scores = matches.times.scores[exists, action].astype(np.float64)
@@ -278,7 +305,7 @@ def count_class(
     def counts(masks: NDArray[np.bool_]) -> NDArray[np.int64]:
         rows = [np.bincount(place[mask], minlength=owners * len(THRESHOLDS)) for mask in masks]
         ends = np.stack(rows, 0).reshape(len(rows), owners, len(THRESHOLDS)).swapaxes(0, 1)
-        return ends[..., ::-1].cumsum(-1)[..., ::-1]  # who reaches a threshold reaches those below
+        return ends[..., ::-1].cumsum(-1)[..., ::-1]  # a prediction that reaches a threshold reaches those below
 
     return counts(true), counts(counted)
 
@@ -286,15 +313,32 @@ def count_class(
 def average_precision(
     found: NDArray[Any], predicted: NDArray[Any], events: NDArray[Any]
 ) -> tuple[Floats, Floats, Floats]:
-    """Precision and recall at each threshold, (…, 200) each, and their 11-point interpolation (…,).
+    """Precision and recall at n thresholds, and the 11-point AP.
 
-    found, predicted: (…, 200) true and all predictions that reach each threshold; events: (…,). They are broadcast.
+    Args:
+        found: (…, n) true positives that reach each threshold, the lowest threshold first.
+        predicted: (…, n) all predictions that do. events: (…,). They are broadcast.
+
+    Returns:
+        Precision (…, n), recall (…, n), AP (…,); 0 where there is no prediction or no event.
     """
     found, predicted = np.broadcast_arrays(found.astype(np.float64), predicted.astype(np.float64))
     total = np.broadcast_to(events[..., None], found.shape)
     precision = np.divide(found, predicted, out=np.zeros(found.shape), where=predicted > 0)
     recall = np.divide(found, total, out=np.zeros(found.shape), where=total > 0)
-    # Recall falls with the threshold: those that reach a recall come first, and the best of them is a running maximum.
-    best = np.concatenate([np.zeros((*found.shape[:-1], 1)), np.maximum.accumulate(precision, -1)], -1)
+    return precision, recall, interpolated_precision(precision, recall).mean(-1)
+
+
+def interpolated_precision(precision: Floats, recall: Floats) -> Floats:
+    """The best precision at recalls of at least 0, 0.1, … 1, whose mean is the 11-point AP.
+
+    Args:
+        precision, recall: (…, n) each, recall not rising along the last axis.
+
+    Returns:
+        (…, 11), 0 where a recall is not reached.
+    """
+    # Points that reach a recall come first, so the best precision among them is a running maximum.
+    best = np.concatenate([np.zeros((*precision.shape[:-1], 1)), np.maximum.accumulate(precision, -1)], -1)
     reached = np.stack([(recall >= level).sum(-1) for level in RECALLS], -1)  # (…, 11)
-    return precision, recall, np.take_along_axis(best, reached, -1).mean(-1)
+    return np.take_along_axis(best, reached, -1)

@@ -1,10 +1,10 @@
 """95 % intervals of the score, by resampling clips with replacement, and of the difference of two systems.
 
 Predictions are matched within their clip, so matching does not depend on the resample: every clip is counted once, and
-a resample is a weighted sum of the clips' counts. All resamples together are a product of matrices, and the average
-precision of each is read from its sums exactly as the scorer reads it: a resample with every clip once is the score.
+a resample is a weighted sum of the clips' counts. All resamples are computed as one matrix product, and the average
+precision of each from its sums, as the scorer does: a resample with every clip once gives the score itself.
 
-A class that has no event in a resample counts 0 there, as the scorer counts it.
+A class without events in a resample counts 0 there, as in the scorer.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ from ballcast.metrics.average_precision import (
 )
 
 RESAMPLES = 1000
-LEAST_RESAMPLES = 100  # fewer leave two or less beyond each end of the interval
+LEAST_RESAMPLES = 100  # with fewer, two or less lie beyond each end of the interval
 LEVEL = 0.95
 TOGETHER = 1000  # resamples computed at once, which bounds the memory
 GROUPS_TOGETHER = 4096  # groups whose counts are in memory at once
@@ -40,31 +40,31 @@ Progress = Callable[[int, int], None]  # done, total
 
 @dataclass(frozen=True)
 class Intervals:
-    """AP as it is and in each of R resamples; the 95 % intervals lie between their 2.5 % and 97.5 % quantiles."""
+    """AP of all clips and of each of R resamples; 95 % intervals are their 2.5 % and 97.5 % quantiles."""
 
     ap: Floats  # (6, 10) tolerance, action; of a difference: second − first
     resampled: Floats  # (R, 6, 10)
-    groups: int  # how many clips, or groups of clips, were drawn from
+    groups: int  # number of clips, or of groups of clips, that were drawn from
     seed: int
 
     @property
     def at(self) -> Floats:
-        """(2, 6): low and high of the mAP at each tolerance."""
+        """(2, 6): low and high end for the mAP at each tolerance."""
         return _interval(self.resampled.mean(2))
 
     @property
     def avg(self) -> Floats:
-        """(2,): of the ranking's number, the mean over the six tolerances."""
+        """(2,): for the ranking criterion, the mean over the six tolerances."""
         return _interval(self.resampled.mean(2).mean(1))
 
     @property
     def per_class(self) -> Floats:
-        """(2, 6, 10): of each action's AP at each tolerance."""
+        """(2, 6, 10): for each action's AP at each tolerance."""
         return _interval(self.resampled)
 
     @property
     def class_avg(self) -> Floats:
-        """(2, 10): of each action's AP, the mean over the tolerances."""
+        """(2, 10): for each action's AP, the mean over the tolerances."""
         return _interval(self.resampled.mean(1))
 
     @property
@@ -73,7 +73,7 @@ class Intervals:
         return float((self.resampled.mean((1, 2)) > 0).mean())
 
     def as_dict(self) -> dict[str, Any]:
-        """[low, high] by the names of `Score.as_dict`, fractions; and what they come from."""
+        """[low, high] by the names of `Score.as_dict`, as fractions; and level, resamples, groups and seed."""
         return {
             "level": LEVEL,
             "resamples": len(self.resampled),
@@ -108,8 +108,14 @@ def bootstrap(
 ) -> Intervals:
     """Intervals of `score(clips, predictions)`.
 
-    groups: an id a clip, such as its match; whole groups are resampled instead of clips. The same seed, number of
-    resamples and groups give the same resamples whatever the predictions.
+    The same seed, number of resamples and groups give the same resamples whatever the predictions.
+
+    Args:
+        clips, predictions, read, exact: as in `score`.
+        resamples: R.
+        seed: of the random resamples.
+        groups: an id per clip, such as its match; whole groups are resampled instead of clips.
+        progress: called with steps done and in all.
     """
     matches = match_all(clips, predictions, read=read, exact=exact)
     return bootstrap_matches(matches, len(clips), resamples=resamples, seed=seed, groups=groups, progress=progress)
@@ -128,7 +134,7 @@ def paired_bootstrap(
 def difference(first: Intervals, second: Intervals) -> Intervals:
     """second − first, two systems on the same clips and resamples."""
     if (first.resampled.shape, first.groups, first.seed) != (second.resampled.shape, second.groups, second.seed):
-        raise ValueError("the two have other resamples; use the same clips, resamples, seed and groups")
+        raise ValueError("the two have different resamples; use the same clips, resamples, seed and groups")
     return Intervals(second.ap - first.ap, second.resampled - first.resampled, first.groups, first.seed)
 
 
@@ -141,7 +147,7 @@ def bootstrap_matches(
     groups: Sequence[object] | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Intervals:
-    """Intervals of `score_of_matches(matches)`, which are of so many clips; the rest as in `bootstrap`."""
+    """Intervals of `score_of_matches(matches)`; `clips`: their number; the rest as in `bootstrap`."""
     names: dict[object, int] = {}
     group = np.array([names.setdefault(g, len(names)) for g in (range(clips) if groups is None else groups)], np.int64)
     if len(group) != clips:
@@ -162,7 +168,7 @@ def bootstrap_matches(
 
 
 def check_bootstrap(groups: int, resamples: int) -> None:
-    """An InputError unless so many groups and resamples give an interval."""
+    """Raise an InputError if there are too few groups or resamples for an interval."""
     if resamples < LEAST_RESAMPLES:
         raise InputError(f"{resamples} resamples give no 95 % interval; take at least {LEAST_RESAMPLES}, better 1000")
     if groups < 2:
@@ -170,13 +176,13 @@ def check_bootstrap(groups: int, resamples: int) -> None:
 
 
 def _draw(rng: np.random.Generator, resamples: int, groups: int) -> NDArray[np.int64]:
-    """(R, groups): how often each is in each resample of as many as there are."""
+    """(R, groups): how often each group is drawn in each resample."""
     rows = (np.bincount(rng.integers(0, groups, groups), minlength=groups) for _ in range(resamples))
     return np.stack(list(rows))
 
 
 def _resampled_ap(matches: Matches, group: NDArray[np.int64], weights: NDArray[np.int64]) -> Iterator[Floats]:
-    """(R, 6) AP of each action in turn, in resamples given as weights (R, groups) of the groups of clips."""
+    """Yield the AP (R, 6) of each action in turn, in resamples given as weights (R, groups)."""
     times = matches.times
     owner, groups = group[times.clip], weights.shape[1]
     event_owner, event_class = group[times.event_clip[matches.events]], times.event_class[matches.events]
@@ -189,7 +195,7 @@ def _resampled_ap(matches: Matches, group: NDArray[np.int64], weights: NDArray[n
 def _weighted_counts(
     matches: Matches, action: int, owner: NDArray[np.int64], weights: NDArray[np.int64]
 ) -> tuple[Floats, Floats]:
-    """(R, 6, 200) true and (R, 6 or 1, 200) all predictions of an action that reach each threshold."""
+    """True positives (R, 6, 200) and all predictions (R, 6 or 1, 200) of an action that reach each threshold."""
     tolerances = len(matches.true)
     columns = (tolerances + len(matches.counted)) * len(THRESHOLDS)
     most = int(weights.max(initial=0)) * len(owner)  # no sum is larger
@@ -205,5 +211,5 @@ def _weighted_counts(
 
 
 def _interval(values: Floats) -> Floats:
-    """(2, …): low and high of values (R, …)."""
+    """(2, …): low and high end of values (R, …)."""
     return np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)

@@ -1,4 +1,4 @@
-"""What lies behind a score: which prediction was of which event, calibration, timing, confusion, single clips."""
+"""Diagnosis of a score: pairs of predictions and events, calibration, timing errors, confusion, single clips."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,19 +13,19 @@ from ballcast.metrics.average_precision import Score
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A prediction and the event it was of; without an event, nothing came; without a prediction, it was missed."""
+    """A prediction and its event; a prediction without an event is false, an event without a prediction was missed."""
 
     prediction: Prediction | None
     event: Event | None
 
     @property
     def right(self) -> bool:
-        """Both are there and of the same action."""
+        """Whether both exist and have the same action."""
         return self.prediction is not None and self.event is not None and self.prediction.label == self.event.label
 
     @property
     def error_ms(self) -> int:
-        """How much later than the event the prediction stands; only of pairs with both."""
+        """Predicted − actual time in ms; only for pairs with both."""
         assert self.prediction is not None
         assert self.event is not None
         return self.prediction.position_ms - self.event.position_ms
@@ -34,10 +34,17 @@ class Pair:
 def pair(
     predictions: Sequence[Prediction], events: Sequence[Event], *, reach_ms: int, across: bool = True
 ) -> list[Pair]:
-    """Pairs of one clip: first those of one action, the nearest first; then, `across` actions, what is left.
+    """Pair the predictions and events of one clip greedily, the nearest of the same action first.
 
-    No pair is further apart than `reach_ms`. Of equals the surer prediction goes first, then the earlier. Predictions
-    come first in the list, in their order; then the events that were missed.
+    Of equals, the prediction with higher confidence goes first, then the earlier.
+
+    Args:
+        predictions, events: of the clip.
+        reach_ms: the largest distance of a pair.
+        across: then also pair the rest across actions.
+
+    Returns:
+        A pair for each prediction in order, then one for each missed event.
     """
     order = sorted(
         (p.label != e.label, abs(p.position_ms - e.position_ms), -p.confidence, p.position_ms, i, j)
@@ -58,31 +65,31 @@ def pair(
 def pair_all(
     clips: Sequence[Clip], predictions: Mapping[str, Sequence[Prediction]], *, reach_ms: int, across: bool = True
 ) -> dict[str, list[Pair]]:
-    """The pairs of every clip, by its name."""
+    """The pairs of every clip by its name; arguments as in `pair`."""
     return {
         clip.name: pair(predictions.get(clip.name, ()), clip.anticipation, reach_ms=reach_ms, across=across)
         for clip in clips
     }
 
 
-NOTHING = len(ACTIONS)  # the confusion's last row (missed) and last column (nothing came)
+NOTHING = len(ACTIONS)  # last row (missed events) and last column (false predictions) of the confusion matrix
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Reliability:
-    """Predictions in bins of confidence; N bins of equal width. Empty bins have count 0 and the rest NaN."""
+    """Predictions in N equal bins of confidence. Empty bins have count 0 and NaN elsewhere."""
 
     count: NDArray[np.int64]  # (N,)
     confidence: Floats  # (N,) mean in the bin
-    hits: Floats  # (N,) share that came true
-    low: Floats  # (N,) and high: where the true share lies with 95 % (Wilson), if the predictions are independent
+    hits: Floats  # (N,) share of right predictions
+    low: Floats  # (N,) and high: 95 % interval of the share (Wilson), if the predictions are independent
     high: Floats
 
     @property
     def error(self) -> float:
-        """Expected calibration error: how far confidence and hits are apart, averaged over the predictions."""
+        """Expected calibration error: mean |confidence − hits| over the predictions; NaN without any."""
         full = self.count > 0
         total = self.count.sum()
         if not total:
@@ -91,28 +98,34 @@ class Reliability:
 
 
 def reliability(confidence: Sequence[float], hit: Sequence[bool], bins: int = 10) -> Reliability | None:
-    """How often predictions of each confidence came true; None if a confidence is no chance, outside 0–1."""
-    p, came = np.asarray(confidence, np.float64), np.asarray(hit, bool)
+    """Reliability diagram of predictions; None if a confidence is not a probability (outside 0–1).
+
+    Args:
+        confidence: (n,) of each prediction.
+        hit: (n,) whether it was right.
+        bins: N.
+    """
+    p, right = np.asarray(confidence, np.float64), np.asarray(hit, bool)
     if len(p) and not ((p >= 0) & (p <= 1)).all():
         return None
-    place = np.minimum((p * bins).astype(np.int64), bins - 1)
-    count = np.bincount(place, minlength=bins)
-    with np.errstate(invalid="ignore", divide="ignore"):  # an empty bin gives the NaN that is wanted
-        mean = np.bincount(place, p, minlength=bins) / count
-        share = np.bincount(place, came.astype(np.float64), minlength=bins) / count
+    bin_ = np.minimum((p * bins).astype(np.int64), bins - 1)
+    count = np.bincount(bin_, minlength=bins)
+    with np.errstate(invalid="ignore", divide="ignore"):  # an empty bin gives NaN, as documented
+        mean = np.bincount(bin_, p, minlength=bins) / count
+        share = np.bincount(bin_, right.astype(np.float64), minlength=bins) / count
         low, high = wilson(share, count)
     return Reliability(count, mean, share, low, high)
 
 
 def wilson(share: Floats, count: NDArray[np.int64], z: float = 1.96) -> tuple[Floats, Floats]:
-    """Where a chance lies of which `share` of `count` draws came: Wilson's interval, (N,) each."""
+    """Wilson's interval for a probability of which `share` (N,) of `count` (N,) draws succeeded; (N,) each."""
     centre = (share + z**2 / (2 * count)) / (1 + z**2 / count)
     half = z / (1 + z**2 / count) * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
     return centre - half, centre + half
 
 
 def hits(pairs: Iterable[Pair]) -> tuple[list[float], list[bool]]:
-    """Confidence of every prediction, and whether its action came; for `reliability`."""
+    """Confidence of every prediction and whether it was right; for `reliability`."""
     made = [p for p in pairs if p.prediction is not None]
     return [p.prediction.confidence for p in made if p.prediction], [p.right for p in made]
 
@@ -123,7 +136,7 @@ def timing_errors(pairs: Iterable[Pair]) -> NDArray[np.int64]:
 
 
 def confusion(pairs: Iterable[Pair]) -> NDArray[np.int64]:
-    """(11, 11) counts: row what was anticipated (last: nothing), column what came (last: nothing)."""
+    """(11, 11) counts; row: predicted action (last: none), column: actual action (last: none)."""
     table = np.zeros((NOTHING + 1, NOTHING + 1), np.int64)
     for p in pairs:
         row = ACTION_INDEX[p.prediction.label] if p.prediction else NOTHING
@@ -132,20 +145,24 @@ def confusion(pairs: Iterable[Pair]) -> NDArray[np.int64]:
 
 
 def quality(pairs: Sequence[Pair], reach_ms: int, doubt: int = 0) -> float:
-    """How well one clip was anticipated, 0 to 1: right pairs, each by how near it was, out of all there could be.
+    """The quality of one clip's predictions, 0 to 1: 2 · Σ (1 − |error| / reach) / (predictions + events).
 
-    2 · Σ (1 − |error| / reach) / (predictions + events); 1 also where nothing came and nothing was said. `doubt` counts
-    as so many more that failed, so that one lucky prediction is worth less than three good ones.
+    The sum is over right pairs. 1 also for a clip without events and predictions.
+
+    Args:
+        pairs: of the clip.
+        reach_ms: as in `pair`.
+        doubt: added to the denominator, so that one right prediction ranks below three good ones.
     """
     near = sum(1 - abs(p.error_ms) / reach_ms for p in pairs if p.right)
-    could = doubt + sum((p.prediction is not None) + (p.event is not None) for p in pairs)
-    return 2 * near / could if could else 1.0
+    possible = doubt + sum((p.prediction is not None) + (p.event is not None) for p in pairs)
+    return 2 * near / possible if possible else 1.0
 
 
 def ranked(pairs: Mapping[str, Sequence[Pair]], reach_ms: int) -> list[str]:
-    """Names of the clips in which something came, the best anticipated first; of equals those with more events.
+    """Names of the clips with events, the best predicted first; of equals those with more events.
 
-    Among the worst, those where much was surely said and did not come stand last.
+    Among the worst, those with confident false predictions come last.
     """
 
     def key(name: str) -> tuple[float, float, float]:
@@ -158,7 +175,7 @@ def ranked(pairs: Mapping[str, Sequence[Pair]], reach_ms: int) -> list[str]:
 
 
 def envelope(score: Score, tolerance: int, action: int) -> tuple[Floats, Floats]:
-    """Recall (M,) ascending from 0 and the best precision at it or beyond (M,), which is what AP reads."""
+    """The interpolated curve behind AP: recall (M,) rising from 0, and the best precision at it or beyond (M,)."""
     recall, precision = score.recall[tolerance, action], score.precision[tolerance, action]
     reached = np.unique(recall[recall > 0])
     best = np.array([precision[recall >= r].max() for r in reached])
@@ -166,5 +183,5 @@ def envelope(score: Score, tolerance: int, action: int) -> tuple[Floats, Floats]
 
 
 def per_clip(predictions: Mapping[str, Sequence[Prediction]]) -> float:
-    """Predictions a clip."""
+    """Mean number of predictions per clip."""
     return sum(map(len, predictions.values())) / max(len(predictions), 1)

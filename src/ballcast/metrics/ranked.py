@@ -1,8 +1,7 @@
-"""AP by rank, for many groups of clips at once: what a choice of times is worth, whatever scale its scores have.
+"""AP by rank, for many groups of clips at once: evaluates a choice of times independently of the scale of its scores.
 
-The official score reads scores at 200 thresholds; spread over these by rank, as a calibration does, they are read at
-certain ranks. So the precision and recall of those ranks tell the same, and since clips do not touch each other, the
-predictions are matched once for all groups.
+The official score evaluates at 200 thresholds. A score mapping spreads scores over them by rank, so precision and
+recall at those ranks give the same AP. Predictions are matched within their clip, hence only once for all groups.
 """
 
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ballcast.core.events import Clip, geometric_ranks
-from ballcast.metrics.average_precision import RECALLS, Floats, lay_flat, match
+from ballcast.metrics.average_precision import Floats, interpolated_precision, lay_flat, match
 
 
 def ranked_ap(
@@ -23,9 +22,15 @@ def ranked_ap(
     *,
     levels: int,
 ) -> Floats:
-    """(groups, classes): AP, the mean over the tolerances, of predictions as in `score_arrays`; 0 without events.
+    """AP by rank of each group of clips.
 
-    `groups` (groups, clips): which clips each holds.
+    Args:
+        clips, clip, position_ms, scores: labels and predictions as in `score_arrays`.
+        groups: (groups, clips) bool, the clips of each group.
+        levels: number of ranks to evaluate at (`geometric_ranks`).
+
+    Returns:
+        (groups, classes): the mean over the tolerances; 0 without events.
     """
     times = lay_flat(clips, clip, position_ms, scores, exact=False)
     hit = match(times) >= 0  # (6, P, C)
@@ -40,6 +45,6 @@ def ranked_ap(
             ranks = geometric_ranks(int(inside.sum()), levels)
             if events and len(ranks):
                 found = hits[:, inside].cumsum(1, dtype=np.int64)[:, ranks - 1]  # (6, ranks)
-                reached = (found / events)[..., None] >= RECALLS  # (6, ranks, 11)
-                result[g, c] = np.where(reached, (found / ranks)[..., None], 0).max(1).mean()
+                falling = np.s_[:, ::-1]  # from the last rank to the first, recall does not rise
+                result[g, c] = interpolated_precision((found / ranks)[falling], (found / events)[falling]).mean()
     return result

@@ -1,9 +1,8 @@
-"""Spotting: peaks of scores along a game against the actions that happened, as average precision per class.
+"""Action spotting: average precision per class of the peaks of scores along a game.
 
-A peak is the largest score of its class within `apart_ms` to either side. Peaks of all games, the surest first, each
-take the nearest free action of their class within the tolerance; a peak that finds none is false. From precision and
-recall after each peak come two numbers: the 11-point AP (the mean, over recalls 0, 0.1, … 1, of the best precision at
-that recall or beyond) and the area under the same curve.
+A peak is the largest score of its class within `apart_ms` to either side. Peaks of all games, in order of falling
+score, are each matched with the nearest free action of their class within the tolerance; one without a match is a
+false positive. Reported are the 11-point AP and the area under the interpolated precision-recall curve.
 """
 
 from collections.abc import Sequence
@@ -15,12 +14,12 @@ from numpy.typing import NDArray
 
 from ballcast.core.actions import ACTIONS, SHORT_NAMES
 from ballcast.core.events import Event
-from ballcast.metrics.average_precision import RECALLS, Floats
+from ballcast.metrics.average_precision import Floats, interpolated_precision
 
 
 @dataclass(frozen=True)
 class Peaks:
-    """What was spotted in a game: `action` (P,) int64, `position_ms` (P,) and `score` (P,) float64."""
+    """The P peaks of a game: `action` (P,) int64, `position_ms` (P,) and `score` (P,) float64."""
 
     action: NDArray[np.int64]
     position_ms: Floats
@@ -29,15 +28,16 @@ class Peaks:
 
 @dataclass(frozen=True)
 class SpottingScore:
-    """Per class (C,): 11-point AP and area AP as fractions, NaN for a class without actions; and how many there are."""
+    """Per class (C,): 11-point AP and area AP as fractions, NaN for a class without actions; and the action counts."""
 
     ap: Floats
     area: Floats
     events: NDArray[np.int64]
-    least: int  # a class with fewer actions is no part of the mean
+    least: int  # classes with fewer actions are excluded from the mean
 
     @property
     def counted(self) -> NDArray[np.bool_]:
+        """(C,): the classes with enough actions for the mean."""
         return self.events >= self.least
 
     @property
@@ -47,10 +47,11 @@ class SpottingScore:
 
     @property
     def mean_area(self) -> float:
+        """The mean area AP over the same classes."""
         return float(self.area[self.counted].mean()) if self.counted.any() else 0.0
 
-    def told(self) -> str:
-        """In words and per cent: "mean AP 61.30 (area 58.90) over 9 classes: pass 73.1, …"."""
+    def summary(self) -> str:
+        """One line, in per cent: "mean AP 61.30 (area 58.90) over 9 classes: pass 73.1, …"."""
         each = ", ".join(f"{n} {100 * self.ap[c]:.1f}" for c, n in enumerate(SHORT_NAMES) if self.events[c])
         means = f"mean AP {100 * self.avg:.2f} (area {100 * self.mean_area:.2f})"
         return f"{means} over {self.counted.sum()} class{'es' * bool(self.counted.sum() != 1)}: {each}"
@@ -71,8 +72,18 @@ class SpottingScore:
         }
 
 
-def find_peaks(scores: Floats, times_ms: Floats, *, apart_ms: float, smooth_ms: float = 0) -> Peaks:
-    """Peaks of scores (n, C) at evenly spaced, rising times (n,): the surest stay, and silence those around them."""
+def suppress_non_maxima(scores: Floats, times_ms: Floats, *, apart_ms: float, smooth_ms: float = 0) -> Peaks:
+    """Non-maximum suppression along time, for each class.
+
+    Args:
+        scores: (n, C).
+        times_ms: (n,), rising and evenly spaced.
+        apart_ms: a peak suppresses lower scores of its class up to this distance.
+        smooth_ms: standard deviation of a Gaussian filter that is applied first; 0: none.
+
+    Returns:
+        The peaks, by class, in order of falling score.
+    """
     if smooth_ms and len(times_ms) > 1:
         scores = _smooth(scores, smooth_ms / (times_ms[1] - times_ms[0]))
     actions, times, kept = [], [], []
@@ -93,7 +104,13 @@ def find_peaks(scores: Floats, times_ms: Floats, *, apart_ms: float, smooth_ms: 
 def spotting_score(
     games: Sequence[tuple[Sequence[Event], Peaks]], *, tolerance_ms: float = 1000, least: int = 5
 ) -> SpottingScore:
-    """The score of what was spotted in several games, each given as its actions and its peaks."""
+    """Score the peaks of several games.
+
+    Args:
+        games: the actions and the peaks of each game.
+        tolerance_ms: the largest distance of a match.
+        least: actions a class must have to be part of the means.
+    """
     ap, area = np.full(len(ACTIONS), np.nan), np.full(len(ACTIONS), np.nan)
     counts = np.zeros(len(ACTIONS), np.int64)
     for action in range(len(ACTIONS)):
@@ -105,7 +122,7 @@ def spotting_score(
     return SpottingScore(ap, area, counts, least)
 
 
-def chance_score(
+def random_score(
     games: Sequence[tuple[Sequence[Event], Floats]],
     *,
     apart_ms: float,
@@ -113,14 +130,17 @@ def chance_score(
     least: int = 5,
     draws: int = 5,
 ) -> SpottingScore:
-    """What scores without any knowledge get, the mean over some draws: where actions are frequent that is far from 0.
+    """The mean score of uniformly random scores, a baseline: far from 0 where actions are frequent.
 
-    games: each as its actions and the times (n,) that are scored.
+    Args:
+        games: the actions of each game, and the times (n,) in ms that are scored.
+        apart_ms: as in `suppress_non_maxima`. tolerance_ms, least: as in `spotting_score`.
+        draws: random scores to average over.
     """
     rng, ap, area = np.random.default_rng(0), [], []
     for _ in range(draws):
         drawn = [
-            (events, find_peaks(rng.random((len(times), len(ACTIONS))), times, apart_ms=apart_ms))
+            (events, suppress_non_maxima(rng.random((len(times), len(ACTIONS))), times, apart_ms=apart_ms))
             for events, times in games
         ]
         score = spotting_score(drawn, tolerance_ms=tolerance_ms, least=least)
@@ -130,14 +150,13 @@ def chance_score(
 
 
 def average_precisions(true: NDArray[np.bool_], events: int) -> tuple[float, float]:
-    """11-point and area AP of predictions in order of falling score, `true` (P,) saying which are right."""
+    """11-point and area AP of predictions in order of falling score; `true` (P,): which are true positives."""
     if not len(true):
         return 0.0, 0.0
     found = np.cumsum(true)
     precision, recall = found / np.arange(1, len(true) + 1), found / events
     best = np.maximum.accumulate(precision[::-1])[::-1]  # at this recall or beyond
-    at = np.searchsorted(recall, RECALLS - 1e-12)
-    eleven = np.append(best, 0.0)[at].mean()
+    eleven = interpolated_precision(precision[::-1], recall[::-1]).mean()
     return float(eleven), float((np.diff(recall, prepend=0.0) * best).sum())
 
 
@@ -147,7 +166,7 @@ def _of(peaks: Peaks, action: int) -> tuple[Floats, Floats]:
 
 
 def _match(events: Sequence[Floats], peaks: Sequence[tuple[Floats, Floats]], tolerance_ms: float) -> NDArray[np.bool_]:
-    """Which peaks of one class, of all games and in order of falling score, take an action."""
+    """Which peaks of one class, of all games and in order of falling score, are matched with an action."""
     game = np.repeat(np.arange(len(peaks)), [len(times) for times, _ in peaks])
     times = np.concatenate([times for times, _ in peaks])
     order = np.argsort(-np.concatenate([scores for _, scores in peaks]), kind="stable")
@@ -163,7 +182,7 @@ def _match(events: Sequence[Floats], peaks: Sequence[tuple[Floats, Floats]], tol
 
 
 def _smooth(scores: Floats, deviation: float) -> Floats:
-    """A Gaussian along time, of so many places' deviation; at the ends, over what there is."""
+    """Gaussian filter along time, its standard deviation in samples; renormalised at the ends."""
     reach = min(int(np.ceil(3 * deviation)), (len(scores) - 1) // 2)
     kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1) / deviation) ** 2)
     weight = np.convolve(np.ones(len(scores)), kernel, mode="same")

@@ -1,9 +1,9 @@
-"""The public model: features of 30 s in, slots for the next 5 s out; built from its config, saved as plain data."""
+"""The public model: features of 30 s in, slots for the next 5 s out; and its folder of weights and config."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -17,91 +17,12 @@ from ballcast.core.backbone_config import trained_size
 from ballcast.core.config import from_dict, to_dict
 from ballcast.core.errors import InputError
 from ballcast.core.files import KEY, check_pair, check_weights, read_bytes, read_json, show, write_pair
-from ballcast.model import calibration
-from ballcast.model.calibration import FILE_NAME, Calibration
+from ballcast.model import score_mapping
 from ballcast.model.faantra import Faantra
-from ballcast.model.hierarchical import Aggregator, Hierarchy, LocalEncoder, PresenceHead, SlotDecoder
-from ballcast.model.layers import DecoderLayer, EncoderLayer, band, embedding
-from ballcast.model.slots import Heads, Slots
+from ballcast.model.hierarchical import Hierarchy
+from ballcast.model.score_mapping import FILE_NAME, ScoreMapping
+from ballcast.model.slots import Slots
 from ballcast.publish.cards import write_card
-
-POSITION_STD = 0.02
-SLOT_STD = 1.0
-Layer = TypeVar("Layer", EncoderLayer, DecoderLayer)
-
-
-def build(config: ModelConfig) -> Hierarchy | Faantra:
-    """The network of `config.kind`, in training mode, on the default device."""
-    return build_hierarchy(config) if config.kind == "hierarchy" else build_faantra(config)
-
-
-def build_hierarchy(config: ModelConfig) -> Hierarchy:
-    h = config.hierarchy
-    d = h.dim
-    encoder = LocalEncoder(
-        project=nn.Linear(config.width, d),
-        positions=embedding(config.clips, d, std=POSITION_STD),
-        layers=[
-            EncoderLayer(dim=d, heads=h.encoder_heads, ffn=h.encoder_ffn, drop_path=h.drop_path)
-            for _ in range(h.encoder_layers)
-        ],
-        norm=nn.LayerNorm(d),
-    )
-    aggregator = Aggregator(
-        gru=nn.GRU(d, d, num_layers=h.gru_layers, batch_first=True),
-        windows=config.windows,
-        clips=config.clips,
-        steps=h.steps,
-        weight=h.window_weight,
-        gamma=h.window_gamma,
-    )
-    decoder = SlotDecoder(
-        slots=embedding(config.slots, d, std=SLOT_STD),
-        context=nn.Linear(d, d, bias=False) if h.queries == "conditioned" else None,
-        layers=[
-            DecoderLayer(dim=d, heads=h.decoder_heads, ffn=h.decoder_ffn, dropout=h.dropout, norm=h.decoder_norm)
-            for _ in range(h.decoder_layers)
-        ],
-        norm=nn.LayerNorm(d),
-    )
-    return Hierarchy(
-        lookback=config.windows,
-        encoder=encoder,
-        aggregator=aggregator,
-        decoder=decoder,
-        heads=_heads(config, d, joint=h.heads == "joint"),
-        presence=PresenceHead(dim=d, classes=config.classes) if config.auxiliary else None,
-        every_layer=h.every_layer,
-    )
-
-
-def build_faantra(config: ModelConfig) -> Faantra:
-    f = config.faantra
-    d = f.dim
-
-    def layers(kind: type[Layer], count: int) -> list[Layer]:
-        return [
-            kind(dim=d, heads=f.heads, ffn=f.ffn, dropout=f.dropout, norm="post", activation="relu")
-            for _ in range(count)
-        ]
-
-    return Faantra(
-        project=nn.Linear(config.width, d),
-        positions=nn.Embedding(config.clips, d),
-        encoder=layers(EncoderLayer, f.encoder_layers),
-        queries=embedding(config.slots, d, std=SLOT_STD),
-        decoder=layers(DecoderLayer, f.decoder_layers),
-        decoder_norm=nn.LayerNorm(d),
-        heads=_heads(config, d, joint=False),
-        presence=nn.Linear(d, config.classes + 1) if config.auxiliary else None,
-        reach=band(config.clips, f.encoder_reach_ms // f.clip_ms),
-        query_reach=band(config.slots, f.decoder_reach),
-    )
-
-
-def _heads(config: ModelConfig, dim: int, *, joint: bool) -> Heads:
-    return Heads(dim=dim, classes=config.classes, bins=config.bins, offset=config.offset, joint=joint)
-
 
 FORMAT = "ballcast-anticipator-1"
 WEIGHTS = "model.safetensors"
@@ -109,47 +30,61 @@ CONFIG = "config.json"
 PICKLES = ("pytorch_model.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
+def build(config: ModelConfig) -> Hierarchy | Faantra:
+    """Build the network of `config.kind`, in training mode, on the default device."""
+    return Hierarchy.from_config(config) if config.kind == "hierarchy" else Faantra.from_config(config)
+
+
 @dataclass(frozen=True)
 class SavedModel:
-    """What a folder's `config.json` says."""
+    """The checked content of a model folder's `config.json`; `tree` is all of it, as parsed."""
 
     folder: Path
     model: ModelConfig
     emit: EmitConfig
     metadata: dict[str, Any]
-    tree: dict[str, Any]  # all of it, as it was read
+    tree: dict[str, Any]
 
 
 def save(
     folder: Path, weights: Mapping[str, Tensor], model: ModelConfig, emit: EmitConfig, metadata: dict[str, Any]
 ) -> None:
-    """Write both files with `core.files.write_pair`. A calibration of other weights there is removed."""
+    """Write `model.safetensors` and `config.json`, linked by a hash (`core.files.write_pair`).
+
+    A `calibration.json` in the folder that was fitted to other weights is removed.
+
+    Args:
+        folder: where to write; made if needed.
+        weights: the tensors by their state-dict names.
+        model, emit, metadata: the sections of `config.json`.
+    """
     content = serialise({key: value.detach().cpu().contiguous() for key, value in weights.items()})
     tree = {"format": FORMAT, "model": to_dict(model), "emit": to_dict(emit), "metadata": metadata}
-    tuned = folder / calibration.FILE_NAME
+    tuned = folder / FILE_NAME
     if tuned.exists() and (folder / WEIGHTS).exists() and (folder / WEIGHTS).read_bytes() != content:
         tuned.unlink()
     write_pair(folder, WEIGHTS, content, CONFIG, tree)
 
 
-def save_calibration(folder: Path, tuned: calibration.Calibration) -> None:
-    """Write it beside the weights it belongs to."""
-    own = replace(tuned, weights=(calibration.weights_hash(folder / WEIGHTS),))
-    calibration.write_calibration(folder / calibration.FILE_NAME, own)
+def save_score_mapping(folder: Path, tuned: ScoreMapping) -> None:
+    """Write `calibration.json` beside the weights in `folder`, with their hash."""
+    own = replace(tuned, weights=(score_mapping.weights_hash(folder / WEIGHTS),))
+    score_mapping.write_score_mapping(folder / FILE_NAME, own)
 
 
-def read_calibration(folder: Path) -> calibration.Calibration | None:
-    """The folder's, if it was tuned; an InputError if its weights are not those it was fitted to."""
-    path = folder / calibration.FILE_NAME
+def read_score_mapping(folder: Path) -> ScoreMapping | None:
+    """Read the folder's `calibration.json`; None if there is none, an InputError if it belongs to other weights."""
+    path = folder / FILE_NAME
     if not path.exists():
         return None
-    return calibration.read_calibration(path, [calibration.weights_hash(folder / WEIGHTS)])
+    return score_mapping.read_score_mapping(path, [score_mapping.weights_hash(folder / WEIGHTS)])
 
 
 def read_config(folder: Path) -> SavedModel:
+    """Read and check the `config.json` of a model's folder."""
     path = folder / CONFIG
     if not path.exists() and (folder / "best" / CONFIG).exists():
-        raise InputError(f"{folder}: is a run's folder; give the model in it, {folder / 'best'}")
+        raise InputError(f"{folder}: is a run folder; give its model, {folder / 'best'}")
     tree = read_json(path, "model's config")
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:
         raise InputError(f"{path}: not a ballcast model (its format is not {FORMAT!r})")
@@ -158,7 +93,7 @@ def read_config(folder: Path) -> SavedModel:
         raise InputError(f"{path}: unknown key '{min(unknown)}'; the keys are format, model, emit, metadata")
     for key in ("model", "emit", "metadata"):
         if not isinstance(tree.get(key), dict):
-            raise InputError(f"{path}: '{key}' is missing or is not a section with keys of its own")
+            raise InputError(f"{path}: '{key}' is missing or is not a section")
     model = from_dict(ModelConfig, tree["model"], where=str(path), prefix="model.")
     emit = from_dict(EmitConfig, tree["emit"], where=str(path), prefix="emit.")
     _check_metadata(tree["metadata"], path)
@@ -166,7 +101,7 @@ def read_config(folder: Path) -> SavedModel:
 
 
 def _check_metadata(metadata: dict[str, Any], path: Path) -> None:
-    """What others rely on is as they expect it, if it is there at all."""
+    """Check the types of the metadata that the code reads, where present."""
     backbone = metadata.get("backbone", {})
     if not isinstance(backbone, dict):
         raise InputError(f"{path}: 'metadata.backbone' is {show(backbone)} instead of a record")
@@ -180,7 +115,7 @@ def _check_metadata(metadata: dict[str, Any], path: Path) -> None:
 
 
 def read_weights(saved: SavedModel) -> dict[str, Tensor]:
-    """The folder's tensors by name, checked to be exactly those the network of its config has."""
+    """Read the folder's tensors by name; an InputError unless they are exactly those of its config's network."""
     folder = saved.folder
     path = folder / WEIGHTS
     if not path.exists() and any(next(folder.glob(pattern), None) for pattern in PICKLES):
@@ -204,11 +139,16 @@ def read_weights(saved: SavedModel) -> dict[str, Tensor]:
 class Anticipator(nn.Module):
     """Either network behind one interface.
 
-    - `config`: the network and its sizes; `emit`: how its slots become predictions.
-    - `metadata`: plain JSON data that travels with the weights: class weights, scores, backbone, provenance.
-    - `calibration`: what `ballcast tune` found, for submissions; None if it was not tuned.
+    Shapes: B samples, W windows of 5 s in order of time, N snippets per window (`config.clips`), D features per
+    snippet (`config.width`), d the token width.
 
-    Shapes: B samples, W windows of 5 s in order of time, N clips a window, D features a clip, d the token width.
+    Args:
+        config: the network and its sizes; by default the paper's.
+        emit: how slots become predictions; by default the paper's way.
+        metadata: JSON data saved with the weights: class weights, scores, backbone, provenance.
+
+    Attributes:
+        calibration: the score mapping that `ballcast tune` fitted, for submissions; None if the model was not tuned.
     """
 
     def __init__(
@@ -222,62 +162,75 @@ class Anticipator(nn.Module):
         self.config = config or ModelConfig()
         self.metadata = metadata or {}
         self.emit = (emit or EmitConfig()).of_loss(self.pos_weight)
-        self.calibration: Calibration | None = None
+        self.calibration: ScoreMapping | None = None
         self.network = build(self.config)
 
     @property
     def pos_weight(self) -> float:
-        """How much a matched slot counted in the loss it was trained with; the paper's, if it does not say."""
+        """The weight of matched slots in the objectness loss of training; the paper's if the metadata has none."""
         return float(self.metadata.get("pos_weight", LossConfig().pos_weight))
 
     def encode_window(self, features: Tensor) -> Tensor:
-        """Features (..., N, D) of any float type → tokens (..., N, d).
+        """Encode windows, each independently of the others; live use computes a window's tokens once and keeps them.
 
-        A window's tokens depend on no other window: live use computes them once and keeps them.
+        Args:
+            features: (..., N, D), any floating-point type.
+
+        Returns:
+            Tokens (..., N, d).
         """
         expected = (self.config.clips, self.config.width)
         if tuple(features.shape[-2:]) != expected:
             got = " × ".join(map(str, features.shape[-2:]))
             raise InputError(
-                f"the model reads windows of {expected[0]} clips × {expected[1]} features, these are {got}; "
+                f"the model reads windows of {expected[0]} snippets × {expected[1]} features, these are {got}; "
                 "extract the features with the backbone the model was trained on"
             )
         return self.network.encode_window(features)
 
     def anticipate(self, tokens: Tensor, present: Tensor | None = None) -> Slots:
-        """Tokens (B, W, N, d) → slots.
+        """Predict slots from the tokens of the observed windows.
 
-        `present` (B, W) bool: False for windows before the video began. Only early windows may be absent, never the
-        last; what their tokens hold has no influence. None: all are present.
+        Args:
+            tokens: (B, W, N, d).
+            present: (B, W) bool, False for windows before the video began, whose tokens have no influence. Only early
+                windows may be absent, never the last. None: all are present.
+
+        Returns:
+            K slots per sample.
         """
         return self.network.anticipate(tokens, present)
 
     def forward(self, features: Tensor, present: Tensor | None = None) -> Slots:
-        """Features (B, W, N, D) → slots; `present` as in `anticipate`."""
+        """Predict slots: features (B, W, N, D) → `Slots`; `present` (B, W) as in `anticipate`."""
         if features.ndim != 4 or features.shape[1] != self.config.windows:
             raise InputError(
-                f"the model reads (samples, {self.config.windows} windows, clips, features), "
+                f"the model reads (samples, {self.config.windows} windows, snippets, features), "
                 f"this is {tuple(features.shape)}"
             )
-        lookback = self.network.lookback  # windows it does not read are not encoded either
+        lookback = self.network.lookback  # windows the network does not read are not encoded
         present = None if present is None else present[:, -lookback:]
         return self.anticipate(self.encode_window(features[:, -lookback:]), present)
 
     def save_pretrained(self, folder: Path | str) -> None:
-        """Write `model.safetensors` and `config.json`, and a calibration if there is one, into `folder`."""
+        """Write `model.safetensors` and `config.json`, and `calibration.json` if the model was tuned, into `folder`."""
         save(Path(folder), self.state_dict(), self.config, self.emit, self.metadata)
         if self.calibration is not None:
-            save_calibration(Path(folder), self.calibration)
+            save_score_mapping(Path(folder), self.calibration)
 
     @classmethod
     def from_pretrained(cls, source: Path | str) -> "Anticipator":
-        """The model in a folder, or of a hub id like "someone/ballcast", in eval mode on the CPU."""
+        """Load a model in eval mode on the CPU.
+
+        Args:
+            source: a folder, or a hub id like "someone/ballcast".
+        """
         folder = hub.locate(source, (CONFIG, WEIGHTS), also=(FILE_NAME,))
         saved = read_config(folder)
-        weights = read_weights(saved)  # checked before any memory is taken
+        weights = read_weights(saved)  # checked before the network is allocated
         model = cls(saved.model, emit=saved.emit, metadata=saved.metadata)
         model.load_state_dict(weights)
-        model.calibration = read_calibration(folder)
+        model.calibration = read_score_mapping(folder)
         return model.eval()
 
     def push_to_hub(
@@ -289,10 +242,17 @@ class Anticipator(nn.Module):
         backbone: str | None = None,
         folder: Path | None = None,
     ) -> str:
-        """Upload what `save_pretrained` writes, and a card that tells what the metadata does; returns the address.
+        """Upload the files of `save_pretrained` and a model card made from the metadata.
 
-        `licence`: of the weights, by the hub's short name. `backbone`: the hub id of the one it reads, for the card.
-        `folder`: where it was read from, if it has not changed since; then those files go as they are.
+        Args:
+            repo_id: such as "someone/ballcast".
+            private: whether a new repository is private.
+            licence: of the weights, by the hub's short name.
+            backbone: hub id of the model's backbone, for the card.
+            folder: where the model was loaded from, if it has not changed since; its files are uploaded unchanged.
+
+        Returns:
+            The address of the repository.
         """
         card = write_card(repo_id, self.config, self.metadata, self.calibration, licence=licence, backbone=backbone)
         names = (CONFIG, WEIGHTS, FILE_NAME)

@@ -1,4 +1,9 @@
-"""The paper's network: a local encoder per window, a GRU over all windows, slots decoded from its memory."""
+"""The paper's network, in the order of its data: local encoder → GRU aggregator → slot decoder → heads.
+
+Symbols: B samples, W windows of 5 s, N snippets per window (`model.clips`), D features per snippet, d the token width,
+S summary vectors per window, T = W S steps of memory, K slots, C actions. Equation numbers are the paper's; its heads
+(equations 2 to 4), which the baseline shares, are `ballcast.model.slots.Heads`.
+"""
 
 from dataclasses import replace
 from typing import Literal
@@ -7,14 +12,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ballcast.model.layers import DecoderLayer, EncoderLayer
+from ballcast.core.anticipator_config import ModelConfig
+from ballcast.model.layers import DecoderLayer, EncoderLayer, embedding
 from ballcast.model.slots import Heads, Slots
+
+POSITION_STD = 0.02  # of the snippet position embeddings at the start
+SLOT_STD = 1.0  # of the slot embeddings e_k at the start
 
 
 class LocalEncoder(nn.Module):
-    """F_w (..., N, D) → E_w (..., N, d): a linear projection, learnable clip positions, pre-LN layers and a final norm.
+    """Local Transformer, the same for every window: features F_w (..., N, D) → tokens E_w (..., N, d).
 
-    `project` maps D to d; `positions` is a table (N, d); `layers` and `norm` are the Transformer.
+    Args:
+        project: the linear projection D → d.
+        positions: learnable snippet position embeddings (N, d).
+        layers: pre-LN Transformer layers with DropPath.
+        norm: the LayerNorm after the last layer.
     """
 
     def __init__(
@@ -27,19 +40,31 @@ class LocalEncoder(nn.Module):
         self.norm = norm
 
     def forward(self, features: Tensor) -> Tensor:
+        """Encode each window separately.
+
+        Args:
+            features: (..., N, D), any floating-point type.
+
+        Returns:
+            Tokens (..., N, d).
+        """
         lead = features.shape[:-2]
         x = features.flatten(0, -3) if lead else features.unsqueeze(0)  # (B W, N, D)
         x = self.project(x.to(self.project.weight.dtype)) + self.positions.weight  # (B W, N, d)
         for layer in self.layers:
-            x = layer(x)
-        return self.norm(x).reshape(*lead, *x.shape[-2:])
+            x = layer(x)  # (B W, N, d)
+        return self.norm(x).reshape(*lead, *x.shape[-2:])  # (B, W, N, d)
 
 
 class Aggregator(nn.Module):
-    """E (B, W, N, d) → memory H (B, T, d) with T = W S, and which of its steps count, (B, T) bool or None for all.
+    """GRU aggregator: tokens E (B, W, N, d) → memory H (B, T, d).
 
-    `gru` takes and gives d; `gamma` is gamma_w at the start; `weight` says where alpha_w = sigmoid(gamma_w) acts: on
-    the S steps a window feeds the GRU ("input"), on the S steps of H it yields ("memory"), or nowhere ("none").
+    Args:
+        gru: input and hidden size d, batch first.
+        windows, clips, steps: W, N and S.
+        weight: where the window weight alpha_w = sigmoid(gamma_w) acts: on the S steps a window feeds to the GRU
+            ("input"), on the S steps of H it yields ("memory"), or nowhere ("none").
+        gamma: initial value of every gamma_w.
     """
 
     pooling: Tensor
@@ -62,30 +87,38 @@ class Aggregator(nn.Module):
         self.register_buffer("pooling", pooling_matrix(clips, steps), persistent=False)
 
     def forward(self, tokens: Tensor, present: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """`present` (B, W) bool: False for windows before the video began, whose tokens are then never looked at.
+        """Pool each window to S steps and run the GRU over all of them.
 
-        The last window must be present. None: all are.
+        Args:
+            tokens: (B, W, N, d).
+            present: (B, W) bool, False for windows before the video began, whose tokens have no influence; the last
+                window must be present. None: all are.
+
+        Returns:
+            Memory (B, T, d), and its mask (B, T) bool, True for steps of present windows; None: all.
         """
-        if present is not None:  # not a product with 0, which would let a NaN through
+        if present is not None:  # masked_fill and not a product with 0, which would let a NaN through
             tokens = tokens.masked_fill(~present[:, :, None, None], 0)
         steps = self.pooling.to(tokens.dtype) @ tokens  # (S, N) @ (B, W, N, d) = (B, W, S, d)
         if self.weight == "input":
-            steps = steps * self.alpha()
+            steps = steps * self.alpha()  # (B, W, S, d)
         memory, _ = self.gru(steps.flatten(1, 2))  # (B, T, d)
         if self.weight == "memory":
             memory = (memory.unflatten(1, (-1, self.steps)) * self.alpha()).flatten(1, 2)
-        return memory, None if present is None else present[:, :, None].expand(-1, -1, self.steps).flatten(1)
+        mask = None if present is None else present[:, :, None].expand(-1, -1, self.steps).flatten(1)  # (B, T)
+        return memory, mask
 
     def alpha(self) -> Tensor:
-        """alpha_w, shaped (W, 1, 1) to scale (B, W, S, d)."""
+        """Window weights alpha_w, (W, 1, 1) to scale (B, W, S, d)."""
         assert self.gamma is not None
         return torch.sigmoid(self.gamma)[:, None, None]
 
 
 def pooling_matrix(clips: int, steps: int) -> Tensor:
-    """(S, N): adaptive average pooling as a matrix; step s is the mean of clips floor(sN/S) to ceil((s+1)N/S) - 1.
+    """Adaptive average pooling of N snippets to S steps as a matrix (S, N).
 
-    As one product it is quicker than the pooling kernel, and its gradient is the same from run to run.
+    Step s is the mean of the snippets floor(sN/S) to ceil((s+1)N/S) - 1. A matrix product is faster than the pooling
+    kernel, and its gradient is deterministic.
     """
     step, clip = torch.arange(steps)[:, None], torch.arange(clips)[None, :]
     first = step * clips // steps
@@ -95,9 +128,13 @@ def pooling_matrix(clips: int, steps: int) -> Tensor:
 
 
 class SlotDecoder(nn.Module):
-    """Memory H (B, T, d) → slots z (B, K, d).
+    """Input-conditioned slot decoder: memory H (B, T, d) → slots z (B, K, d).
 
-    `slots` is the table of e_k (K, d); `context` is W_ctx, or None for static queries q_k = e_k.
+    Args:
+        slots: the slot embeddings e_k (K, d).
+        context: W_ctx of equation 1, d → d; None: static queries q_k = e_k.
+        layers: Transformer decoder layers.
+        norm: the LayerNorm after the last layer.
     """
 
     def __init__(
@@ -109,35 +146,43 @@ class SlotDecoder(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.norm = norm
 
-    def forward(self, memory: Tensor, counts: Tensor | None = None) -> Tensor:
-        """`counts` (B, T) bool: the steps of H that count, at least one a sample; None: all."""
-        return self.every_layer(memory, counts)[-1]
+    def forward(self, memory: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Decode the slots.
 
-    def every_layer(self, memory: Tensor, counts: Tensor | None = None) -> list[Tensor]:
-        """The slots as each layer leaves them, L × (B, K, d); without layers the queries."""
-        z = self.queries(memory, counts)
-        mask = None if counts is None else counts[:, None, None, :]
+        Args:
+            memory: H (B, T, d).
+            mask: (B, T) bool, the steps of H to read, at least one per sample; None: all.
+
+        Returns:
+            z (B, K, d).
+        """
+        return self.every_layer(memory, mask)[-1]
+
+    def every_layer(self, memory: Tensor, mask: Tensor | None = None) -> list[Tensor]:
+        """The normalised slots after each of the L layers, L × (B, K, d); the queries if there is no layer."""
+        z = self.queries(memory, mask)  # (B, K, d)
+        memory_mask = None if mask is None else mask[:, None, None, :]  # (B, 1, 1, T)
         states = []
         for layer in self.layers:
-            z = layer(z, memory, memory_mask=mask)
+            z = layer(z, memory, memory_mask=memory_mask)
             states.append(self.norm(z))
         return states or [self.norm(z)]
 
-    def queries(self, memory: Tensor, counts: Tensor | None = None) -> Tensor:
-        """(B, K, d): equation 1, q_k = e_k + W_ctx · mean of the h_t that count."""
-        slots = self.slots.weight.expand(memory.shape[0], -1, -1)
+    def queries(self, memory: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Equation 1: q_k = e_k + W_ctx · (mean of the h_t), over the steps of `mask`; (B, K, d)."""
+        slots = self.slots.weight.expand(memory.shape[0], -1, -1)  # (B, K, d)
         if self.context is None:
             return slots
-        if counts is None:
-            mean = memory.mean(dim=1)
+        if mask is None:
+            mean = memory.mean(dim=1)  # (B, d)
         else:
-            share = counts / counts.sum(dim=1, keepdim=True)  # (B, T), sums to 1
-            mean = (memory * share.unsqueeze(-1)).sum(dim=1)
+            share = mask / mask.sum(dim=1, keepdim=True)  # (B, T), sums to 1
+            mean = (memory * share.unsqueeze(-1)).sum(dim=1)  # (B, d)
         return slots + self.context(mean).unsqueeze(1)
 
 
 class PresenceHead(nn.Module):
-    """A 1D CNN of two layers over the clips: tokens (B, N, d) → presence logits (B, N, C)."""
+    """Auxiliary head, a 1D CNN of two layers: tokens of the last window (B, N, d) → presence logits (B, N, C)."""
 
     def __init__(self, *, dim: int, classes: int, kernel: int = 3) -> None:
         super().__init__()
@@ -150,10 +195,13 @@ class PresenceHead(nn.Module):
 
 
 class Hierarchy(nn.Module):
-    """Features (B, W, N, D) → tokens (B, W, N, d) → memory (B, T, d) → slots z (B, K, d) → `Slots`.
+    """The whole network: features (B, W, N, D) → tokens (B, W, N, d) → memory (B, T, d) → z (B, K, d) → `Slots`.
 
-    `lookback`: how many of the latest windows it reads, here all W. `every_layer`: while training, the slots of the
-    decoder's earlier layers come along.
+    Args:
+        lookback: number of latest windows it reads, here all W.
+        encoder, aggregator, decoder, heads: the four stages.
+        presence: the auxiliary head; None: without it.
+        every_layer: in training, also return the slots of the decoder's earlier layers.
     """
 
     def __init__(
@@ -177,13 +225,55 @@ class Hierarchy(nn.Module):
         self.every_layer = every_layer
 
     def encode_window(self, features: Tensor) -> Tensor:
+        """Features (..., N, D) → tokens (..., N, d) of each window."""
         return self.encoder(features)
 
     def anticipate(self, tokens: Tensor, present: Tensor | None = None) -> Slots:
-        memory, counts = self.aggregator(tokens, present)
-        presence = None if self.presence is None else self.presence(tokens[:, -1])
+        """Tokens (B, W, N, d), and which windows are present (B, W), None: all → `Slots`."""
+        memory, mask = self.aggregator(tokens, present)  # (B, T, d), (B, T)
+        presence = None if self.presence is None else self.presence(tokens[:, -1])  # (B, N, C)
         if not (self.training and self.every_layer):
-            return self.heads(self.decoder(memory, counts), presence)
-        *earlier, z = self.decoder.every_layer(memory, counts)
+            return self.heads(self.decoder(memory, mask), presence)
+        *earlier, z = self.decoder.every_layer(memory, mask)  # L × (B, K, d)
         slots = self.heads(z, presence)
         return replace(slots, earlier=self.heads(torch.stack(earlier, dim=1).flatten(0, 1))) if earlier else slots
+
+    @classmethod
+    def from_config(cls, config: ModelConfig) -> "Hierarchy":
+        """Build the network of `config.hierarchy`, in training mode, on the default device."""
+        h, d = config.hierarchy, config.hierarchy.dim
+        encoder = LocalEncoder(
+            project=nn.Linear(config.width, d),
+            positions=embedding(config.clips, d, std=POSITION_STD),
+            layers=[
+                EncoderLayer(dim=d, heads=h.encoder_heads, ffn=h.encoder_ffn, drop_path=h.drop_path)
+                for _ in range(h.encoder_layers)
+            ],
+            norm=nn.LayerNorm(d),
+        )
+        aggregator = Aggregator(
+            gru=nn.GRU(d, d, num_layers=h.gru_layers, batch_first=True),
+            windows=config.windows,
+            clips=config.clips,
+            steps=h.steps,
+            weight=h.window_weight,
+            gamma=h.window_gamma,
+        )
+        decoder = SlotDecoder(
+            slots=embedding(config.slots, d, std=SLOT_STD),
+            context=nn.Linear(d, d, bias=False) if h.queries == "conditioned" else None,
+            layers=[
+                DecoderLayer(dim=d, heads=h.decoder_heads, ffn=h.decoder_ffn, dropout=h.dropout, norm=h.decoder_norm)
+                for _ in range(h.decoder_layers)
+            ],
+            norm=nn.LayerNorm(d),
+        )
+        return cls(
+            lookback=config.windows,
+            encoder=encoder,
+            aggregator=aggregator,
+            decoder=decoder,
+            heads=Heads.from_config(config, d, joint=h.heads == "joint"),
+            presence=PresenceHead(dim=d, classes=config.classes) if config.auxiliary else None,
+            every_layer=h.every_layer,
+        )

@@ -1,14 +1,14 @@
 """Attention and the Transformer layers made of it, shared by both models.
 
-Pre-LN: every branch reads a normalised copy of the stream and adds to it, x + f(LN(x)); what leaves the last layer is
-not normalised yet, so each stack of layers ends with a LayerNorm of its own. Post-LN, as in the first Transformer: the
-sum is normalised, LN(x + f(x)).
+Pre-LN: x + f(LN(x)) in every branch; the output of the last layer is not normalised, so each stack of layers ends with
+its own LayerNorm. Post-LN, as in the first Transformer: LN(x + f(x)).
 """
 
 from collections.abc import Callable
 from typing import Literal
 
 import torch
+from timm.layers import DropPath
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -16,26 +16,8 @@ Norm = Literal["pre", "post"]
 Activation = Literal["gelu", "relu"]
 
 
-class DropPath(nn.Module):
-    """Stochastic depth: in training a sample's whole branch is left out with chance `rate`; in eval nothing happens.
-
-    Input and output (B, N, d); what stays is scaled by 1 / (1 - rate), so that the expectation is the same.
-    """
-
-    def __init__(self, rate: float) -> None:
-        super().__init__()
-        self.rate = rate
-
-    def forward(self, x: Tensor) -> Tensor:
-        if not self.training or self.rate == 0:
-            return x
-        keep = 1 - self.rate
-        kept = torch.rand(x.shape[0], 1, 1, device=x.device) < keep
-        return x * (kept / keep).to(x.dtype)
-
-
 class SelfAttention(nn.Module):
-    """Multi-head attention of a sequence to itself. (B, N, d) → (B, N, d); `dropout` acts on the attention weights."""
+    """Multi-head self-attention; `dropout` acts on the attention weights."""
 
     def __init__(self, *, dim: int, heads: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -45,13 +27,13 @@ class SelfAttention(nn.Module):
         self.out = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """`mask` (N, N) bool: True where a row may look at a column; None: everywhere."""
+        """x (B, N, d) → (B, N, d); `mask` (N, N) bool: True where row i may attend to column j; None: everywhere."""
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).unbind(-3)
         return self.out(_attend(q, k, v, mask, self.dropout if self.training else 0.0))
 
 
 class CrossAttention(nn.Module):
-    """Multi-head attention of queries (B, K, d) to a memory (B, T, d) → (B, K, d)."""
+    """Multi-head attention of queries to a memory; `dropout` acts on the attention weights."""
 
     def __init__(self, *, dim: int, heads: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -62,7 +44,7 @@ class CrossAttention(nn.Module):
         self.out = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
-        """`mask` (B, 1, 1, T) bool: True where the memory may be looked at; None: everywhere."""
+        """Queries x (B, K, d), memory (B, T, d) → (B, K, d); `mask` (B, 1, 1, T) bool: the steps to read; None: all."""
         q = self.query(x).unflatten(-1, (self.heads, -1))
         k, v = self.memory(memory).unflatten(-1, (2, self.heads, -1)).unbind(-3)
         return self.out(_attend(q, k, v, mask, self.dropout if self.training else 0.0))
@@ -77,8 +59,8 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float
 
 def feed_forward(*, dim: int, hidden: int, dropout: float = 0.0, activation: Activation = "gelu") -> nn.Sequential:
     """The two-layer perceptron of a Transformer layer."""
-    between = nn.GELU() if activation == "gelu" else nn.ReLU()
-    return nn.Sequential(nn.Linear(dim, hidden), between, nn.Dropout(dropout), nn.Linear(hidden, dim))
+    nonlinearity = nn.GELU() if activation == "gelu" else nn.ReLU()
+    return nn.Sequential(nn.Linear(dim, hidden), nonlinearity, nn.Dropout(dropout), nn.Linear(hidden, dim))
 
 
 def add_branch(x: Tensor, branch: Callable[[Tensor], Tensor], norm: nn.LayerNorm, order: Norm) -> Tensor:
@@ -87,7 +69,7 @@ def add_branch(x: Tensor, branch: Callable[[Tensor], Tensor], norm: nn.LayerNorm
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention and feed-forward; each branch passes `dropout` and DropPath before it is added."""
+    """Self-attention and feed-forward; each branch passes dropout and DropPath (stochastic depth) before the sum."""
 
     def __init__(
         self,
@@ -109,7 +91,7 @@ class EncoderLayer(nn.Module):
         self.drop = nn.Sequential(nn.Dropout(dropout), DropPath(drop_path))
 
     def forward(self, x: Tensor, mask: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
-        """(B, N, d) → (B, N, d); `mask` (N, N) bool as in `SelfAttention`; `positions` (N, d) join what attends."""
+        """x (B, N, d) → (B, N, d); `mask` as in `SelfAttention`, `positions` (N, d) are added to its input."""
 
         def attend(x: Tensor) -> Tensor:
             return self.drop(self.attention(x if positions is None else x + positions, mask))
@@ -142,29 +124,37 @@ class DecoderLayer(nn.Module):
         memory_mask: Tensor | None = None,
         positions: Tensor | None = None,
     ) -> Tensor:
-        """(B, K, d), (B, T, d) → (B, K, d); `mask` (K, K) among the queries, `memory_mask` (B, 1, 1, T), both bool.
+        """One decoder layer.
 
-        `positions` (K, d) join the queries wherever they attend.
+        Args:
+            x: queries (B, K, d).
+            memory: (B, T, d).
+            mask: (K, K) bool, among the queries; None: everywhere.
+            memory_mask: (B, 1, 1, T) bool, the steps of the memory to read; None: all.
+            positions: (K, d), added to the queries in both attentions.
+
+        Returns:
+            (B, K, d).
         """
 
         def placed(x: Tensor) -> Tensor:
             return x if positions is None else x + positions
 
-        def attend(x: Tensor) -> Tensor:
+        def attend_self(x: Tensor) -> Tensor:
             return self.drop(self.self_attention(placed(x), mask))
 
-        def look(x: Tensor) -> Tensor:
+        def attend_memory(x: Tensor) -> Tensor:
             return self.drop(self.cross_attention(placed(x), memory, memory_mask))
 
-        x = add_branch(x, attend, self.self_norm, self.norm)
-        x = add_branch(x, look, self.cross_norm, self.norm)
+        x = add_branch(x, attend_self, self.self_norm, self.norm)
+        x = add_branch(x, attend_memory, self.cross_norm, self.norm)
         return add_branch(x, lambda x: self.drop(self.ffn(x)), self.ffn_norm, self.norm)
 
 
 def embedding(rows: int, dim: int, *, std: float) -> nn.Embedding:
-    """A learnable table (rows, dim), normal at the start.
+    """A learnable table (rows, dim), initialised from a normal distribution.
 
-    An `nn.Embedding` and not a bare parameter so that the optimiser can tell it from a weight and spare it the decay.
+    An `nn.Embedding` and not a bare parameter, so that the optimiser excludes it from weight decay.
     """
     table = nn.Embedding(rows, dim)
     nn.init.normal_(table.weight, std=std)
@@ -172,8 +162,8 @@ def embedding(rows: int, dim: int, *, std: float) -> nn.Embedding:
 
 
 def band(length: int, reach: int) -> Tensor | None:
-    """(length, length) bool: True where two places are at most `reach` apart; None when that is everywhere."""
+    """(length, length) bool: True where two positions are at most `reach` apart; None if that is everywhere."""
     if reach >= length - 1:
         return None
-    places = torch.arange(length)
-    return (places[:, None] - places[None, :]).abs() <= reach
+    position = torch.arange(length)
+    return (position[:, None] - position[None, :]).abs() <= reach

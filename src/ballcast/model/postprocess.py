@@ -1,4 +1,9 @@
-"""Post-processing: slots become predictions; only here do logits turn into milliseconds and scores. numpy only."""
+"""Post-processing, from slots to predictions: the only place where logits become scores and milliseconds. No torch.
+
+In order: slots as arrays (`SlotArrays`), their probabilities on the scorer's grid (`SlotProbabilities`), the choice of
+times for each class (`select_times`), and the predictions that are emitted (`emit`, `emit_flat`). B or n samples,
+K slots per sample, C classes; the horizon is the 5 s that are anticipated.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,14 +21,14 @@ Floats = NDArray[np.float32]
 
 
 class SlotLike(Protocol):
-    """Slots in any form."""
+    """Slots as tensors (`Slots`) or as arrays (`SlotArrays`)."""
 
     def arrays(self) -> "SlotArrays": ...
 
 
 @dataclass(frozen=True)
 class SlotArrays:
-    """K slots a sample, as logits in float32; axes and meaning as in `Slots`.
+    """K slots per sample, as logits in float32; axes and meaning as in `Slots`.
 
     - `objectness` (B, K), `classes` (B, K, C).
     - `offsets` (B, K, bins), (B, K, C, bins), or (B, K) fractions of the horizon; `bins` as in `Slots`.
@@ -38,19 +43,18 @@ class SlotArrays:
         return self
 
     def first(self, count: int) -> "SlotArrays":
-        """The first so many samples."""
+        """The first `count` samples."""
         return SlotArrays(self.objectness[:count], self.classes[:count], self.offsets[:count], self.bins)
 
     @property
     def scalar(self) -> bool:
-        """Whether the time is one number a slot instead of a distribution over bins."""
+        """Whether the time is one number per slot instead of a distribution over bins."""
         return self.offsets.ndim == 2
 
     def position(self, run: int = 1) -> Floats:
-        """(B, K) or (B, K, C): when, as a fraction of the horizon: the scalar, or the middle of the likeliest `run`
-        of bins.
+        """(B, K) or (B, K, C): the time as a fraction of the horizon: the scalar, or the middle of the likeliest bins.
 
-        `run` 1 is the paper's (b_k + 0.5) / bins. A longer run reads a broad hump better than its highest bin does.
+        `run`: bins to read together. 1 is the paper's (b_k + 0.5) / bins; a longer run locates a broad mode better.
         """
         if self.scalar:
             return self.offsets
@@ -61,29 +65,30 @@ class SlotArrays:
         return (mass.argmax(-1).astype(np.float32) + np.float32(run / 2)) / np.float32(self.bins)
 
     def within(self) -> NDArray[np.bool_]:
-        """(B, K): whether the slot's time lies in the horizon; only one that is a number may not."""
+        """(B, K) bool: whether the slot's time lies in the horizon; only scalar times can lie outside."""
         if not self.scalar:
             return np.ones(self.objectness.shape, np.bool_)
         return (self.offsets >= 0) & (self.offsets <= 1)
 
-    def chance(self) -> Floats:
-        """(B, K): p_obj, that the slot holds an action at all."""
+    def p_obj(self) -> Floats:
+        """(B, K): the probability that the slot holds an action."""
         return sigmoid(self.objectness)
 
     def scores(self) -> Floats:
-        """(B, K, C): p_obj · p_cls, the chance that the slot is an action of this class."""
-        return self.chance()[..., None] * softmax(self.classes)
+        """(B, K, C): p_obj · p_cls, the probability that the slot is an action of each class."""
+        return self.p_obj()[..., None] * softmax(self.classes)
 
     def undo_pos_weight(self, pos_weight: float) -> "SlotArrays":
-        """The same slots with the objectness a loss of this `pos_weight` inflated put right: p → p / (p + w(1 − p)).
+        """Undo the inflation of the objectness by a loss with weight w = `pos_weight`: p → p / (p + w(1 − p)).
 
-        On the logit that is a shift by log w, exact also where p is nearly 0 or 1.
+        On the logit this is a shift by −log w, exact also where p is nearly 0 or 1.
         """
         return replace(self, objectness=self.objectness - np.float32(log(pos_weight)))
 
 
 def sigmoid(logits: Floats) -> Floats:
-    return 1 / (1 + np.exp(-logits.clip(-80, 80)))  # beyond that a float32 knows no difference, but overflows
+    """Elementwise, in float32."""
+    return 1 / (1 + np.exp(-logits.clip(-80, 80)))  # beyond ±80 float32 gives the same values, but overflows
 
 
 def softmax(logits: NDArray[Any]) -> NDArray[Any]:
@@ -93,16 +98,16 @@ def softmax(logits: NDArray[Any]) -> NDArray[Any]:
 
 
 CHUNK = 2048  # samples at a time: the product over slots, classes and bins is large
-BIN_MS = round(1000 / GRID_FPS)
+BIN_MS = round(1000 / GRID_FPS)  # of the scorer's 32 bins
 
 
 @dataclass(frozen=True)
 class SlotProbabilities:
-    """n samples of K slots, C classes.
+    """Slots of n samples with the time as a distribution over the scorer's bins.
 
-    - `objectness` (n, K): logits of p_obj, as the network gives them.
+    - `objectness` (n, K): logits of p_obj, as the network outputs them.
     - `classes` (n, K, C): p_cls.
-    - `times` (n, K, 1, 32): the chance of each of the scorer's bins; (n, K, C, 32) where every class has its own.
+    - `times` (n, K, 1, 32): the probability of each bin; (n, K, C, 32) where every class has its own time.
     """
 
     objectness: Floats
@@ -113,11 +118,12 @@ class SlotProbabilities:
         return len(self.objectness)
 
     def __getitem__(self, chosen: slice | NDArray[np.bool_]) -> "SlotProbabilities":
-        """Some of the samples."""
+        """Some of the samples, by slice or mask (n,)."""
         return SlotProbabilities(self.objectness[chosen], self.classes[chosen], self.times[chosen])
 
     @classmethod
     def of(cls, slots: SlotLike) -> "SlotProbabilities":
+        """Softmax of the logits, and times on the scorer's grid."""
         given = slots.arrays()
         if given.scalar:
             at = (given.offsets * HORIZON_MS / BIN_MS).astype(np.int64).clip(0, GRID_BINS - 1)  # (n, K)
@@ -128,26 +134,26 @@ class SlotProbabilities:
 
     @classmethod
     def join(cls, parts: "Sequence[SlotProbabilities]") -> "SlotProbabilities":
-        """The samples of all parts, one after the other."""
+        """Concatenate the samples of all parts."""
         names = ("objectness", "classes", "times")
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
     def intensity(self, inflation: Sequence[float]) -> Floats:
-        """(C, n, 32): how many actions of each class are expected in each bin.
+        """(C, n, 32): the expected number of actions of each class in each bin.
 
-        `inflation` (C,): how many times too high the odds p_obj : (1 − p_obj) are, for the sake of each class.
+        `inflation` (C,): factor by which the odds p_obj : (1 − p_obj) are too high, for each class.
         """
         result = np.empty((self.classes.shape[-1], len(self), GRID_BINS), np.float32)
         excess = np.log(np.asarray(inflation, np.float32))
         for begin in range(0, len(self), CHUNK):
             part = slice(begin, begin + CHUNK)
             odds = self.objectness[part, :, None] - excess  # (n, K, C) logits
-            chance = self.classes[part] / (1 + np.exp(-odds.clip(-60, 60)))  # (n, K, C)
+            probability = self.classes[part] / (1 + np.exp(-odds.clip(-60, 60)))  # (n, K, C)
             if self.times.shape[2] == 1:
-                together = np.matmul(chance.transpose(0, 2, 1), self.times[part, :, 0])  # (n, C, 32)
+                expected = np.matmul(probability.transpose(0, 2, 1), self.times[part, :, 0])  # (n, C, 32)
             else:
-                together = np.einsum("nkc,nkcb->ncb", chance, self.times[part])
-            result[:, part] = together.transpose(1, 0, 2)
+                expected = np.einsum("nkc,nkcb->ncb", probability, self.times[part])
+            result[:, part] = expected.transpose(1, 0, 2)
         return result
 
 
@@ -160,44 +166,52 @@ def mean_intensity(outputs: Sequence[SlotProbabilities], inflation: Sequence[flo
 
 
 def _overlap(bins: int) -> Floats:
-    """(bins, 32): which share of each of a model's bins lies in each of the scorer's; the scorer's last is short."""
+    """(bins, 32): the share of each of a model's bins that lies in each of the scorer's, the last of which is short."""
     own = np.arange(bins + 1) * HORIZON_MS / bins
     grid = np.append(np.arange(GRID_BINS) * BIN_MS, HORIZON_MS)
     common = np.minimum(own[1:, None], grid[None, 1:]) - np.maximum(own[:-1, None], grid[None, :-1])
     return (common.clip(0) * bins / HORIZON_MS).astype(np.float32)
 
 
-PEAKS = 8  # times a class; more are free, since each scores below the last, and find next to nothing
-# A position for each of the scorer's bins: its middle.
+PEAKS = 8  # times per class; more cost no score, since each scores below the last, and gain almost nothing
+# The middle of each of the scorer's bins.
 POSITIONS_MS = OBSERVED_MS + np.minimum(np.arange(GRID_BINS) * BIN_MS + BIN_MS // 2, HORIZON_MS - 20)
 
 
-def find_peaks(intensity: Floats, reach_ms: Sequence[int], count: int) -> Floats:
-    """Intensity (C, n, 32) → scores (n, 32, C): `count` times for each class, the best first, each in a bin of its own.
+def select_times(intensity: Floats, reach_ms: Sequence[int], count: int) -> Floats:
+    """Select times for each class greedily, each in a different bin.
 
-    The best time is where most is expected, an action at distance d counting exp(−d²/2 reach²): near enough for some of
-    the scorer's tolerances if not for all. Of the m actions it gathers, one can be matched to it, with the chance
-    1 − exp(−m), its score. What that one stood for is taken away before the next best time is sought.
+    The best time is where the most actions are expected, an action at distance d counting exp(−d²/2 reach²), since it
+    is near enough for some of the scorer's tolerances only. Of the m actions expected there, one can be matched to the
+    time, with probability 1 − exp(−m), which is its score. Its share is subtracted before the next time is selected.
+
+    Args:
+        intensity: (C, n, 32) expected actions, as in `SlotProbabilities.intensity`.
+        reach_ms: (C,) for each class.
+        count: times to select per class.
+
+    Returns:
+        Scores (n, 32, C), 0 in bins that are not selected.
     """
     classes, samples, bins = intensity.shape
-    apart = np.abs(np.arange(bins)[:, None] - np.arange(bins)) * BIN_MS
-    counts = np.exp(-0.5 * (apart / np.array(reach_ms)[:, None, None]) ** 2).astype(np.float32)  # (C, 32, 32)
+    distance_ms = np.abs(np.arange(bins)[:, None] - np.arange(bins)) * BIN_MS
+    kernel = np.exp(-0.5 * (distance_ms / np.array(reach_ms)[:, None, None]) ** 2).astype(np.float32)  # (C, 32, 32)
     left, result = intensity.copy(), np.zeros((samples, bins, classes), np.float32)
     row = np.arange(samples)
     for c in range(classes):
         for _ in range(count):
-            gathered = left[c] @ counts[c]  # (n, 32)
+            gathered = left[c] @ kernel[c]  # (n, 32)
             gathered[result[:, :, c] > 0] = -1
             best = gathered.argmax(-1)
             mass = gathered[row, best].clip(1e-9)
             score = -np.expm1(-mass)
             result[row, best, c] = score
-            left[c] *= 1 - counts[c][best] * (score / mass)[:, None]
+            left[c] *= 1 - kernel[c][best] * (score / mass)[:, None]
     return result
 
 
 def shift(scores: Floats, by: int) -> Floats:
-    """Scores (n, 32) moved by so many bins; what would leave the horizon stays in its first or last bin."""
+    """Move scores (n, 32) by a number of bins; those that would leave the horizon stay in its first or last bin."""
     if not by:
         return scores
     target = (np.arange(GRID_BINS) + by).clip(0, GRID_BINS - 1)
@@ -210,20 +224,26 @@ def shift(scores: Floats, by: int) -> Floats:
 def emit_arrays(
     slots: SlotLike, config: EmitConfig, *, pos_weight: float = 1.0
 ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.bool_]]:
-    """Position (B, K, C) in ms from the clip's start, scores (B, K, C), and which labels are emitted, keep (B, K, C).
+    """Apply the threshold tau, and give times and scores of all slots; for the modes "slot" and "class".
 
-    `mode` slot: a slot with p_obj > tau emits its likeliest class. `mode` class: it emits every class with
-    p_obj · p_cls > tau. A slot whose time lies outside the horizon emits nothing. `vector` full: the scores are
+    `config.mode` slot: a slot with p_obj > tau emits its likeliest class. class: it emits every class with
+    p_obj · p_cls > tau. A slot whose time lies outside the horizon emits nothing. `config.vector` full: the scores are
     p_obj · p_cls of every class; emitted: those of the emitted labels, and 0 elsewhere.
 
-    `pos_weight`, the loss's, makes the scores honest chances (see `SlotArrays.honest`). tau stays a bound on what the
-    network says, so the same labels are emitted with and without it.
+    Args:
+        slots: of B samples.
+        config: mode, tau (`threshold`), vector and `run`.
+        pos_weight: of the loss; the scores become probabilities (`SlotArrays.undo_pos_weight`). tau applies to the
+            network's own p_obj, so the same labels are emitted whatever `pos_weight` is.
+
+    Returns:
+        Positions (B, K, C) in ms from the clip's start, scores (B, K, C), and keep (B, K, C) bool, the emitted labels.
     """
     given = slots.arrays()
     scores = given.scores()  # (B, K, C)
     if config.mode == "slot":
         likeliest = np.arange(scores.shape[-1]) == given.classes.argmax(-1)[..., None]
-        keep = likeliest & (given.chance() > config.threshold)[..., None]
+        keep = likeliest & (given.p_obj() > config.threshold)[..., None]
     else:
         keep = scores > config.threshold
     keep = keep & given.within()[..., None]
@@ -238,13 +258,16 @@ def emit_arrays(
 def emit_flat(
     slots: SlotLike, config: EmitConfig, *, pos_weight: float = 1.0
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
-    """All that is emitted as arrays: of which sample (P,), position in ms (P,), class vector (P, C).
+    """The predictions as flat arrays; arguments as in `emit_arrays`.
 
-    A slot that emits anything is one entry; where every class has a time of its own, one entry a class.
+    A slot that emits anything is one entry; where every class has its own time, one entry per class.
 
-    `mode` expected: slots are added up to what is expected of each class in each of the scorer's bins, and for each
-    class the times are taken where most of that would be matched (`find_peaks`); an entry is a bin of which anything is
-    said, and its scores are the chances of a match. Its `inflation`, if it has one, stands in for `pos_weight`.
+    `config.mode` expected: for each class, `select_times` takes the times where most of the expected actions would be
+    matched; an entry is a bin with any score, and its scores are probabilities of a match. `config.inflation`, if set,
+    replaces `pos_weight`.
+
+    Returns:
+        The sample of each of P entries (P,), its position in ms from the clip's start (P,), class vectors (P, C).
     """
     if config.mode == "expected":
         found = _expected(slots, config, pos_weight)
@@ -255,44 +278,46 @@ def emit_flat(
     if given.offsets.ndim < 4:
         b, k = np.nonzero(keep.any(-1))
         return b, position_ms[b, k, 0], scores[b, k]
-    b, k, c = np.nonzero(_told(keep, config))
+    b, k, c = np.nonzero(_written(keep, config))
     vectors = np.zeros((len(b), scores.shape[-1]), np.float32)
     vectors[np.arange(len(b)), c] = scores[b, k, c]
     return b, position_ms[b, k, c], vectors
 
 
 def _expected(slots: SlotLike, config: EmitConfig, pos_weight: float) -> NDArray[np.float32]:
-    """(B, 32, C): the scores of each class's times in the scorer's bins, 0 where nothing is said."""
+    """(B, 32, C): scores of each class in the scorer's bins, 0 where nothing is predicted."""
     every, inflation = len(ACTIONS), config.inflation or pos_weight
-    return find_peaks(SlotProbabilities.of(slots).intensity([inflation] * every), [config.reach_ms] * every, PEAKS)
+    return select_times(SlotProbabilities.of(slots).intensity([inflation] * every), [config.reach_ms] * every, PEAKS)
 
 
-def _told(keep: NDArray[np.bool_], config: EmitConfig) -> NDArray[np.bool_]:
-    """(B, K, C) which classes of which slots are written where each class has its own time."""
+def _written(keep: NDArray[np.bool_], config: EmitConfig) -> NDArray[np.bool_]:
+    """(B, K, C): the classes of each slot to write where each class has its own time."""
     return keep if config.vector == "emitted" else np.broadcast_to(keep.any(-1, keepdims=True), keep.shape)
 
 
 def emit(slots: SlotLike, config: EmitConfig, *, pos_weight: float = 1.0) -> list[list[Prediction]]:
-    """One list of predictions a sample, in order of time: one for each label each slot emits.
+    """The predictions of each sample in order of time: one for each label that each slot emits; see `emit_arrays`.
 
-    Several may lie in one of the scorer's bins; merging them is the submission's business. `pos_weight` as above.
-    Where every class has a time of its own, a prediction's vector holds its own label's score alone. `mode` expected:
-    one prediction a bin of which anything is said, as in `emit_flat`.
+    Several may lie in one of the scorer's bins; submissions merge them (`core.events.merge_bins`). Where every class
+    has its own time, a prediction's vector holds only the score of its own label. `config.mode` expected: one
+    prediction per bin with any score, as in `emit_flat`.
+
+    Returns:
+        B lists; positions in ms from the clip's start.
     """
     given = slots.arrays()
+    predictions: list[list[Prediction]] = [[] for _ in range(len(given.objectness))]
     if config.mode == "expected":
-        listed: list[list[Prediction]] = [[] for _ in range(len(given.objectness))]
-        for b, at, vector in zip(*emit_flat(given, config, pos_weight=pos_weight), strict=True):
-            listed[b].append(Prediction.from_scores(int(at), vector.tolist()))
-        return listed
+        for b, position, vector in zip(*emit_flat(given, config, pos_weight=pos_weight), strict=True):
+            predictions[b].append(Prediction.from_scores(int(position), vector.tolist()))
+        return predictions
     position_ms, scores, keep = emit_arrays(given, config, pos_weight=pos_weight)
-    apart = given.offsets.ndim == 4
-    predictions: list[list[Prediction]] = [[] for _ in range(len(position_ms))]
-    for b, k, c in np.argwhere(_told(keep, config) if apart else keep):
-        told = tuple(scores[b, k].tolist())
-        if apart:
-            told = tuple(value if i == c else 0.0 for i, value in enumerate(told))
-        predictions[b].append(Prediction(ACTIONS[c], int(position_ms[b, k, c]), told[c], told))
-    for made in predictions:
-        made.sort(key=lambda prediction: prediction.position_ms)  # stable: slots in their order at equal times
+    own_times = given.offsets.ndim == 4
+    for b, k, c in np.argwhere(_written(keep, config) if own_times else keep):
+        vector = tuple(scores[b, k].tolist())
+        if own_times:
+            vector = tuple(value if i == c else 0.0 for i, value in enumerate(vector))
+        predictions[b].append(Prediction(ACTIONS[c], int(position_ms[b, k, c]), vector[c], vector))
+    for emitted in predictions:
+        emitted.sort(key=lambda prediction: prediction.position_ms)  # stable: slots in their order at equal times
     return predictions

@@ -1,4 +1,4 @@
-"""The slots every model predicts, and the heads that give them: objectness, class and time (equations 2 to 4)."""
+"""The slots every model predicts, and the heads that compute them: objectness, class and time (equations 2 to 4)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,22 +8,23 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from ballcast.core.anticipator_config import ModelConfig
 from ballcast.model.postprocess import SlotArrays
 
 
 @dataclass
 class Slots:
-    """K slots a sample, as logits. B samples, C classes, N clips of the last window.
+    """K slots per sample, as logits. B samples, C classes, N snippets of the last window.
 
-    - `objectness` (B, K): logit of p_obj, that the slot holds an action at all.
+    - `objectness` (B, K): logits of p_obj, the probability that the slot holds an action.
     - `classes` (B, K, C): logits of p_cls, a softmax over the actions.
-    - `offsets`: when. (B, K, bins) logits over equal bins of the horizon; (B, K, C, bins), were it an action of that
-      class; or (B, K) numbers, fractions of the horizon: outside [0, 1] the slot says nothing.
-    - `bins`: B of the paper, how many bins the horizon is cut into, whichever form `offsets` has.
+    - `offsets`: the time. (B, K, bins) logits over equal bins of the horizon; (B, K, C, bins), conditional on the
+      class; or (B, K) fractions of the horizon, where a slot outside [0, 1] predicts nothing.
+    - `bins`: B of the paper, the number of bins of the horizon, whichever form `offsets` has.
     - `presence` (B, N, C): logits of the actions in the last window; (B, N, C + 1) of a segmentation, background last;
-      or None without the auxiliary head.
-    - `earlier`: what L − 1 earlier layers of the decoder would have answered, (B (L − 1), …) sample by sample, while
-      training with a loss on every layer; else None.
+      None without the auxiliary head.
+    - `earlier`: the slots of the L − 1 earlier decoder layers, (B (L − 1), …) sample by sample, in training with a
+      loss on every layer; else None.
     """
 
     objectness: Tensor
@@ -35,7 +36,7 @@ class Slots:
 
     @property
     def scalar(self) -> bool:
-        """Whether the time is one number a slot instead of a distribution over bins."""
+        """Whether the time is one number per slot instead of a distribution over bins."""
         return self.offsets.ndim == 2
 
     def bin(self) -> Tensor:
@@ -45,7 +46,7 @@ class Slots:
         return self.offsets.argmax(dim=-1)
 
     def arrays(self) -> SlotArrays:
-        """The same as numpy arrays in float32, for whoever reads what was said; `presence` and `earlier` stay here."""
+        """Copy to float32 numpy arrays, for post-processing; without `presence` and `earlier`."""
         objectness, classes, offsets = (
             part.detach().float().cpu().numpy() for part in (self.objectness, self.classes, self.offsets)
         )
@@ -62,29 +63,33 @@ _PARTS = ("objectness", "classes", "offsets", "presence", "earlier")
 
 
 def _flatten(slots: Slots) -> tuple[list[Any], Any]:
-    there = [name for name in _PARTS if getattr(slots, name) is not None]
-    return [getattr(slots, name) for name in there], (slots.bins, there)
+    names = [name for name in _PARTS if getattr(slots, name) is not None]
+    return [getattr(slots, name) for name in names], (slots.bins, names)
 
 
 def _unflatten(parts: Any, context: Any) -> Slots:
-    bins, there = context
-    return Slots(bins=bins, **dict(zip(there, parts, strict=True)))
+    bins, names = context
+    return Slots(bins=bins, **dict(zip(names, parts, strict=True)))
 
 
-# So that slots pass through torch.compile, torch.export and tree_map like a tuple of tensors would.
+# Makes torch.compile, torch.export and tree_map treat slots as a tuple of tensors.
 pytree.register_pytree_node(Slots, _flatten, _unflatten, serialized_type_name="ballcast.model.slots.Slots")
 
 
 class Heads(nn.Module):
-    """Slots z (B, K, d) → `Slots`, through three independent linear heads.
+    """Three independent linear heads: z (B, K, d) → `Slots`.
 
-    `offset`: the time as logits over `bins`; as logits over them for each class, (B, K, C, bins); or as one number: the
-    sigmoid of its head ("scalar"), or the head itself in units of a bin ("linear"), which may leave the horizon.
+    Equation 2: p_obj = sigmoid(w_obj · z). Equation 3: p_cls = softmax(W_cls z). Equation 4: p_off = softmax(W_off z).
+    `Slots` holds the logits.
 
-    `joint`: the ablation with one softmax over C classes and background. Its background logit g and class logits l
-    give the objectness logit logsumexp(l) - g. Then sigmoid(objectness) = 1 - p_background, and p_obj · p_cls is the
-    joint softmax, so that all that follows (matching, loss, emission) need not know of it: BCE of the objectness with
-    pos_weight 1, plus CE of the class where there is one, is exactly the cross-entropy of the C + 1 softmax.
+    Args:
+        dim, classes, bins: d, C and the number of bins.
+        offset: the time as logits over the bins ("bins"); the same for each class ("class bins"); or one number, the
+            sigmoid of its head ("scalar") or the head itself in units of a bin ("linear"), which may leave the horizon.
+        joint: the ablation with one softmax over C classes and background. The background logit g and class logits l
+            give the objectness logit logsumexp(l) - g. Then sigmoid(objectness) = 1 - p_background and p_obj · p_cls
+            is the joint softmax, so matching, loss and post-processing need no other case: BCE of the objectness with
+            pos_weight 1, plus CE of the class of matched slots, is exactly the cross-entropy of the C + 1 softmax.
     """
 
     def __init__(
@@ -104,20 +109,25 @@ class Heads(nn.Module):
         self.classes = nn.Linear(dim, classes)
         self.offset = nn.Linear(dim, {"bins": bins, "class bins": classes * bins}.get(offset, 1))
 
+    @classmethod
+    def from_config(cls, config: ModelConfig, dim: int, *, joint: bool = False) -> "Heads":
+        """Build the heads of a model with tokens of width `dim`."""
+        return cls(dim=dim, classes=config.classes, bins=config.bins, offset=config.offset, joint=joint)
+
     def forward(self, z: Tensor, presence: Tensor | None = None) -> Slots:
-        """`presence` (B, N, C) passes through into the slots."""
-        # In full precision even under autocast: bf16 logits would tie bins and scores, and cost nothing to avoid.
+        """z (B, K, d) → `Slots`; `presence` (B, N, C) is passed through."""
+        # In full precision even under autocast: in bf16 different bins and scores would round to equal logits.
         with torch.autocast(z.device.type, enabled=False):
             z = z.to(self.classes.weight.dtype)
-            classes = self.classes(z)
-            objectness = self.objectness(z).squeeze(-1)
+            classes = self.classes(z)  # (B, K, C), equation 3
+            objectness = self.objectness(z).squeeze(-1)  # (B, K), equation 2
             if self.joint:
                 objectness = classes.logsumexp(dim=-1) - objectness
-            offsets = self.offset(z)
+            offsets = self.offset(z)  # (B, K, bins), equation 4
             if self.kind == "scalar":
                 offsets = torch.sigmoid(offsets.squeeze(-1))
             elif self.kind == "linear":
                 offsets = offsets.squeeze(-1) / self.bins
             elif self.kind == "class bins":
-                offsets = offsets.unflatten(-1, (-1, self.bins))
+                offsets = offsets.unflatten(-1, (-1, self.bins))  # (B, K, C, bins)
         return Slots(objectness, classes, offsets, self.bins, presence)

@@ -13,7 +13,7 @@ from ballcast.core.backbone_config import BackboneIdentity
 if TYPE_CHECKING:
     from ballcast.features.backbone import Backbone
     from ballcast.features.store import FeatureStore
-    from ballcast.model.calibration import Calibration
+    from ballcast.model.score_mapping import ScoreMapping
 
 
 HOME = "https://github.com/ballcast/ballcast"
@@ -205,7 +205,7 @@ def write_card(
     repo_id: str,
     config: ModelConfig,
     metadata: dict[str, Any],
-    calibration: "Calibration | None",
+    calibration: "ScoreMapping | None",
     *,
     licence: str,
     backbone: str | None = None,
@@ -274,7 +274,7 @@ epoch was chosen by this very score, so expect a little less elsewhere.
 {table(["", *WIDTHS.values()], rows)}"""
 
 
-def _calibration(metadata: dict[str, Any], calibration: "Calibration | None") -> str:
+def _calibration(metadata: dict[str, Any], calibration: "ScoreMapping | None") -> str:
     if calibration is None:
         inflated = metadata.get("pos_weight")
         undone = f" (its loss inflates the odds {inline(inflated)} times, which timelines undo)" if inflated else ""

@@ -210,7 +210,7 @@ class Pretraining:
         speed = total * config.clips.batch * config.clips.run / max(seconds, 1e-9)
         self.show(ProgressUpdate(epoch, total, total, self.run_log.rate, losses, speed, score, better, ended=True))
         if score:
-            self.say(f"  {score.told()}")
+            self.say(f"  {score.summary()}")
 
     def _keep(self, epoch: int, due: bool) -> tuple[SpottingScore | None, bool]:
         """Score the backbone if it is time, and write it, also as the best if it is; whether it is."""
@@ -250,8 +250,8 @@ class Pretraining:
             score = score_games(best, bank, self.config.spotting, self.device)
             chance = score_chance(best.config, bank, self.config.spotting)
             report |= {"test": score.as_dict(), "test_chance": chance.as_dict()}
-            self.say(f"test: spotting {score.told()}")
-            self.say(f"test: random scores would get {chance.told()}")
+            self.say(f"test: spotting {score.summary()}")
+            self.say(f"test: random scores would get {chance.summary()}")
         write_json(self.folder / REPORT, {**report, "config": to_dict(self.config)}, indent=1)
 
     def _save(self) -> None:

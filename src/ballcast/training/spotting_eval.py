@@ -13,7 +13,7 @@ from ballcast.data.samples.frames import FrameCache
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.stack_index import snippet_count, snippet_middle, snippet_span, start_frame
-from ballcast.metrics.spotting import SpottingScore, chance_score, find_peaks, spotting_score
+from ballcast.metrics.spotting import SpottingScore, random_score, spotting_score, suppress_non_maxima
 
 CLIPS = 990  # at a time: a game need not be in memory all at once
 
@@ -50,7 +50,9 @@ def score_games(backbone: Backbone, bank: FrameCache, config: SpottingConfig, de
                 return bank.read(begin + first, begin + stop)
 
             scores = spot(engine, backbone.classifier, read, length, flip=config.flip)
-            peaks = find_peaks(scores, middles_ms(c, length), apart_ms=config.apart_ms, smooth_ms=config.smooth_ms)
+            peaks = suppress_non_maxima(
+                scores, middles_ms(c, length), apart_ms=config.apart_ms, smooth_ms=config.smooth_ms
+            )
             found.append((game.events, peaks))
         return spotting_score(found, tolerance_ms=config.tolerance_ms, least=config.least)
     finally:
@@ -61,7 +63,7 @@ def score_chance(network: BackboneConfig, bank: FrameCache, config: SpottingConf
     """What scores drawn at random get on the games of the bank: the floor that a spotting score stands on."""
     times = [middles_ms(network, int(length)) for length in bank.length]
     games = [(game.events, own) for game, own in zip(bank.games, times, strict=True)]
-    return chance_score(games, apart_ms=config.apart_ms, tolerance_ms=config.tolerance_ms, least=config.least)
+    return random_score(games, apart_ms=config.apart_ms, tolerance_ms=config.tolerance_ms, least=config.least)
 
 
 def middles_ms(network: BackboneConfig, frames: int) -> np.ndarray:

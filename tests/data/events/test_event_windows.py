@@ -111,9 +111,9 @@ def test_baselines_of_windows_are_those_of_clips(feeds: list[Feed]) -> None:
     ]
     assert len({c.observation[0].label for c in clips if c.observation}) > 4
     prior, markov = ClassPrior(clips), Markov(clips)
-    np.testing.assert_array_equal(ClassPrior.of(windows.classes, windows.position_ms).chance, prior.chance)
+    np.testing.assert_array_equal(ClassPrior.of(windows.classes, windows.position_ms).probability, prior.probability)
     fast = Markov.of(windows.classes, windows.position_ms, held.last, held.since_ms)
-    np.testing.assert_array_equal(fast.chance, markov.chance)
+    np.testing.assert_array_equal(fast.probability, markov.probability)
     assert fast.predict_all(held.last, held.since_ms) == [markov.predict(clip) for clip in clips]
     assert windows.index.shape == (len(clips), WINDOWS)
 

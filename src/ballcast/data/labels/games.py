@@ -10,13 +10,14 @@ from typing import Any
 
 from ballcast.core.actions import ACTIONS, CLIP_FRAMES, FPS, FRAME_MS, IGNORED_LABELS
 from ballcast.core.errors import InputError
-from ballcast.core.events import Clip, Event, action_index
+from ballcast.core.events import Event, action_index
 from ballcast.core.files import Defects, get, read_json, whole_number
 from ballcast.core.pretrain_config import GamesConfig
 from ballcast.core.util import natural
 from ballcast.data.labels.soccernet import RESOLUTIONS, SPLITS, read_labels
 from ballcast.data.samples.windows import STEP_MS, Stretch, stitch
 from ballcast.features.store import LABELS
+from ballcast.features.videos import clip_video
 from ballcast.video.container import SUFFIXES
 
 MATCHES = "matches.json"
@@ -202,18 +203,11 @@ def _stretch_game(folder: Path, stretch: Stretch) -> Game:
     pieces, done = [], 0
     while done < frames:
         i = min(done // STEP_FRAMES, len(clips) - 1)
-        pieces.append(Piece(_clip_video(folder, clips[i]), done - i * STEP_FRAMES, CLIP_FRAMES))
+        pieces.append(Piece(clip_video(folder / clips[i].name), done - i * STEP_FRAMES, CLIP_FRAMES))
         done = i * STEP_FRAMES + CLIP_FRAMES
     events = tuple(e for e in stretch.events() if e.position_ms * FPS < frames * 1000)
     offsets = {clip.name: i * STEP_FRAMES for i, clip in enumerate(clips)}
     return Game(f"{folder.name}/{clips[0].name}", folder.name, tuple(pieces), events, offsets)
-
-
-def _clip_video(folder: Path, clip: Clip) -> Path:
-    inside = sorted(p for p in (folder / clip.name).glob("*") if p.suffix.lower() in SUFFIXES)
-    if len(inside) != 1:
-        raise InputError(f"{folder / clip.name}: has {len(inside)} videos; a clip's folder must have one")
-    return inside[0]
 
 
 def _spotting_games(labels: Path) -> list[Game]:

@@ -12,14 +12,14 @@ from ballcast.core.files import read_json
 from ballcast.data.labels.soccernet import read_labels
 from ballcast.data.samples.batches import Samples
 from ballcast.features.store import FeatureStore
-from ballcast.inference.predictor import calibration_of, check_fits, grid_scores, open_windows
+from ballcast.inference.predictor import check_fits, grid_scores, open_windows, record_fit
 from ballcast.inference.tuning import fit
 from ballcast.metrics.average_precision import match_all, score_of_matches
 from ballcast.metrics.bootstrap import bootstrap_matches
 from ballcast.metrics.diagnosis import per_clip
 from ballcast.model.anticipator import WEIGHTS, Anticipator
-from ballcast.model.calibration import FILE_NAME, Calibration, weights_hash, write_calibration
 from ballcast.model.postprocess import SlotProbabilities, emit
+from ballcast.model.score_mapping import FILE_NAME, ScoreMapping, weights_hash, write_score_mapping
 from ballcast.model.slots import Slots
 from ballcast.training.engine import predict_slots
 from ballcast.workflows.reproduce.recipes import READINGS, Reading
@@ -36,7 +36,7 @@ class SlotLike:
     slots: Slots
 
     def predictions(
-        self, model: Anticipator, reading: Reading, calibration: Calibration | None
+        self, model: Anticipator, reading: Reading, calibration: ScoreMapping | None
     ) -> dict[str, list[Prediction]]:
         """All that is emitted, by clip, entries of one bin not merged yet; `calibration`: for a tuned reading."""
         if reading.tuned and calibration is not None:
@@ -109,7 +109,7 @@ def score_run(work: RunningJob, run: Run) -> dict[str, Any]:
 
 def _tune(
     work: RunningJob, run: Run, model: Anticipator, valid: SlotLike
-) -> tuple[Calibration | None, dict[str, float | bool]]:
+) -> tuple[ScoreMapping | None, dict[str, float | bool]]:
     """As `ballcast tune` does it: the calibration, None where it does not help in folds that had no say in it."""
     before, target = grid_scores(valid.slots, model.emit), run.folder / "best" / FILE_NAME
     fitted = fit([SlotProbabilities.of(valid.slots)], valid.clips, before, pos_weight=model.pos_weight)
@@ -117,8 +117,8 @@ def _tune(
     if not fitted.helps:
         target.unlink(missing_ok=True)
         return None, told
-    tuned = calibration_of(fitted, [str(run.folder / "best")], work.store("valid"), len(valid.clips))
-    write_calibration(target, tuned)
+    tuned = record_fit(fitted, [str(run.folder / "best")], work.store("valid"), len(valid.clips))
+    write_score_mapping(target, tuned)
     return tuned, told
 
 

@@ -16,34 +16,34 @@ from ballcast.core.anticipator_config import ModelConfig
 from ballcast.core.errors import InputError
 from ballcast.core.events import grid_bin
 from ballcast.model.anticipator import Anticipator
-from ballcast.model.calibration import (
+from ballcast.model.postprocess import SlotProbabilities, mean_intensity, select_times, shift
+from ballcast.model.score_mapping import (
     POSITIONS_MS,
-    Calibration,
-    ClassCalibration,
+    ClassScoreMapping,
+    ScoreMapping,
     even_knots,
-    read_calibration,
-    write_calibration,
+    read_score_mapping,
+    write_score_mapping,
 )
-from ballcast.model.postprocess import SlotProbabilities, find_peaks, mean_intensity, shift
 from ballcast.model.slots import Slots
 
 PASS, DRIVE = 0, 1
 
 
-def chances(*slots: tuple[float, int, int]) -> SlotProbabilities:
+def slot_probabilities(*slots: tuple[float, int, int]) -> SlotProbabilities:
     """One sample; a slot is (p_obj, class, bin), sure of both."""
     p, c, b = map(np.array, zip(*slots, strict=True))
     eye = np.eye(10, dtype=np.float32), np.eye(32, dtype=np.float32)
     return SlotProbabilities(np.log(p / (1 - p))[None].astype(np.float32), eye[0][c][None], eye[1][b][None, :, None])
 
 
-def plain(**changes: object) -> Calibration:
-    own = ClassCalibration(inflation=1.0, reach_ms=160, **changes)  # type: ignore[arg-type]
-    return Calibration(peaks=1, actions=dict.fromkeys(ACTIONS, own))
+def plain(**changes: object) -> ScoreMapping:
+    own = ClassScoreMapping(inflation=1.0, reach_ms=160, **changes)  # type: ignore[arg-type]
+    return ScoreMapping(peaks=1, actions=dict.fromkeys(ACTIONS, own))
 
 
 def test_intensity_is_the_expected_number_of_actions() -> None:
-    found = chances((0.5, PASS, 3), (0.2, PASS, 3), (0.8, DRIVE, 9)).intensity([1.0] * 10)
+    found = slot_probabilities((0.5, PASS, 3), (0.2, PASS, 3), (0.8, DRIVE, 9)).intensity([1.0] * 10)
     assert found.shape == (10, 1, 32)
     assert found[PASS, 0, 3] == pytest.approx(0.7)
     assert found[DRIVE, 0, 9] == pytest.approx(0.8)
@@ -51,7 +51,7 @@ def test_intensity_is_the_expected_number_of_actions() -> None:
 
 
 def test_inflation_is_undone_as_slots_do() -> None:
-    found = chances((0.8, PASS, 3)).intensity([4.0] * 10)
+    found = slot_probabilities((0.8, PASS, 3)).intensity([4.0] * 10)
     assert found[PASS, 0, 3] == pytest.approx(0.5)  # odds 4 : 1, four times too high
 
 
@@ -82,7 +82,7 @@ def test_times_of_each_class_are_read_apart() -> None:
 
 
 def test_the_mean_of_two_models() -> None:
-    together = mean_intensity([chances((0.6, PASS, 3)), chances((0.2, PASS, 3))], [1.0] * 10)
+    together = mean_intensity([slot_probabilities((0.6, PASS, 3)), slot_probabilities((0.2, PASS, 3))], [1.0] * 10)
     assert together[PASS, 0, 3] == pytest.approx(0.4)
 
 
@@ -92,7 +92,7 @@ def test_peaks_by_hand() -> None:
     intensity[0, 0, [10, 12]] = 0.4, 0.2
     near, mid = exp(-0.5), exp(-1 / 8)
     mass = max(0.4 + 0.2 * near, 0.6 * mid)  # at bin 10, or between them at bin 11
-    found = find_peaks(intensity, [320], 1)
+    found = select_times(intensity, [320], 1)
     assert found.shape == (1, 32, 1)
     assert np.flatnonzero(found[0, :, 0]).tolist() == [11]
     assert found[0, 11, 0] == pytest.approx(1 - exp(-mass))
@@ -101,7 +101,7 @@ def test_peaks_by_hand() -> None:
 def test_the_second_time_is_what_the_first_leaves() -> None:
     intensity = np.zeros((1, 1, 32), np.float32)
     intensity[0, 0, [5, 25]] = 0.9, 0.3
-    found = find_peaks(intensity, [160], 2)[0, :, 0]
+    found = select_times(intensity, [160], 2)[0, :, 0]
     assert np.flatnonzero(found).tolist() == [5, 25]
     assert found[5] == pytest.approx(1 - exp(-0.9))
     assert found[25] == pytest.approx(1 - exp(-0.3))
@@ -111,7 +111,7 @@ def test_a_time_takes_away_one_action_at_most() -> None:
     """Of two actions expected in bin 10, 1 − exp(−2) is matched there; the rest is what the next bin finds."""
     intensity = np.zeros((1, 1, 32), np.float32)
     intensity[0, 0, 10] = 2.0
-    found = find_peaks(intensity, [160], 2)[0, :, 0]
+    found = select_times(intensity, [160], 2)[0, :, 0]
     assert np.flatnonzero(found).tolist() == [9, 10]
     assert found[10] == pytest.approx(1 - exp(-2))
     left = 2 - (1 - exp(-2))
@@ -127,7 +127,7 @@ def test_every_bin_has_a_position_of_its_own_within_the_horizon() -> None:
 
 def test_every_further_time_scores_no_higher() -> None:
     intensity = np.random.default_rng(0).random((2, 20, 32)).astype(np.float32)
-    few, many = (find_peaks(intensity, [1280, 640], count) for count in (3, 8))
+    few, many = (select_times(intensity, [1280, 640], count) for count in (3, 8))
     assert ((few > 0).sum(1) == 3).all()
     assert ((many > 0).sum(1) == 8).all()
     assert (np.where(few > 0, 0, many).max(1) <= np.where(few > 0, few, 1).min(1)).all()
@@ -142,15 +142,15 @@ def test_a_shift_stays_within_the_horizon() -> None:
     assert back[0, 0] == pytest.approx(0.9)  # two in a bin: the better one
 
 
-def test_a_class_is_shifted_alone() -> None:
-    calibration = replace(plain(), actions={**plain().actions, "DRIVE": ClassCalibration(1.0, 160, 320)})
-    (predictions,) = calibration.predict([chances((0.5, PASS, 3), (0.9, DRIVE, 3))])
-    told = {p.label: p.position_ms for p in predictions if p.confidence > 0.1}
-    assert told == {"PASS": POSITIONS_MS[3], "DRIVE": POSITIONS_MS[5]} == {"PASS": 30560, "DRIVE": 30880}
+def test_a_class_is_shifted_independently() -> None:
+    calibration = replace(plain(), actions={**plain().actions, "DRIVE": ClassScoreMapping(1.0, 160, 320)})
+    (predictions,) = calibration.predict([slot_probabilities((0.5, PASS, 3), (0.9, DRIVE, 3))])
+    position_ms = {p.label: p.position_ms for p in predictions if p.confidence > 0.1}
+    assert position_ms == {"PASS": POSITIONS_MS[3], "DRIVE": POSITIONS_MS[5]} == {"PASS": 30560, "DRIVE": 30880}
 
 
-def test_without_knots_scores_are_the_chance_of_a_match() -> None:
-    scores = plain().scores([chances((0.5, PASS, 3))])
+def test_without_knots_scores_are_the_probability_of_a_match() -> None:
+    scores = plain().scores([slot_probabilities((0.5, PASS, 3))])
     assert scores[0, 3, PASS] == pytest.approx(1 - exp(-0.5))
 
 
@@ -159,7 +159,7 @@ def test_without_knots_scores_are_the_chance_of_a_match() -> None:
     st.lists(st.just(0.0) | st.floats(1e-9, 1), min_size=2, max_size=30),
 )
 def test_spreading_keeps_the_order(seen: list[float], new: list[float]) -> None:
-    own = ClassCalibration(knots=even_knots(np.array(seen)))
+    own = ClassScoreMapping(knots=even_knots(np.array(seen)))
     scores = np.sort(np.array(new))
     spread = own.spread(scores.astype(np.float32))
     assert (np.diff(spread) >= 0).all()
@@ -171,7 +171,7 @@ def test_spreading_keeps_the_order(seen: list[float], new: list[float]) -> None:
 def test_spreading_parts_scores_that_tie() -> None:
     """A hundred scores within one step of the scorer's thresholds come to lie on many."""
     scores = np.linspace(0.0011, 0.0049, 100).astype(np.float32)
-    spread = ClassCalibration(knots=even_knots(scores)).spread(scores)
+    spread = ClassScoreMapping(knots=even_knots(scores)).spread(scores)
     assert len(set(np.digitize(scores, np.linspace(0, 1, 200)))) == 1
     assert len(set(np.digitize(spread, np.linspace(0, 1, 200)))) > 50
 
@@ -179,15 +179,15 @@ def test_spreading_parts_scores_that_tie() -> None:
 def test_nothing_seen_spreads_nothing() -> None:
     assert even_knots(np.zeros(5)) == even_knots(np.array([0.0, 0.3])) == even_knots(np.full(9, 0.3)) == ()
     scores = np.array([0.1, 0.7], np.float32)
-    assert ClassCalibration().spread(scores) is scores
+    assert ClassScoreMapping().spread(scores) is scores
 
 
 def test_saved_and_read_again(tmp_path: Path) -> None:
-    calibration = Calibration(
-        actions={"SHOT": ClassCalibration(2.0, 960, -160, (0.1, 0.25))}, weights=("a",), figures={"after": 0.2}
+    calibration = ScoreMapping(
+        actions={"SHOT": ClassScoreMapping(2.0, 960, -160, (0.1, 0.25))}, weights=("a",), figures={"after": 0.2}
     )
-    write_calibration(tmp_path / "c.json", calibration)
-    assert read_calibration(tmp_path / "c.json", ["a"]) == calibration
+    write_score_mapping(tmp_path / "c.json", calibration)
+    assert read_score_mapping(tmp_path / "c.json", ["a"]) == calibration
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_damaged_file_is_one_sentence(tmp_path: Path, changes: dict[str, objec
     path = tmp_path / "calibration.json"
     path.write_text(json.dumps({"format": "ballcast-calibration-1", "weights": ["a"], **changes}))
     with pytest.raises(InputError) as error:
-        read_calibration(path, ["a"])
+        read_score_mapping(path, ["a"])
     assert str(path) in str(error.value)
     assert words in str(error.value)
     assert "\n" not in str(error.value)

@@ -1,9 +1,9 @@
-"""What `ballcast tune` learns on validation: how expected actions become the times and scores of a submission.
+"""The score mapping that `ballcast tune` fits on validation: from slots to the times and scores of a submission.
 
-The scorer reads every bin's score of every class on its own, so each class has times of its own here: the places where
-most of what is expected of it would be matched, best first (`peaks`). Then each class is shifted by its systematic
-error, and its scores are spread over the scorer's 200 thresholds, which keeps their order. Such a score is good for
-ranking and no chance of anything: only submissions hold it. What users are shown stays honest.
+The scorer evaluates each class separately, so each class has its own times here (`postprocess.select_times`). They are
+shifted by the class's systematic error, and the scores are mapped to the scorer's 200 thresholds, which keeps their
+order. Such a score only ranks predictions and is not a probability: it is written to submissions and shown nowhere
+else. Stored as `calibration.json` beside the weights.
 """
 
 import hashlib
@@ -28,25 +28,25 @@ from ballcast.model.postprocess import (
     POSITIONS_MS,
     Floats,
     SlotProbabilities,
-    find_peaks,
     mean_intensity,
+    select_times,
     shift,
 )
 
 FORMAT = "ballcast-calibration-1"
 FILE_NAME = "calibration.json"
 REACH_MS = EmitConfig().reach_ms
-LEVELS = 190  # of the 200 thresholds; the rest is left to scores above all that were seen
+LEVELS = 190  # of the 200 thresholds; the rest is for scores above all those it was fitted on
 
 
 @dataclass(frozen=True)
-class ClassCalibration:
-    """One action's."""
+class ClassScoreMapping:
+    """The mapping of one action."""
 
-    inflation: float = LossConfig().pos_weight  # how many times too high the odds of p_obj are taken to be
-    reach_ms: int = REACH_MS  # an action so far (one σ of a Gaussian) from a time still counts 0.6 for it
+    inflation: float = LossConfig().pos_weight  # factor by which the odds of p_obj are assumed too high
+    reach_ms: int = REACH_MS  # σ of the Gaussian weight of actions around a time (see `select_times`)
     shift_ms: int = 0  # added to the times, in whole bins of 160 ms, within the 5 s
-    knots: tuple[float, ...] = ()  # scores that become 0.005, …, 0.99 in equal steps; none: as they are
+    knots: tuple[float, ...] = ()  # scores mapped to 0.005, …, 0.99 in equal steps; none: unchanged
 
     def __post_init__(self) -> None:
         if not 0 < self.inflation <= 1e6:
@@ -61,26 +61,27 @@ class ClassCalibration:
             raise InputError("knots are scores, above 0 and at most 1")
 
     def spread(self, scores: Floats) -> Floats:
-        """The scores on their new scale, in the same order; 0 (nothing is said) stays 0."""
+        """Map scores of any shape to the new scale, in the same order; 0 (no prediction) stays 0."""
         if not self.knots:
             return scores
         levels = np.linspace(0.005, 0.99, len(self.knots))
-        # A last piece for scores above all that were seen; those below the first knot keep their order too.
-        places = np.array([0.0, *self.knots, 2.0])
-        return np.interp(scores, places, np.array([0.0, *levels, 1.0])).astype(np.float32)
+        # A last segment for scores above all knots; those below the first knot keep their order too.
+        points = np.array([0.0, *self.knots, 2.0])
+        return np.interp(scores, points, np.array([0.0, *levels, 1.0])).astype(np.float32)
 
 
 @dataclass(frozen=True)
-class Calibration:
-    """All of it, with what it was fitted on.
+class ScoreMapping:
+    """The mapping of all actions, and what it was fitted on.
 
-    - `actions`: by label; those not there have the defaults.
-    - `weights`: the SHA-256 of the `model.safetensors` it belongs to, of each model of an ensemble in order.
-    - `fitted_on`: where the samples came from; `figures`: how many there were, and mAP before and after.
+    - `peaks`: times per class and sample.
+    - `actions`: by label; others have the defaults.
+    - `weights`: SHA-256 of the `model.safetensors` it belongs to, of each model of an ensemble in order.
+    - `fitted_on`: the store of the samples; `figures`: their number, and mAP before and after.
     """
 
     peaks: int = PEAKS
-    actions: dict[str, ClassCalibration] = field(default_factory=dict)
+    actions: dict[str, ClassScoreMapping] = field(default_factory=dict)
     weights: tuple[str, ...] = ()
     fitted_on: str = ""
     figures: dict[str, float] = field(default_factory=dict)
@@ -92,43 +93,56 @@ class Calibration:
             raise InputError(f"peaks {self.peaks} must be between 1 and {GRID_BINS}")
 
     @cached_property
-    def classes(self) -> list[ClassCalibration]:
-        """In submission order."""
-        return [self.actions.get(label, ClassCalibration()) for label in ACTIONS]
+    def classes(self) -> list[ClassScoreMapping]:
+        """The mappings of the C actions in submission order."""
+        return [self.actions.get(label, ClassScoreMapping()) for label in ACTIONS]
 
     @classmethod
-    def untuned(cls, pos_weight: float) -> "Calibration":
-        """For models nobody tuned: what their loss inflated is undone, and no more."""
-        return cls(actions={label: ClassCalibration(inflation=pos_weight) for label in ACTIONS})
+    def untuned(cls, pos_weight: float) -> "ScoreMapping":
+        """The mapping of models that were not tuned: only the inflation by their loss's `pos_weight` is undone."""
+        return cls(actions={label: ClassScoreMapping(inflation=pos_weight) for label in ACTIONS})
 
     def raw(self, outputs: Sequence[SlotProbabilities]) -> Floats:
-        """(n, 32, C): scores before they are spread: the chance that each time is matched; 0: nothing is said."""
+        """Scores before they are mapped: the probability that each time is matched, 0 where nothing is predicted.
+
+        Args:
+            outputs: of each model of the ensemble, for the same n samples.
+
+        Returns:
+            (n, 32, C).
+        """
         intensity = mean_intensity(outputs, [c.inflation for c in self.classes])
-        found = find_peaks(intensity, [c.reach_ms for c in self.classes], self.peaks)
+        found = select_times(intensity, [c.reach_ms for c in self.classes], self.peaks)
         for c, own in enumerate(self.classes):
             found[:, :, c] = shift(found[:, :, c], own.shift_ms // BIN_MS)
         return found
 
     def scores(self, outputs: Sequence[SlotProbabilities]) -> Floats:
-        """(n, 32, C): what a submission holds, from the answers of one model or several; 0: nothing is said."""
+        """The scores of a submission, (n, 32, C), 0 where nothing is predicted; `outputs` as in `raw`."""
         found = self.raw(outputs)
         for c, own in enumerate(self.classes):
             found[:, :, c] = own.spread(found[:, :, c])
         return found
 
     def predict(self, outputs: Sequence[SlotProbabilities]) -> list[list[Prediction]]:
-        """One list of predictions a sample, in order of time: one for each bin of which anything is said."""
+        """The predictions of each of n samples in order of time: one for each bin with any score."""
         predictions = []
         for sample in self.scores(outputs):  # (32, C)
-            told = np.flatnonzero(sample.any(-1))
-            predictions.append([Prediction.from_scores(int(POSITIONS_MS[b]), sample[b].tolist()) for b in told])
+            bins = np.flatnonzero(sample.any(-1))
+            predictions.append([Prediction.from_scores(int(POSITIONS_MS[b]), sample[b].tolist()) for b in bins])
         return predictions
 
 
 def even_knots(scores: NDArray[np.floating[Any]]) -> tuple[float, ...]:
-    """The knots that spread such scores over the scorer's thresholds, by rank (`geometric_ranks`).
+    """The knots that spread scores evenly over the scorer's thresholds, by rank (`geometric_ranks`).
 
-    No label is needed for this, and nothing can be overfitted.
+    Needs no labels, so it cannot overfit.
+
+    Args:
+        scores: any shape; those above 0 are used.
+
+    Returns:
+        Rising knots; none if there are fewer than two distinct scores.
     """
     best_first = np.sort(scores[scores > 0])[::-1]
     if len(best_first) < 2:
@@ -139,21 +153,23 @@ def even_knots(scores: NDArray[np.floating[Any]]) -> tuple[float, ...]:
 
 
 def weights_hash(path: Path) -> str:
+    """SHA-256 of a weights file, as `ScoreMapping.weights` holds it."""
     return hashlib.sha256(read_bytes(path, "model's weights")).hexdigest()
 
 
-def write_calibration(path: Path, calibration: Calibration) -> None:
+def write_score_mapping(path: Path, calibration: ScoreMapping) -> None:
+    """Write `calibration.json`."""
     write_json(path, {"format": FORMAT, **to_dict(calibration)}, indent=1)
 
 
-def read_calibration(path: Path, weights: Sequence[str]) -> Calibration:
-    """The file's content; an InputError unless it was fitted to the models with these hashes."""
+def read_score_mapping(path: Path, weights: Sequence[str]) -> ScoreMapping:
+    """Read a `calibration.json`; an InputError unless it was fitted to the models with the hashes `weights`."""
     tree = read_json(path, "calibration")
     if not isinstance(tree, dict) or tree.pop("format", None) != FORMAT:
         raise InputError(
             f"{path}: not a calibration (its format is not {FORMAT!r}); make it again with `ballcast tune`"
         )
-    calibration = from_dict(Calibration, tree, where=str(path))
+    calibration = from_dict(ScoreMapping, tree, where=str(path))
     if list(calibration.weights) != list(weights):
         raise InputError(
             f"{path}: was fitted to other weights than these; run `ballcast tune` again, or delete the file"
