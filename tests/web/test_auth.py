@@ -25,7 +25,7 @@ def test_a_host_with_many_addresses_is_one_user() -> None:
 
 def test_guesses_from_one_network_count_together() -> None:
     auth = TokenAuth("the right token, long enough", Limits(guesses=3))
-    assert not any(auth.opens("wrong", f"2001:db8:0:7::{i}") for i in range(3))
+    assert not any(auth.check("wrong", f"2001:db8:0:7::{i}") for i in range(3))
     with pytest.raises(RequestError, match="too many wrong tokens"):
-        auth.opens("the right token, long enough", "2001:db8:0:7:8000::9")
-    assert auth.opens("the right token, long enough", "2001:db8:0:8::1")
+        auth.check("the right token, long enough", "2001:db8:0:7:8000::9")
+    assert auth.check("the right token, long enough", "2001:db8:0:8::1")

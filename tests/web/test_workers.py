@@ -130,7 +130,7 @@ def test_turns_and_cancels_are_looked_at_after_each_frame(serving: Serve, clip: 
         for job in (mine, theirs):
             server.client.post(f"/api/jobs/{job['id']}/cancel")
         cancelled = len(pushed)
-    wait(lambda: not server.service.workers._begun)
+    wait(lambda: not server.service.workers._started)
     assert len(pushed) <= cancelled + 4
 
 
@@ -147,12 +147,12 @@ def test_a_job_that_was_put_aside_and_cancelled_holds_nothing(serving: Serve, cl
     server = serving(engine=Engine(Stepped, {}), limits={"slice_s": 0.0})  # type: ignore[arg-type]
     workers = server.service.workers
     mine = server.upload(clip).json()["id"]
-    wait(lambda: workers._begun)
+    wait(lambda: workers._started)
     with other(server) as ben:
         theirs = ben.post("/api/uploads", content=clip.read_bytes()).json()["id"]
         may.release()
-        wait(lambda: workers._busy == {theirs} and len(workers._begun) == 2)  # mine is put aside
-        decoder = workers._begun[mine]._stack
+        wait(lambda: workers._busy == {theirs} and len(workers._started) == 2)  # mine is put aside
+        decoder = workers._started[mine]._stack
         if how == "cancelled":
             server.client.post(f"/api/jobs/{mine}/cancel")
         elif how == "deleted":
@@ -163,10 +163,10 @@ def test_a_job_that_was_put_aside_and_cancelled_holds_nothing(serving: Serve, cl
             last = server.upload(clip).json()["id"]
             for _ in range(2):
                 may.release()
-            wait(lambda: mine not in workers._begun)
+            wait(lambda: mine not in workers._started)
             wait(lambda: {third, theirs, last} & workers._busy)
-        assert workers._begun  # others are at work
-        assert mine not in workers._begun
+        assert workers._started  # others are at work
+        assert mine not in workers._started
         assert not decoder._exit_callbacks  # type: ignore[attr-defined]
         for _ in range(1200):
             may.release()
