@@ -1,8 +1,11 @@
-"""Who counts as one: for turns and for guesses."""
+"""Who counts as one, for turns and for guesses; cookies; the table of wrong tokens."""
+
+import time
 
 import pytest
 
-from ballcast.web.auth import TokenAuth
+from ballcast.web import auth as auth_module
+from ballcast.web.auth import COOKIE, TokenAuth
 from ballcast.web.guard import user_of
 from ballcast.web.settings import Limits, RequestError
 
@@ -29,3 +32,21 @@ def test_guesses_from_one_network_count_together() -> None:
     with pytest.raises(RequestError, match="too many wrong tokens"):
         auth.check("the right token, long enough", "2001:db8:0:7:8000::9")
     assert auth.check("the right token, long enough", "2001:db8:0:8::1")
+
+
+def test_a_long_cookie_costs_nothing() -> None:
+    """Before: two seconds on the event loop for each, of `SimpleCookie`'s quadratic unquoting."""
+    auth = TokenAuth("the right token, long enough", Limits())
+    evil = 'a="' + '\\"' * 15_000 + '"'
+    began = time.monotonic()
+    for name in ("a", COOKIE):
+        assert not auth.authenticate("", f"{name}{evil[1:]}", "192.0.2.1")
+    assert time.monotonic() - began < 0.2
+
+
+@pytest.mark.parametrize("header", ["{}", "a=1; {}", "a=1;{} ; b=2", "bad cookie; @=[]; {}; =", "other{}; {}"])
+def test_the_session_cookie_among_others(header: str) -> None:
+    auth = TokenAuth("the right token, long enough", Limits())
+    assert auth.authenticate("", header.replace("{}", f"{COOKIE}={auth.session}"), "192.0.2.1")
+    assert not auth.authenticate("", header.replace("{}", f"{COOKIE}={auth.session[:-1]}"), "192.0.2.1")
+    assert not auth.authenticate("", header.replace("{}", f"x{COOKIE}={auth.session}"), "192.0.2.1")

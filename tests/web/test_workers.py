@@ -106,7 +106,7 @@ def test_a_store_that_fails_is_asked_again(
     assert "/srv" not in done["message"]
     second = server.upload(clip).json()
     assert server.until(second["id"], "done", "failed")["state"] == "done"
-    assert "tries again" in caplog.text
+    assert "trying again" in caplog.text
 
 
 def test_turns_and_cancels_are_looked_at_after_each_frame(serving: Serve, clip: Path) -> None:
