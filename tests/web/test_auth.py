@@ -50,3 +50,17 @@ def test_the_session_cookie_among_others(header: str) -> None:
     assert auth.authenticate("", header.replace("{}", f"{COOKIE}={auth.session}"), "192.0.2.1")
     assert not auth.authenticate("", header.replace("{}", f"{COOKIE}={auth.session[:-1]}"), "192.0.2.1")
     assert not auth.authenticate("", header.replace("{}", f"x{COOKIE}={auth.session}"), "192.0.2.1")
+
+
+def test_a_full_table_of_wrong_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before: an IndexError when the guesser's own guesses had expired and the table was full."""
+    monkeypatch.setattr(auth_module, "MAX_ADDRESSES", 2)
+    auth = TokenAuth("the right token, long enough", Limits(guesses=2, guesses_s=0.05))
+    for _ in range(2):
+        assert not any(auth.check("wrong", address) for address in ("192.0.2.1", "192.0.2.2"))
+        time.sleep(0.06)
+    assert not auth.check("wrong", "192.0.2.1")
+    assert not auth.check("wrong", "192.0.2.3")  # in place of 192.0.2.2, whose last one is the oldest
+    assert not auth.check("wrong", "192.0.2.1")
+    with pytest.raises(RequestError, match="too many wrong tokens"):
+        auth.check("wrong", "192.0.2.1")

@@ -79,7 +79,7 @@ class TokenAuth:
         return scheme.lower() == "bearer" and self.check(given.strip(), client)
 
     def check(self, token: str, client: str) -> bool:
-        """Compare with the token, and count a wrong one against the address of the client.
+        """Compare with the token, and count a wrong one against the address of the client. Event loop only.
 
         An address with too many wrong tokens gets RequestError 429 even for the right one: else it would learn it.
         """
@@ -93,8 +93,9 @@ class TokenAuth:
         if _same(token, self._token):
             self._wrong.pop(address, None)
             return True
-        if len(self._wrong) >= MAX_ADDRESSES:  # drop the address whose last one is the oldest
-            self._wrong.pop(min(self._wrong, key=lambda k: self._wrong[k][-1]))
+        self._wrong.pop(address, None)  # inserted again at the end: the table is in order of the last wrong token
+        if len(self._wrong) >= MAX_ADDRESSES:
+            self._wrong.pop(next(iter(self._wrong)))
         wrong.append(time.monotonic())
         self._wrong[address] = wrong
         return False

@@ -45,7 +45,7 @@ def about(request: Request) -> About:
 
 
 @router.post("/api/login", status_code=204, tags=["server"], responses=errors(401, 429))
-def login(request: Request, credentials: LoginRequest) -> Response:
+async def login(request: Request, credentials: LoginRequest) -> Response:
     """Log in with the token; sets a session cookie."""
     auth = service_of(request).auth
     if not auth.check(credentials.token.strip(), user_of(request.scope)):
