@@ -12,9 +12,10 @@ import pytest
 
 from ballcast.core.events import Forecast
 from ballcast.web import workers as worker
+from ballcast.web.jobs import Job
 from ballcast.web.settings import Engine, Settings
 from benchmarks.serve import Quick
-from tests.web.conftest import LIMITS, Running, Serve, running
+from tests.web.conftest import LIMITS, Running, Serve, paused, running
 
 
 def wait(for_: Callable[[], object], seconds: float = 15) -> None:
@@ -172,3 +173,23 @@ def test_a_job_that_was_put_aside_and_cancelled_holds_nothing(serving: Serve, cl
             may.release()
         server.until(theirs, "done")
     assert server.service.folder(mine).exists() != (how == "deleted")
+
+
+def test_no_more_jobs_are_open_than_allowed(serving: Serve, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before: workers counted jobs only once their decoders ran, so that each could start one at the same time."""
+    engine, release = paused()
+    server = serving(engine=engine, workers=3, limits={"open_jobs": 1})
+    workers, video_of = server.service.workers, server.service.video_of
+
+    def slow(job: Job) -> Path | None:
+        time.sleep(0.5)
+        return video_of(job)
+
+    monkeypatch.setattr(workers, "video_of", slow)
+    jobs = [server.upload(clip).json()["id"] for _ in range(3)]
+    wait(lambda: workers._started)
+    time.sleep(1.5)
+    assert len(workers._started) == 1
+    release.set()
+    for job in jobs:
+        assert server.until(job, "done", "failed")["state"] == "done"

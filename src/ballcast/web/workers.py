@@ -163,7 +163,8 @@ class Workers:
     def _run_next(self) -> bool:
         """Give one job a turn; returns False if there is none."""
         with self._lock:
-            full = len(self._started) >= self.limits.open_jobs
+            taken = self._started.keys() | self._busy  # a busy job may not have started yet
+            full = len(taken) >= self.limits.open_jobs
             job = self.store.take(busy=self._busy, only=self._started.keys() if full else None)
             if job is None:
                 return False
