@@ -26,7 +26,8 @@ from ballcast.core.errors import InputError
 from ballcast.video.container import VideoInfo
 from ballcast.web.settings import Limits
 
-SNIFFED = 16  # bytes that identify the container
+SNIFFED = 1024  # bytes that identify the container: several packets of MPEG-TS
+TS_PACKETS = (188, 204)  # sizes in bytes, the second with error correction; each packet begins with 0x47
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def kind_of(head: bytes) -> str | None:
     FFmpeg would also open playlists and scripts, which refer to other files and addresses: these are not accepted.
 
     Args:
-        head: the first bytes of the file, at least 16 if it has as many.
+        head: the first bytes of the file, `SNIFFED` if it has as many.
 
     Returns:
         Name of the container; None: not one of those accepted.
@@ -65,7 +66,7 @@ def kind_of(head: bytes) -> str | None:
         return "AVI"
     if head[:4] == b"\x00\x00\x01\xba":
         return "MPEG-PS"
-    if head[:1] == b"\x47":
+    if any(len(head) > size and set(head[::size]) == {0x47} for size in TS_PACKETS):
         return "MPEG-TS"
     return None
 
@@ -102,6 +103,8 @@ class _Process:
         self._running, self._path, self._name, self._limits = running, path, name, limits
         assert running.stdout is not None
         self._pipe: IO[bytes] = running.stdout
+        self._readable = select.poll()  # not select.select, which fails for descriptors above 1023
+        self._readable.register(self._pipe, select.POLLIN)
         line = bytearray()
         while not line.endswith(b"\n"):
             if not (part := self._read(1)):
@@ -128,7 +131,7 @@ class _Process:
 
     def _read(self, most: int, into: memoryview | None = None) -> Any:
         """Read bytes, or their number if read `into` memory; raises InputError after `Limits.frame_s` without any."""
-        if not select.select([self._pipe], [], [], self._limits.frame_s)[0]:
+        if not self._readable.poll(1000 * self._limits.frame_s):
             raise InputError(
                 f"{self._name}: decoding a frame takes more than {self._limits.frame_s:.0f} s; encode the video again"
             )

@@ -153,8 +153,11 @@ class Guard:
 
 def _check_origin(headers: Headers) -> None:
     """Raise RequestError 403 for a request from a page of another site."""
-    origin = headers.get("origin")
-    foreign = origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
+    origin, host = headers.get("origin"), headers.get("host", "").lower()
+    try:
+        foreign = origin is not None and urlsplit(origin).netloc.lower() != host
+    except ValueError:  # such as http://[
+        foreign = True
     if foreign or headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
         raise RequestError(403, "requests from pages of other sites are rejected")
 

@@ -12,10 +12,10 @@ from urllib.parse import unquote
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 
+from ballcast.web.decoder import SNIFFED
 from ballcast.web.settings import Limits, RequestError
 
 BATCH = 1 << 20  # bytes per write
-HEAD = 64  # bytes given to `check`
 FULL = "the server's disk is nearly full; delete videos that are no longer needed"
 NAME_LENGTH = 120  # characters of a file name that are kept
 
@@ -62,14 +62,14 @@ async def save_body(
             buffer += part
             if len(buffer) >= BATCH:
                 if total == len(buffer):
-                    check(bytes(buffer[:HEAD]))
+                    check(bytes(buffer[:SNIFFED]))
                 check_space(path.parent, len(buffer), limits)
                 await run_in_threadpool(file.write, bytes(buffer))
                 buffer.clear()
         if not total:
             raise RequestError(400, "the file is empty")
         if total == len(buffer):
-            check(bytes(buffer[:HEAD]))
+            check(bytes(buffer[:SNIFFED]))
         file.write(buffer)
     return total
 
