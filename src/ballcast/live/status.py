@@ -47,6 +47,7 @@ class LiveForecast:
     every_ms: int
 
     def to_json(self) -> dict[str, Any]:
+        """The record as sent to clients."""
         return {
             "type": "anticipation",
             **self.anticipation.to_json(),
@@ -86,6 +87,7 @@ class Status:
     reconnects: int = 0
 
     def to_json(self) -> dict[str, Any]:
+        """The record as sent to clients."""
         return {
             "type": "status",
             "state": self.state,
@@ -112,6 +114,7 @@ class Preview:
     jpeg: bytes
 
     def to_json(self) -> dict[str, Any]:
+        """The record as sent to clients."""
         return {
             "type": "preview",
             "at_ms": self.at_ms,
@@ -129,6 +132,7 @@ class MissedRecords:
     count: int
 
     def to_json(self) -> dict[str, Any]:
+        """The record as sent to clients."""
         return {"type": "lost", "count": self.count}
 
 

@@ -21,8 +21,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ballcast import __version__
 from ballcast.core.errors import BallcastError, InputError, NoSpace
-from ballcast.web import job_routes
-from ballcast.web import site_routes as site_routes
+from ballcast.web import job_routes, site_routes
 from ballcast.web.guard import Guard, error_response
 from ballcast.web.service import Service
 from ballcast.web.settings import RequestError
@@ -124,6 +123,7 @@ class Server(uvicorn.Server):
         )
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Handle SIGINT and SIGTERM."""
         self.end()
 
     def end(self) -> None:
@@ -131,6 +131,7 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End streams and jobs, then the server."""
         await asyncio.to_thread(self._service.close_channels)
         await super().shutdown(sockets)
 

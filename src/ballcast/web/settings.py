@@ -78,6 +78,7 @@ class RequestError(Exception):
 
     @property
     def headers(self) -> dict[str, str]:
+        """Headers of the response."""
         return {} if self.retry_s is None else {"Retry-After": str(self.retry_s)}
 
 

@@ -93,26 +93,31 @@ def stream_actual(request: Request, name: str) -> Actual:
 
 @pages.get("/palette.css")
 def palette_css() -> Response:
+    """Colours of the page as CSS variables."""
     return Response(palette.css(), media_type="text/css", headers={"Cache-Control": "max-age=300"})
 
 
 @pages.get("/")
 def index() -> HTMLResponse:
+    """The page."""
     return HTMLResponse(STATIC["index.html"])
 
 
 @pages.get("/login")
 def login_page() -> HTMLResponse:
+    """The login form."""
     return HTMLResponse(STATIC["login.html"])
 
 
 @pages.get("/docs")
 def docs_page() -> HTMLResponse:
+    """The description of the API."""
     return HTMLResponse(STATIC["docs.html"])
 
 
 @pages.get("/static/{name}")
 def static(name: str) -> Response:
+    """A script, style sheet or icon of the page."""
     if name not in STATIC or name.endswith(".html"):
         raise RequestError(404, "there is no such file")
     kind = KINDS[name.rsplit(".", 1)[-1]]
