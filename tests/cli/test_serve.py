@@ -110,7 +110,7 @@ def test_ctrl_c_again_and_again_is_a_clean_end_too(tmp_path: Path, models: list[
         (["--stream", "a=x", "--stream", "a=y"], "--stream a: is named twice"),
         (["--stream", "a=-"], "stdin cannot be watched"),
         (["--videos", "nowhere"], "nowhere: no such folder"),
-        (["--host", "203.0.113.7", "--token", "long enough a token"], "203.0.113.7:0: cannot be listened on"),
+        (["--host", "203.0.113.7", "--token", "long enough a token"], "cannot listen on 203.0.113.7:0"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(

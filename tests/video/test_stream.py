@@ -341,6 +341,12 @@ def test_which_addresses_are_streams(tmp_path: Path) -> None:
 
 def test_no_password_is_shown() -> None:
     assert shown("rtsp://user:secret@camera:554/1?a=b") == "rtsp://camera:554/1?a=b"
+    assert shown("http://camera/1?user=me&Password=secret&a=b") == "http://camera/1?user=me&Password=***&a=b"
+    assert (
+        shown("rtsp://camera/user=me&password=secret/1?token=secret")
+        == "rtsp://camera/user=me&password=***/1?token=***"
+    )
+    assert StreamSource("http://camera/1?password=secret").name == "http://camera/1?password=***"
     source = StreamSource("rtsp://user:secret@127.0.0.1:1/1", silent_s=1)
     with pytest.raises(InputError) as caught:
         next(source.items())

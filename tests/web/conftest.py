@@ -18,7 +18,7 @@ from ballcast.inference.rolling import RollingAnticipator
 from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.model.anticipator import Anticipator
 from ballcast.web.server import Server, bind
-from ballcast.web.server import running as running_house
+from ballcast.web.server import running as run_server
 from ballcast.web.service import Service
 from ballcast.web.settings import Engine, Limits, Settings
 from benchmarks.serve import Quick
@@ -103,7 +103,7 @@ def running(settings: Settings, engine: Engine, port: int = 0, **how: object) ->
     """A server of these settings, and a client of it."""
     service, listener = Service(settings, engine, **how), bind("127.0.0.1", port)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    with running_house(service, listener) as (server, thread), httpx.Client(base_url=url, timeout=30) as client:
+    with run_server(service, listener) as (server, thread), httpx.Client(base_url=url, timeout=30) as client:
         yield Running(service, server, url, client, thread)
 
 

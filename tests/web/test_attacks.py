@@ -1,5 +1,7 @@
 """What somebody with bad intentions would try, each as they would try it."""
 
+import os
+import resource
 import socket
 import struct
 import threading
@@ -194,6 +196,8 @@ def test_a_disk_that_is_nearly_full_takes_nothing(serving: Serve, clip: Path) ->
         b'<?xml version="1.0"?><MPD profiles="urn:mpeg:dash:profile:isoff-on-demand:2011"></MPD>',
         b"v=0\no=- 0 0 IN IP4 127.0.0.1\nc=IN IP4 127.0.0.1\nm=video 5004 RTP/AVP 96\n",
         b"PK\x03\x04 a zip",
+        b"GIF89a, which begins as MPEG-TS does",
+        b"G" + bytes(187) + b"X" * 1000,
     ],
 )
 def test_only_containers_are_taken(serving: Serve, content: bytes) -> None:
@@ -323,6 +327,7 @@ def test_our_names_are_answered(serving: Serve) -> None:
     [
         {"Origin": "https://evil.example"},
         {"Origin": "null"},
+        {"Origin": "http://["},
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site"},
     ],
@@ -481,3 +486,28 @@ def test_a_reader_that_stops_reading_is_let_go(serving: Serve, tmp_path: Path) -
         ):
             assert time.monotonic() < until, "still held"
             time.sleep(0.05)
+
+
+def test_transport_streams_are_recognised_by_their_packets(tmp_path: Path) -> None:
+    stream = make_video(tmp_path / "a.ts", range(50)).read_bytes()
+    assert decoder.kind_of(stream[: decoder.SNIFFED]) == "MPEG-TS"
+    assert decoder.kind_of((b"G" + bytes(203)) * 5) == "MPEG-TS"
+    assert decoder.kind_of(b"G" * 16) is None
+
+
+def test_videos_are_decoded_with_many_descriptors_open(clip: Path) -> None:
+    """Before: `select.select` failed for descriptors above 1023, as with a thousand viewers."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 1400:
+        pytest.skip("this system does not allow 1400 descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1400), hard))
+    held: list[int] = []
+    try:
+        while not held or held[-1] < 1030:
+            held.append(os.dup(0))
+        with decoder.frames(clip, "clip.mp4", Limits()) as frames:
+            assert next(frames).shape == (32, 64)
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -115,7 +115,7 @@ def match(name: str) -> bytes:
     ("body", "said"),
     [
         (b"{", "the labels: line 1"),
-        (b"{}", "is none of Labels-ball.json"),
+        (b"{}", "not one of Labels-ball.json"),
         (b'{"annotations": [{"label": "KICK", "position": 1}]}', "unknown label 'KICK'"),
         (b"[%s, %s]" % (match("a"), match("b")), "none of them called clip"),
     ],
@@ -152,7 +152,7 @@ def test_a_running_job_is_cancelled(serving: Serve, clip: Path) -> None:
     assert server.until(second["id"], "done", "failed")["state"] == "done"
     assert server.client.get(f"/api/jobs/{job['id']}").json()["state"] == "cancelled"
     assert server.client.get(f"/api/jobs/{job['id']}/timeline").status_code == 409
-    assert not server.service.workers._begun
+    assert not server.service.workers._started
 
 
 def test_deleting_removes_everything(serving: Serve, clip: Path) -> None:
@@ -164,7 +164,7 @@ def test_deleting_removes_everything(serving: Serve, clip: Path) -> None:
     assert server.client.delete(f"/api/jobs/{job['id']}").status_code == 204
     release.set()
     until = time.monotonic() + 10
-    while server.service.workers._begun and time.monotonic() < until:
+    while server.service.workers._started and time.monotonic() < until:
         time.sleep(0.02)
     assert not folder.exists()
     assert server.client.get(f"/api/jobs/{job['id']}").status_code == 404

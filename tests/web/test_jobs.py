@@ -92,5 +92,5 @@ def test_many_threads_take_each_job_once(store: JobStore) -> None:
 
 def test_a_file_that_is_no_database_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "jobs.sqlite").write_bytes(b"not a database, but long enough to be looked at" * 20)
-    with pytest.raises(InputError, match="cannot be used for the jobs"):
+    with pytest.raises(InputError, match="as the job database"):
         JobStore(tmp_path / "jobs.sqlite")

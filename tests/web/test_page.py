@@ -404,7 +404,7 @@ def test_login(serving: Serve, browser: Browser) -> None:
     browser.wait(lambda: browser.all("#token"), "the login page")
     browser.find("#token").send_keys("wrong")
     browser.find("button.first").click()
-    browser.wait(lambda: "this is not the token" in browser.text(), "the refusal")
+    browser.wait(lambda: "wrong token" in browser.text(), "the refusal")
     assert all("401" in error for error in browser.errors())
     browser.find("#token").clear()
     browser.find("#token").send_keys("the right token, long enough")
@@ -448,5 +448,5 @@ def test_judging_by_hand(serving: Serve, browser: Browser) -> None:
     assert early == "open"
     assert (first["hits"], first["misses"], first["seen"], first["events"], first["lead"]) == (1, 0, 1, 1, 1300)
     assert (last["hits"], last["misses"], last["seen"], last["events"]) == (1, 3, 1, 2)
-    assert last["said"] == pytest.approx(2.4)
+    assert last["confidence"] == pytest.approx(2.4)
     assert (shots["hits"], shots["misses"], shots["seen"], shots["events"]) == (0, 1, 0, 1)

@@ -16,7 +16,7 @@ from ballcast.live.session import LiveSession
 from ballcast.video.file import VideoFile
 from ballcast.video.sources import LiveFrame, StreamGap, open_source
 from ballcast.web import streams
-from ballcast.web.server_sent_events import MOST, Channel
+from ballcast.web.server_sent_events import MAX_QUEUED, Channel
 from ballcast.web.settings import Engine
 from tests.web.conftest import Running, Serve, paused
 
@@ -227,7 +227,7 @@ def test_a_slow_viewer_loses_the_oldest_and_is_told() -> None:
         channel.publish("a", "before")
         viewer = channel.follow()
         got = [await anext(viewer), await anext(viewer)]
-        for i in range(MOST + 5):
+        for i in range(MAX_QUEUED + 5):
             channel.publish("a", i)
         channel.close()
         return got + [written async for written in viewer]
@@ -236,7 +236,7 @@ def test_a_slow_viewer_loses_the_oldest_and_is_told() -> None:
     assert got[1] == b'event: a\ndata: "before"\n\n'
     assert got[2] == b'event: lost\ndata: {"type": "lost", "count": 5}\n\n'
     assert got[3] == b"event: a\ndata: 5\n\n"
-    assert len(got) == 3 + MOST
+    assert len(got) == 3 + MAX_QUEUED
 
 
 def test_newcomers_get_the_latest_state_and_the_last_few() -> None:

@@ -12,9 +12,10 @@ import pytest
 
 from ballcast.core.events import Forecast
 from ballcast.web import workers as worker
+from ballcast.web.jobs import Job
 from ballcast.web.settings import Engine, Settings
 from benchmarks.serve import Quick
-from tests.web.conftest import LIMITS, Running, Serve, running
+from tests.web.conftest import LIMITS, Running, Serve, paused, running
 
 
 def wait(for_: Callable[[], object], seconds: float = 15) -> None:
@@ -106,7 +107,7 @@ def test_a_store_that_fails_is_asked_again(
     assert "/srv" not in done["message"]
     second = server.upload(clip).json()
     assert server.until(second["id"], "done", "failed")["state"] == "done"
-    assert "tries again" in caplog.text
+    assert "trying again" in caplog.text
 
 
 def test_turns_and_cancels_are_looked_at_after_each_frame(serving: Serve, clip: Path) -> None:
@@ -130,7 +131,7 @@ def test_turns_and_cancels_are_looked_at_after_each_frame(serving: Serve, clip: 
         for job in (mine, theirs):
             server.client.post(f"/api/jobs/{job['id']}/cancel")
         cancelled = len(pushed)
-    wait(lambda: not server.service.workers._begun)
+    wait(lambda: not server.service.workers._started)
     assert len(pushed) <= cancelled + 4
 
 
@@ -147,12 +148,12 @@ def test_a_job_that_was_put_aside_and_cancelled_holds_nothing(serving: Serve, cl
     server = serving(engine=Engine(Stepped, {}), limits={"slice_s": 0.0})  # type: ignore[arg-type]
     workers = server.service.workers
     mine = server.upload(clip).json()["id"]
-    wait(lambda: workers._begun)
+    wait(lambda: workers._started)
     with other(server) as ben:
         theirs = ben.post("/api/uploads", content=clip.read_bytes()).json()["id"]
         may.release()
-        wait(lambda: workers._busy == {theirs} and len(workers._begun) == 2)  # mine is put aside
-        decoder = workers._begun[mine]._stack
+        wait(lambda: workers._busy == {theirs} and len(workers._started) == 2)  # mine is put aside
+        decoder = workers._started[mine]._stack
         if how == "cancelled":
             server.client.post(f"/api/jobs/{mine}/cancel")
         elif how == "deleted":
@@ -163,12 +164,32 @@ def test_a_job_that_was_put_aside_and_cancelled_holds_nothing(serving: Serve, cl
             last = server.upload(clip).json()["id"]
             for _ in range(2):
                 may.release()
-            wait(lambda: mine not in workers._begun)
+            wait(lambda: mine not in workers._started)
             wait(lambda: {third, theirs, last} & workers._busy)
-        assert workers._begun  # others are at work
-        assert mine not in workers._begun
+        assert workers._started  # others are at work
+        assert mine not in workers._started
         assert not decoder._exit_callbacks  # type: ignore[attr-defined]
         for _ in range(1200):
             may.release()
         server.until(theirs, "done")
     assert server.service.folder(mine).exists() != (how == "deleted")
+
+
+def test_no_more_jobs_are_open_than_allowed(serving: Serve, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before: workers counted jobs only once their decoders ran, so that each could start one at the same time."""
+    engine, release = paused()
+    server = serving(engine=engine, workers=3, limits={"open_jobs": 1})
+    workers, video_of = server.service.workers, server.service.video_of
+
+    def slow(job: Job) -> Path | None:
+        time.sleep(0.5)
+        return video_of(job)
+
+    monkeypatch.setattr(workers, "video_of", slow)
+    jobs = [server.upload(clip).json()["id"] for _ in range(3)]
+    wait(lambda: workers._started)
+    time.sleep(1.5)
+    assert len(workers._started) == 1
+    release.set()
+    for job in jobs:
+        assert server.until(job, "done", "failed")["state"] == "done"

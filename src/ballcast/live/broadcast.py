@@ -1,7 +1,7 @@
-"""One to many: records go to any number of listeners, each with a bounded queue of its own.
+"""Send records to any number of listeners, each with its own bounded queue.
 
-A listener that is slow loses its oldest records and is told how many; the sender never waits. One that vanishes without
-a word costs its queue and no more.
+A slow listener loses its oldest records and gets a `MissedRecords` with their number; the sender never waits. A
+listener that disappears without `close()` costs its queue and no more.
 """
 
 import threading
@@ -66,7 +66,7 @@ class Subscription:
 
 
 class Broadcast:
-    """Where the session sends to. A new listener first gets the latest record of each kind, so that a page fills."""
+    """Sends a session's records to its listeners. A new listener first gets the latest record of each type."""
 
     def __init__(self) -> None:
         self._listeners: set[Subscription] = set()
@@ -84,10 +84,12 @@ class Broadcast:
         return listener
 
     def forget(self, listener: Subscription) -> None:
+        """Send no more records to `listener`."""
         with self._lock:
             self._listeners.discard(listener)
 
     def send(self, record: Record) -> None:
+        """Put a record into the queue of each listener; never waits."""
         with self._lock:
             self._latest[type(record)] = record
             listeners = [li for li in self._listeners if li.previews or not isinstance(record, Preview)]
@@ -98,13 +100,13 @@ class Broadcast:
 
     @property
     def watched(self) -> bool:
-        """Whether anybody wants previews."""
+        """Whether any listener wants previews."""
         with self._lock:
             return any(listener.previews for listener in self._listeners)
 
     @property
     def latest(self) -> Status | None:
-        """How the session fared last."""
+        """The latest status, if any was sent."""
         with self._lock:
             status = self._latest.get(Status)
         return status if isinstance(status, Status) else None

@@ -1,4 +1,4 @@
-"""The records of a live session (forecasts, status, previews, losses), and how its status follows from what happens."""
+"""Records of a live session (forecasts, status, previews, missed records), and the logic that updates the status."""
 
 import base64
 import time
@@ -14,31 +14,40 @@ from ballcast.video.sources import LiveFrame, LiveSource, StreamGap
 
 State = Literal[
     "opening",  # the source is being opened
-    "filling",  # frames come, but not 5 s of them yet without a hole: no anticipation can be made
-    "running",  # anticipations are made, at the rate asked for
-    "slow",  # the machine is behind: anticipating less often, every `every_ms`; or frames come in ever later
-    "skipped",  # it was too far behind: frames were dropped; `filling` follows
+    "filling",  # frames arrive, but not yet 5 s of them without a gap: no forecast can be made
+    "running",  # forecasts are made at the requested rate
+    "slow",  # the machine is behind: forecasts only every `every_ms`; or frames arrive late
+    "skipped",  # the machine was too far behind: frames were dropped; `filling` follows
     "gap",  # frames are missing in the stream itself; `filling` follows
-    "reconnecting",  # the stream broke off and is opened again
-    "waiting",  # no frame for a while, the stream not closed
-    "ended",  # the source is over; the last record
-    "stopped",  # `close()` was called; the last record
-    "error",  # it cannot go on, `message` says why; the last record
+    "reconnecting",  # the connection was lost and is being opened again
+    "waiting",  # no frame for a while, but the stream is still open
+    "ended",  # the source has ended; last record
+    "stopped",  # `close()` was called; last record
+    "error",  # the session failed, `message` gives the reason; last record
 ]
 LAST: frozenset[State] = frozenset({"ended", "stopped", "error"})
 
 
 @dataclass(frozen=True, slots=True)
 class LiveForecast:
-    """An anticipation, times on the stream's clock."""
+    """A forecast of a live stream, with times on the stream's clock.
+
+    Args:
+        anticipation: the forecast.
+        wall_ms: Unix time in ms at which its last frame arrived.
+        latency_ms: from the arrival of that frame to the forecast.
+        behind_ms: length of the stream that was queued at that time.
+        every_ms: interval between forecasts at that time.
+    """
 
     anticipation: Forecast
-    wall_ms: int  # when its last frame arrived
-    latency_ms: float  # from then to the prediction
-    behind_ms: int  # how much of the stream was waiting to be read by then
-    every_ms: int  # the rate at the time
+    wall_ms: int
+    latency_ms: float
+    behind_ms: int
+    every_ms: int
 
     def to_json(self) -> dict[str, Any]:
+        """The record as sent to clients."""
         return {
             "type": "anticipation",
             **self.anticipation.to_json(),
@@ -51,20 +60,34 @@ class LiveForecast:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How the session fares; sent when that changes, and every few seconds."""
+    """State of a live session; sent when it changes, and every few seconds.
+
+    Args:
+        state: one of `State`.
+        message: one sentence for the user.
+        at_ms: stream time of the last processed frame; 0 before the first.
+        wall_ms: Unix time in ms.
+        every_ms: current interval between forecasts.
+        behind_ms: length of the stream that is queued.
+        busy: share of the time since the last status that was spent computing, in [0, 1].
+        dropped: frames dropped since the start because the machine was too slow.
+        gaps: times since the start that frames were missing in the stream.
+        reconnects: times since the start that the stream was opened again.
+    """
 
     state: State
-    message: str  # one sentence for people
-    at_ms: int  # of the last frame read; 0 before the first
+    message: str
+    at_ms: int
     wall_ms: int
-    every_ms: int  # from one anticipation to the next, as it is now
-    behind_ms: int = 0  # stream waiting to be read
-    busy: float = 0.0  # share of the time since the last status that went into computing
-    dropped: int = 0  # frames dropped since the start because the machine was too slow
-    gaps: int = 0  # times since the start that frames were missing in the stream
-    reconnects: int = 0  # times since the start that it was opened again
+    every_ms: int
+    behind_ms: int = 0
+    busy: float = 0.0
+    dropped: int = 0
+    gaps: int = 0
+    reconnects: int = 0
 
     def to_json(self) -> dict[str, Any]:
+        """The record as sent to clients."""
         return {
             "type": "status",
             "state": self.state,
@@ -82,7 +105,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A small colour picture of the stream, for people to look at."""
+    """A small colour image of the stream (JPEG), for display."""
 
     at_ms: int
     wall_ms: int
@@ -91,6 +114,7 @@ class Preview:
     jpeg: bytes
 
     def to_json(self) -> dict[str, Any]:
+        """The record as sent to clients."""
         return {
             "type": "preview",
             "at_ms": self.at_ms,
@@ -103,33 +127,34 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class MissedRecords:
-    """This listener was too slow: its oldest `count` records were thrown away. The next record follows the loss."""
+    """Notice that this listener was too slow and its oldest `count` records were dropped."""
 
     count: int
 
     def to_json(self) -> dict[str, Any]:
+        """The record as sent to clients."""
         return {"type": "lost", "count": self.count}
 
 
 Record = LiveForecast | Status | Preview | MissedRecords
 
 
-SLOW_FRAMES = 25  # a second behind: anticipate less often
-SLOWEST = 8  # times less often than asked for, at most
-CALM_MS = 20_000  # of the stream without trouble before anticipations become more frequent again
-LATE_MS = 2000  # frames that come so much later than others did: the source or its decoding is too slow
-REPORT_S = 10.0  # from one status to the next while nothing changes
+SLOW_FRAMES = 25  # queued frames (1 s) from which forecasts become rarer
+MAX_SLOWDOWN = 8  # largest factor by which the requested interval grows
+RECOVERY_MS = 20_000  # stream time without a rate change before forecasts become more frequent again
+LATE_MS = 2000  # delay of a frame from which the source or its decoding counts as too slow
+REPORT_S = 10.0  # interval between status records while nothing changes
 TO_FILL = "a window of 5 s has to fill"
 
 
 class SessionStatus:
-    """Keeps the status of a session, and the rate of its anticipations (`rolling.every_ms`) as high as it can be.
+    """Tracks the status of a session and adapts the interval between forecasts (`rolling.every_ms`) to the load.
 
     Args:
-        source: whose frames they are.
-        rolling: the session's; every how many ms it anticipates is what was asked for.
-        waiting: how many frames have come and are not read yet.
-        send: takes each status that is told.
+        source: the stream.
+        rolling: the session's anticipator; its `every_ms` is the requested interval.
+        waiting: returns the number of frames in the queue.
+        send: receives each status record.
     """
 
     def __init__(
@@ -140,72 +165,76 @@ class SessionStatus:
         send: Callable[[Status], None],
     ) -> None:
         self._source, self._rolling, self._waiting, self._send = source, rolling, waiting, send
-        self._every_ms = rolling.every_ms  # as asked for
+        self._every_ms = rolling.every_ms  # as requested
         self._late_ms = 0  # of the last frame
-        self._fruitful = True  # an anticipation was made since frames were last dropped
-        self._ever = False  # an anticipation was made
-        self._filling: str | None = f"{TO_FILL} first"  # why none can be made yet; None: they are made
-        self._changed_ms = 0  # the stream's time when the rate last changed
+        self._forecast_since_drop = True
+        self._any_forecast = False
+        self._filling: str | None = f"{TO_FILL} first"  # why no forecast can be made yet; None: they are made
+        self._changed_ms = 0  # stream time of the last rate change
         self.status = Status("opening", f"opening {source.name}", 0, wall_ms(), rolling.every_ms)
-        self._told_at = time.monotonic()
-        self._computing = 0.0  # seconds since the last status
+        self._published_at = time.monotonic()
+        self._computing = 0.0  # seconds of computing since the last status
 
-    def read(self, frame: LiveFrame, seconds: float) -> None:
-        """A frame was computed, which took so long."""
+    def on_frame(self, frame: LiveFrame, seconds: float) -> None:
+        """Record that a frame was processed in `seconds`."""
         self._computing += seconds
         self._late_ms = frame.late_ms
         self.status = replace(self.status, at_ms=frame.at_ms, behind_ms=self._behind_ms())
 
-    def made(self) -> None:
-        """An anticipation was made: rarer ones if frames pile up, back towards the rate asked for when none wait."""
-        self._fruitful, self._ever, self._filling = True, True, None
+    def on_forecast(self) -> None:
+        """Record a forecast, and adapt the interval.
+
+        The interval doubles while frames pile up, and halves towards the requested one once the queue is empty again.
+        """
+        self._forecast_since_drop, self._any_forecast, self._filling = True, True, None
         behind, every_ms = self._waiting(), self._rolling.every_ms
         if self._source.blocking:
             return
-        if behind > SLOW_FRAMES and every_ms < SLOWEST * self._every_ms:
+        if behind > SLOW_FRAMES and every_ms < MAX_SLOWDOWN * self._every_ms:
             self._rolling.every_ms = 2 * every_ms
-        elif behind <= 2 and every_ms > self._every_ms and self.status.at_ms > self._changed_ms + CALM_MS:
+        elif behind <= 2 and every_ms > self._every_ms and self.status.at_ms > self._changed_ms + RECOVERY_MS:
             self._rolling.every_ms = max(self._every_ms, every_ms // 2)
         if self._rolling.every_ms != every_ms:
             self._changed_ms = self.status.at_ms
-            self.tell(*self._rate())
+            self.publish(*self._current())
 
-    def tell_if_due(self) -> None:
-        """While frames flow: if something has changed, or nothing was told for a while."""
-        state, message = self._rate()
-        if state != self.status.state or time.monotonic() - self._told_at > REPORT_S:
-            self.tell(state, message)
+    def publish_if_due(self) -> None:
+        """Send a status if the state has changed or the last one was sent `REPORT_S` ago."""
+        state, message = self._current()
+        if state != self.status.state or time.monotonic() - self._published_at > REPORT_S:
+            self.publish(state, message)
 
-    def skipped(self, dropped: int) -> None:
-        """So many frames were dropped, since they were not read in time."""
+    def on_dropped(self, dropped: int) -> None:
+        """Record and publish that `dropped` frames were dropped because the machine was too slow."""
         self.status = replace(self.status, dropped=self.status.dropped + dropped)
-        said = f"this machine is too slow: {dropped * FRAME_MS / 1000:.1f} s were dropped"
-        hope = TO_FILL
-        if not self._fruitful:
-            hope = "no window of 5 s can be read in time; --device cuda or a smaller picture would help"
-        self._fruitful, self._filling = False, f"{said}; {hope}"
-        self.tell("skipped", self._filling)
+        fault = f"this machine is too slow: {dropped * FRAME_MS / 1000:.1f} s were dropped"
+        advice = TO_FILL
+        if not self._forecast_since_drop:
+            advice = "no window of 5 s can be read in time; --device cuda or a smaller picture would help"
+        self._forecast_since_drop, self._filling = False, f"{fault}; {advice}"
+        self.publish("skipped", self._filling)
 
-    def broke(self, item: StreamGap) -> None:
-        """Frames are missing, or the source is being opened again."""
+    def on_gap(self, item: StreamGap) -> None:
+        """Record and publish that frames are missing, or that the source is being opened again."""
         gaps, again = self.status.gaps + (item.kind == "gap"), self.status.reconnects + (item.kind != "gap")
         self.status = replace(self.status, gaps=gaps, reconnects=again)
         if item.kind == "gap":
             self._filling = f"{item.message}; {TO_FILL}"
-        self.tell(item.kind, item.message)
+        self.publish(item.kind, item.message)
 
     def check_length(self) -> None:
-        """At the end: a stream that was too short to say anything about is a fault, as it is in `predict`."""
-        if self._ever or self.status.dropped:  # what was dropped has been told
+        """Raise InputError if the stream ended before it had a window without gaps, as `predict` does."""
+        if self._any_forecast or self.status.dropped:  # dropped frames have their own status
             return
         length = f"{(self.status.at_ms + FRAME_MS) / 1000:.1f} s" if self._rolling.frames else "0 s"
         lack = f"no 5 s of its {length} came without a gap" if self.status.gaps else f"is only {length} long"
         raise InputError(f"{self._source.name}: {lack}; anticipation needs a whole window of 5 s behind it")
 
-    def tell(self, state: State, message: str) -> None:
+    def publish(self, state: State, message: str) -> None:
+        """Update the status and send it."""
         now = time.monotonic()
-        busy = self._computing / max(now - self._told_at, 1e-9)
-        self._told_at, self._computing = now, 0.0
+        busy = self._computing / max(now - self._published_at, 1e-9)
+        self._published_at, self._computing = now, 0.0
         self.status = replace(
             self.status,
             state=state,
@@ -217,8 +246,8 @@ class SessionStatus:
         )
         self._send(self.status)
 
-    def _rate(self) -> tuple[State, str]:
-        """What there is to say while frames flow."""
+    def _current(self) -> tuple[State, str]:
+        """State and message while frames arrive."""
         every_ms, late = self._rolling.every_ms, LATE_MS // 2 if self.status.state == "slow" else LATE_MS
         if self._filling is not None:
             return "filling", self._filling
@@ -229,9 +258,10 @@ class SessionStatus:
         return "running", f"anticipating every {every_ms / 1000:g} s"
 
     def _behind_ms(self) -> int:
-        """How much of the stream is waiting to be read, here or before it came here."""
+        """Length of the stream that is queued here or delayed in the source."""
         return self._waiting() * FRAME_MS + self._late_ms
 
 
 def wall_ms() -> int:
+    """Current Unix time in ms."""
     return round(1000 * time.time())

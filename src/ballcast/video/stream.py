@@ -7,6 +7,7 @@ opened again, ever less often, until `give_up_s` have passed without a frame. Be
 """
 
 import os
+import re
 import stat
 import threading
 import time
@@ -38,6 +39,9 @@ LATE_MS = 10_000  # a broadcast that is read or decoded so late is opened again
 SILENT_S = 10.0  # a connection that sends nothing for so long is broken
 
 
+SECRETS = re.compile(r"(?i)(\w*(?:pass|pwd|token|secret|key|auth|sig)\w*)=[^&;/?#\s]*")  # in a path or query
+
+
 def is_stream(address: str) -> bool:
     """Whether it names a stream and not a file; an InputError if it names something unknown."""
     scheme = scheme_of(address)
@@ -59,6 +63,7 @@ def shown(address: str) -> str:
     """The address without a password, for people and logs."""
     if address == STDIN:
         return "stdin"
+    address = SECRETS.sub(r"\1=***", address)
     parts = urlsplit(address) if "://" in address else None
     if parts is None or "@" not in parts.netloc:
         return address

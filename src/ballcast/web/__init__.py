@@ -1,1 +1,1 @@
-"""The server and its page."""
+"""The web server of `ballcast serve` and its page."""

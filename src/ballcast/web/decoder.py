@@ -1,10 +1,10 @@
-"""Decoding what strangers upload, in a process of its own with bounds on memory, pixels and length.
+"""Decode untrusted videos in a separate process with bounds on memory, pixels and length.
 
-A video is a program for FFmpeg's decoders. One made in bad faith can ask for gigabytes of frames, never end, or crash
-them; whatever it does to this process, the server goes on and says why the video was refused.
+A hostile video can make FFmpeg allocate gigabytes, decode forever or crash. That ends only the decoder process: the
+server goes on and reports why the video was rejected.
 
 `python -m ballcast.web.decoder BOUNDS PATH` writes one line of JSON about the video to stdout, then its frames
-(H × W bytes each, 25 a second), as fast as somebody reads them. What is wrong is one sentence on stderr, exit code 2.
+(H × W bytes each, 25 per second of video), as fast as they are read. Errors are one sentence on stderr, exit code 2.
 """
 
 import json
@@ -26,12 +26,20 @@ from ballcast.core.errors import InputError
 from ballcast.video.container import VideoInfo
 from ballcast.web.settings import Limits
 
-SNIFFED = 16  # bytes that tell the kind of file
+SNIFFED = 1024  # bytes that identify the container: several packets of MPEG-TS
+TS_PACKETS = (188, 204)  # sizes in bytes, the second with error correction; each packet begins with 0x47
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What the decoding process keeps to. only_probe: it ends after the line about the video."""
+    """Limits of the decoder process.
+
+    Args:
+        pixels: of a frame.
+        seconds: length of the video.
+        memory: bytes of address space.
+        only_probe: end after the line about the video.
+    """
 
     pixels: int
     seconds: float
@@ -40,9 +48,15 @@ class Bounds:
 
 
 def kind_of(head: bytes) -> str | None:
-    """The container a file's first bytes announce, of those that are nothing but a container; None for all else.
+    """Identify the container of a video by its first bytes.
 
-    FFmpeg would also open playlists and scripts, which lead it to other files and addresses: they never reach it.
+    FFmpeg would also open playlists and scripts, which refer to other files and addresses: these are not accepted.
+
+    Args:
+        head: the first bytes of the file, `SNIFFED` if it has as many.
+
+    Returns:
+        Name of the container; None: not one of those accepted.
     """
     if head[4:8] in (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"):
         return "MP4"
@@ -52,29 +66,45 @@ def kind_of(head: bytes) -> str | None:
         return "AVI"
     if head[:4] == b"\x00\x00\x01\xba":
         return "MPEG-PS"
-    if head[:1] == b"\x47":
+    if any(len(head) > size and set(head[::size]) == {0x47} for size in TS_PACKETS):
         return "MPEG-TS"
     return None
 
 
 def probe(path: Path, name: str, limits: Limits) -> VideoInfo:
-    """What the video says of itself, if it is one and within the limits; else an InputError that calls it `name`."""
+    """Probe a video.
+
+    Args:
+        path: of the file.
+        name: by which errors call the video.
+        limits: bounds on size, length and memory.
+
+    Returns:
+        Size, length and rate of the video.
+
+    Raises:
+        InputError: not a video, or over the limits.
+    """
     with _process(path, name, limits, only_probe=True) as process:
         return process.info
 
 
 @contextmanager
 def frames(path: Path, name: str, limits: Limits) -> Iterator[Iterator[np.ndarray]]:
-    """Frames (H, W) uint8 at 25 fps, exactly those of `VideoFile`; errors call the video `name`."""
+    """Iterate over the frames (H, W) uint8 at 25 fps, the same as those of `VideoFile`; arguments as of `probe`."""
     with _process(path, name, limits) as process:
         yield process.frames()
 
 
 class _Process:
+    """The server's end of a decoder process."""
+
     def __init__(self, running: subprocess.Popen[bytes], path: Path, name: str, limits: Limits) -> None:
         self._running, self._path, self._name, self._limits = running, path, name, limits
         assert running.stdout is not None
         self._pipe: IO[bytes] = running.stdout
+        self._readable = select.poll()  # not select.select, which fails for descriptors above 1023
+        self._readable.register(self._pipe, select.POLLIN)
         line = bytearray()
         while not line.endswith(b"\n"):
             if not (part := self._read(1)):
@@ -83,6 +113,7 @@ class _Process:
         self.info = VideoInfo(**json.loads(line))
 
     def frames(self) -> Iterator[np.ndarray]:
+        """Frames (H, W) uint8."""
         size = self.info.height * self.info.width
         while True:
             frame = np.empty((self.info.height, self.info.width), np.uint8)
@@ -99,34 +130,34 @@ class _Process:
             yield frame
 
     def _read(self, most: int, into: memoryview | None = None) -> Any:
-        """Bytes, or how many were read `into` memory; an InputError if none come for too long."""
-        if not select.select([self._pipe], [], [], self._limits.frame_s)[0]:
+        """Read bytes, or their number if read `into` memory; raises InputError after `Limits.frame_s` without any."""
+        if not self._readable.poll(1000 * self._limits.frame_s):
             raise InputError(
-                f"{self._name}: takes more than {self._limits.frame_s:.0f} s to decode a frame; encode it again"
+                f"{self._name}: decoding a frame takes more than {self._limits.frame_s:.0f} s; encode the video again"
             )
         return os.read(self._pipe.fileno(), most) if into is None else os.readv(self._pipe.fileno(), [into])
 
     def _failure(self) -> InputError:
-        """What the process said before it ended, or that it ended without a word, as one that is bounded may."""
+        """The error that the process reported, or a general one if it was killed or ran out of memory."""
         with suppress(subprocess.TimeoutExpired):
             self._running.wait(5)
         assert self._running.stderr is not None
-        said = self._running.stderr.read(10_000).decode(errors="replace") if self._running.poll() is not None else ""
-        if self._running.returncode == 2 and said.strip():
-            return InputError(said.strip().splitlines()[-1].replace(str(InputError(self._path)), self._name))
-        return InputError(f"{self._name}: cannot be decoded within the memory that is allowed; is it a video?")
+        report = self._running.stderr.read(10_000).decode(errors="replace") if self._running.poll() is not None else ""
+        if self._running.returncode == 2 and report.strip():
+            return InputError(report.strip().splitlines()[-1].replace(str(InputError(self._path)), self._name))
+        return InputError(f"{self._name}: cannot be decoded within the memory limit; is it a video?")
 
 
 @contextmanager
 def _process(path: Path, name: str, limits: Limits, *, only_probe: bool = False) -> Iterator[_Process]:
-    path = path.absolute()  # the process works in another folder
+    path = path.absolute()  # the process has another working directory
     try:
         with path.open("rb") as file:
             head = file.read(SNIFFED)
     except OSError as error:
-        raise InputError(f"{name}: cannot be read: {error.strerror}") from None
+        raise InputError(f"cannot read {name}: {error.strerror}") from None
     if kind_of(head) is None:
-        raise InputError(f"{name}: is not a video in MP4, MOV, Matroska, WebM, AVI, MPEG-TS or MPEG-PS")
+        raise InputError(f"{name}: not a video in MP4, MOV, Matroska, WebM, AVI, MPEG-TS or MPEG-PS")
     bounds = Bounds(limits.pixels, limits.video_s, limits.memory_bytes, only_probe)
     running = subprocess.Popen(
         [sys.executable, "-m", __name__, json.dumps(asdict(bounds)), str(path)],
@@ -147,7 +178,7 @@ def _process(path: Path, name: str, limits: Limits, *, only_probe: bool = False)
 
 
 def _decode(bounds: Bounds, path: Path) -> None:
-    """The process's own part."""
+    """Write the frames of a video to stdout; runs in the decoder process."""
     from ballcast.video.file import VideoFile
 
     out = sys.stdout.buffer
@@ -171,22 +202,23 @@ def _decode(bounds: Bounds, path: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
+    """Entry point of the decoder process; returns its exit code."""
     bounds, path = Bounds(**json.loads(arguments[0])), Path(arguments[1])
-    with suppress(ValueError, OSError):  # some systems know no such bound
+    with suppress(ValueError, OSError):  # not supported by all systems
         resource.setrlimit(resource.RLIMIT_AS, (bounds.memory, bounds.memory))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.nice(5)  # whoever only watches comes first
-    said = os.dup(2)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # FFmpeg may have more to say than a pipe nobody reads can hold
+    os.nice(5)  # requests have priority over decoding
+    stderr = os.dup(2)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # FFmpeg's messages could fill the pipe
     try:
         _decode(bounds, path)
     except InputError as error:
-        os.write(said, f"{error}\n".encode())
+        os.write(stderr, f"{error}\n".encode())
         return 2
-    except BrokenPipeError:  # nobody reads any more
+    except BrokenPipeError:  # the server has closed the pipe
         os._exit(0)
     except MemoryError:
-        os.write(said, f"{InputError(path)}: needs more memory to decode than is allowed here\n".encode())
+        os.write(stderr, f"{InputError(path)}: decoding needs more memory than is allowed here\n".encode())
         return 2
     return 0
 

@@ -1,3 +1,5 @@
+"""Middleware in front of all routes: host and origin checks, authentication, body limits, security headers."""
+
 import asyncio
 import ipaddress
 import re
@@ -15,18 +17,18 @@ from ballcast.web.settings import Limits, RequestError
 
 
 class UnreadBody:
-    """A request's `receive`, which knows whether the body has been read to its end (`over`)."""
+    """A request's `receive` that records whether the body has been read to its end (`over`)."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive, self.over = receive, False
 
     async def __call__(self) -> Message:
         message = await self._receive()
-        self.over = not message.get("more_body", False)  # the end of the body, or that the client went
+        self.over = not message.get("more_body", False)  # end of the body, or the client has disconnected
         return message
 
     async def discard(self, seconds: float, most: int) -> None:
-        """Read on to the end, but no longer than that, and not more bytes."""
+        """Read and drop the rest of the body, for at most `seconds` and about `most` bytes."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not self.over and most > 0:
@@ -44,25 +46,32 @@ HEADERS = {
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
-ANYONE = re.compile(r"/login|/api/login|/api/health|/palette\.css|/static/[a-z_]+\.(css|js|svg)")
-STREAMED = re.compile(r"/api/uploads|/api/jobs/[0-9a-f]{16}/labels")  # these count their bodies themselves
+PUBLIC = re.compile(r"/login|/api/login|/api/health|/palette\.css|/static/[a-z_]+\.(css|js|svg)")
+STREAMED = re.compile(r"/api/uploads|/api/jobs/[0-9a-f]{16}/labels")  # routes that limit their bodies themselves
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?")
 
 
 def user_of(scope: Scope) -> str:
-    """Whose turn a request takes: the address it comes from, of IPv6 its network."""
+    """The user of a request: the address of the client, of IPv6 its network."""
     return network(scope["client"][0]) if scope.get("client") else "local"
 
 
-class _Gone(Exception):
-    """The client takes nothing any more."""
+class _ClientStalled(Exception):
+    """The client has stopped reading the response."""
 
 
 class Guard:
-    """ASGI middleware; `hosts` are names besides addresses and localhost under which the server may be asked for."""
+    """ASGI middleware that rejects requests before they reach a route.
+
+    Args:
+        app: the application.
+        auth: checks tokens and cookies.
+        hosts: accepted host names, besides IP addresses, localhost and the name of this machine.
+        limits: time and size limits.
+    """
 
     def __init__(self, app: ASGIApp, *, auth: TokenAuth, hosts: Iterable[str], limits: Limits) -> None:
-        self._app, self._door, self._limits = app, auth, limits
+        self._app, self._auth, self._limits = app, auth, limits
         machine = socket.gethostname().lower()
         self._hosts = {"localhost", machine, f"{machine}.local", *(host.lower() for host in hosts)}
 
@@ -71,50 +80,50 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers, closes = Headers(scope=scope), False
-        receive = rest = UnreadBody(receive)
+        receive = body = UnreadBody(receive)
 
-        async def careful(message: Message) -> None:
+        async def guarded_send(message: Message) -> None:
             nonlocal closes
             if message["type"] == "http.response.start":
-                carried = MutableHeaders(scope=message)
-                closes = carried.get("connection") == "close"
+                response_headers = MutableHeaders(scope=message)
+                closes = response_headers.get("connection") == "close"
                 for name, value in HEADERS.items():
-                    carried.setdefault(name, value)
-                carried.setdefault("Cache-Control", "no-store")
+                    response_headers.setdefault(name, value)
+                response_headers.setdefault("Cache-Control", "no-store")
             last = message["type"] == "http.response.body" and not message.get("more_body", False)
             try:
-                if last and closes and not rest.over:  # the response is whole, but the connection still open
+                if last and closes and not body.over:  # read the rest, else the response is lost
                     await asyncio.wait_for(send({**message, "more_body": True}), self._limits.stall_s)
-                    await rest.discard(self._limits.discard_s, self._limits.discard_bytes)
+                    await body.discard(self._limits.discard_s, self._limits.discard_bytes)
                     message = {"type": "http.response.body", "body": b""}
                 await asyncio.wait_for(send(message), self._limits.stall_s)
             except TimeoutError:
-                raise _Gone from None
+                raise _ClientStalled from None
 
-        refusal: Response | None
+        rejection: Response | None
         try:
-            refusal = self._refusal(scope, headers)
-            if refusal is None and scope["method"] not in READS and not STREAMED.fullmatch(scope["path"]):
-                receive = _given(await self._small_body(receive), receive)
-        except RequestError as refused:
-            refusal = refusal_response(refused)
-        with suppress(_Gone):  # the server closes the connection of a response that was broken off
-            await (refusal or self._app)(scope, receive, careful)
+            rejection = self._reject(scope, headers)
+            if rejection is None and scope["method"] not in READS and not STREAMED.fullmatch(scope["path"]):
+                receive = _replay(await self._small_body(receive), receive)
+        except RequestError as error:
+            rejection = error_response(error)
+        with suppress(_ClientStalled):  # the server closes the connection of an unfinished response
+            await (rejection or self._app)(scope, receive, guarded_send)
 
-    def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
-        """None: it may pass."""
+    def _reject(self, scope: Scope, headers: Headers) -> Response | None:
+        """The response to a request that may not pass (or a RequestError); None if it may pass."""
         path = scope["path"]
-        if not self._is_ours(headers.get("host", "")):
+        if not self._is_known_host(headers.get("host", "")):
             raise RequestError(421, "unknown host name; the server's operator can allow it with --allow-host")
         if scope["method"] not in READS or path.startswith("/api/"):
             _check_origin(headers)
-        if ANYONE.fullmatch(path):
+        if PUBLIC.fullmatch(path):
             return None
-        if self._door.lets_in(headers.get("authorization", ""), headers.get("cookie", ""), user_of(scope)):
+        if self._auth.authenticate(headers.get("authorization", ""), headers.get("cookie", ""), user_of(scope)):
             return None
         if scope["method"] == "GET" and not path.startswith("/api/"):
             return RedirectResponse("/login", 303)
-        raise RequestError(401, "a token is needed: send it as 'Authorization: Bearer …', or log in at /login")
+        raise RequestError(401, "not authenticated: send the token as 'Authorization: Bearer …', or log in at /login")
 
     async def _small_body(self, receive: Receive) -> bytes:
         body = bytearray()
@@ -122,15 +131,15 @@ class Guard:
             try:
                 message = await asyncio.wait_for(receive(), self._limits.stall_s)
             except TimeoutError:
-                raise RequestError(408, "the request's body did not come") from None
+                raise RequestError(408, "the request's body did not arrive in time") from None
             body += message.get("body", b"")
             if len(body) > self._limits.body_bytes:
                 raise RequestError(413, "the request's body is too large")
             if not message.get("more_body", False):
                 return bytes(body)
 
-    def _is_ours(self, host: str) -> bool:
-        """Whether a Host header is an address, which no name server can bend, or one of our names."""
+    def _is_known_host(self, host: str) -> bool:
+        """Whether a Host header is an IP address, which DNS rebinding cannot fake, or one of our names."""
         match = _HOST.fullmatch(host)
         if match is None:
             return False
@@ -143,23 +152,28 @@ class Guard:
 
 
 def _check_origin(headers: Headers) -> None:
-    origin = headers.get("origin")
-    elsewhere = origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
-    if elsewhere or headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
-        raise RequestError(403, "requests from pages of other sites are not answered")
+    """Raise RequestError 403 for a request from a page of another site."""
+    origin, host = headers.get("origin"), headers.get("host", "").lower()
+    try:
+        foreign = origin is not None and urlsplit(origin).netloc.lower() != host
+    except ValueError:  # such as http://[
+        foreign = True
+    if foreign or headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        raise RequestError(403, "requests from pages of other sites are rejected")
 
 
-def refusal_response(refused: RequestError) -> Response:
-    headers = dict(refused.headers)
-    if refused.status == 401:
+def error_response(error: RequestError) -> Response:
+    """The JSON response of an error."""
+    headers = dict(error.headers)
+    if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    if refused.status in (408, 413):
+    if error.status in (408, 413):
         headers["Connection"] = "close"  # the rest of the body is not read
-    return JSONResponse({"error": refused.sentence}, refused.status, headers)
+    return JSONResponse({"error": error.message}, error.status, headers)
 
 
-def _given(body: bytes, rest: Receive) -> Receive:
-    """Gives the whole body at once, then what else comes (that the client went)."""
+def _replay(body: bytes, rest: Receive) -> Receive:
+    """A `receive` that returns the whole body at once, then the messages of `rest` (a disconnect)."""
     first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive() -> Message:

@@ -1,4 +1,4 @@
-"""Jobs over HTTP: hand a video in, see how it goes, take the results, cancel, delete."""
+"""HTTP routes of jobs: submit a video, follow its progress, get the results, cancel, delete."""
 
 import shutil
 from typing import Annotated, Any
@@ -28,6 +28,7 @@ _BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {"applicat
 
 
 def service_of(request: Request) -> Service:
+    """The service of the application."""
     return request.app.state.service
 
 
@@ -38,22 +39,22 @@ def _record(service: Service, job: Job, user: str) -> JobRecord:
 
 @router.get("/videos")
 def videos(request: Request) -> list[VideoRecord]:
-    """The videos of the server's folder (--videos), to hand in by id."""
+    """List the videos of the server's folder (--videos), which can be submitted by id."""
     return [VideoRecord(id=v.id, name=v.name, bytes=v.bytes) for v in service_of(request).library.all()]
 
 
 @router.get("/jobs")
 def jobs(request: Request) -> list[JobRecord]:
-    """All jobs, the newest first."""
+    """List all jobs, newest first."""
     service, user = service_of(request), user_of(request.scope)
     return [_record(service, job, user) for job in service.store.all()]
 
 
 @router.post("/jobs", status_code=201, responses=errors(404, 422, 429, 507))
 def submit(request: Request, submission: Submission) -> JobRecord:
-    """Anticipate along a video of the server's folder."""
+    """Submit a video of the server's folder."""
     service, user = service_of(request), user_of(request.scope)
-    service.check_room(user)
+    service.check_quota(user)
     video = service.library.get(submission.video)
     if video is None:
         raise RequestError(404, "there is no such video")
@@ -68,15 +69,15 @@ def submit(request: Request, submission: Submission) -> JobRecord:
     responses=errors(408, 413, 415, 422, 429, 503, 507),
 )
 async def upload(request: Request, x_file_name: Annotated[str, Header(max_length=2000)] = "video") -> JobRecord:
-    """Anticipate along the video that is the request's body, as it is; X-File-Name, percent-encoded, is its name."""
+    """Upload a video as the request's body and submit it; X-File-Name is its name, percent-encoded."""
     service, user = service_of(request), user_of(request.scope)
     kind = request.headers.get("content-type", "application/octet-stream").split(";")[0].strip()
     if kind != "application/octet-stream" and not kind.startswith("video/"):
         raise RequestError(415, f"{kind} is not a video")
-    await run_in_threadpool(service.check_room, user)
+    await run_in_threadpool(service.check_quota, user)
     name, job_id = shown_name(x_file_name), Job.new_id()
     folder = service.folder(job_id)
-    with service.gate.enter(user):
+    with service.upload_limit.enter(user):
         folder.mkdir()
         (folder / UNFINISHED).touch()
         try:
@@ -92,20 +93,20 @@ async def upload(request: Request, x_file_name: Annotated[str, Header(max_length
 
 @router.get("/jobs/{job_id}", responses=errors(404))
 def job(request: Request, job_id: JobId) -> JobRecord:
-    """How a job goes."""
+    """Get the state and progress of a job."""
     service = service_of(request)
     return _record(service, service.job(job_id), user_of(request.scope))
 
 
 @router.get("/jobs/{job_id}/events", response_class=EventStream, responses=errors(404, 503))
 def job_events(request: Request, job_id: JobId) -> EventStream:
-    """Server-sent events of a job that is not ended: anticipation, progress, state. What was before comes first."""
+    """Follow an active job as server-sent events: anticipation, progress, state. Earlier ones come first."""
     service = service_of(request)
     service.job(job_id)
     if service.viewers() >= service.limits.viewers:
         raise RequestError(503, "too many viewers at once; try again later", retry_s=30)
     channel = service.workers.channel(job_id)
-    job = service.store.get(job_id)  # after the channel is there: else its end could be missed
+    job = service.store.get(job_id)  # read after the channel exists: else its end could be missed
     if job is None or job.state not in ACTIVE:
         service.workers.close_channel(job or service.job(job_id))
     return EventStream(channel.follow())
@@ -113,19 +114,19 @@ def job_events(request: Request, job_id: JobId) -> EventStream:
 
 @router.get("/jobs/{job_id}/timeline", response_class=FileResponse, responses=errors(404, 409))
 def timeline(request: Request, job_id: JobId) -> FileResponse:
-    """Everything anticipated along the video: the JSON of `ballcast predict`."""
+    """Get all forecasts of the video: the JSON of `ballcast predict`."""
     return _result(request, job_id, TIMELINE, "application/json")
 
 
 @router.get("/jobs/{job_id}/timeline.csv", response_class=FileResponse, responses=errors(404, 409))
 def timeline_csv(request: Request, job_id: JobId) -> FileResponse:
-    """The same as a table: at_ms, label, position_ms, confidence."""
+    """Get all forecasts as CSV: at_ms, label, position_ms, confidence."""
     return _result(request, job_id, CSV, "text/csv; charset=utf-8")
 
 
 @router.get("/jobs/{job_id}/video", response_class=FileResponse, responses=errors(404))
 def job_video(request: Request, job_id: JobId) -> FileResponse:
-    """The video itself; parts of it by Range."""
+    """Get the video; supports Range."""
     service = service_of(request)
     path = service.video_of(service.job(job_id))
     if path is None:
@@ -140,14 +141,14 @@ def job_video(request: Request, job_id: JobId) -> FileResponse:
 
 @router.get("/jobs/{job_id}/actual", responses=errors(404, 422))
 def actual(request: Request, job_id: JobId) -> Actual:
-    """What really happened in the video, where labels were uploaded or lie beside it."""
+    """Get the actual events of the video, if labels were uploaded or are beside it."""
     service = service_of(request)
     return Actual.of(service.actual_of(service.job(job_id)))
 
 
 @router.put("/jobs/{job_id}/labels", openapi_extra=_BODY, responses=errors(404, 422))
 async def put_labels(request: Request, job_id: JobId) -> Actual:
-    """Say what really happened: Labels-ball.json, matches.json or OSL JSON as the request's body."""
+    """Upload labels as the request's body: Labels-ball.json, matches.json or OSL JSON."""
     service = service_of(request)
     job = await run_in_threadpool(service.job, job_id)
     target = service.folder_of(job) / LABELS
@@ -162,14 +163,14 @@ async def put_labels(request: Request, job_id: JobId) -> Actual:
 
 @router.post("/jobs/{job_id}/cancel", responses=errors(404, 409))
 def cancel(request: Request, job_id: JobId) -> JobRecord:
-    """Stop a job that is queued or running; what it found so far is thrown away."""
+    """Stop an active job and discard its results."""
     service = service_of(request)
     return _record(service, service.cancel(service.job(job_id)), user_of(request.scope))
 
 
 @router.delete("/jobs/{job_id}", status_code=204, responses=errors(404))
 def delete(request: Request, job_id: JobId) -> Response:
-    """Remove a job with its upload and results; a video of the server's folder stays."""
+    """Delete a job with its upload and results; a video of the server's folder stays."""
     service = service_of(request)
     service.delete(service.job(job_id))
     return Response(status_code=204)
@@ -181,11 +182,11 @@ def _check_head(head: bytes) -> None:
 
 
 def _add(service: Service, job_id: str, user: str, name: str, library: str, info: VideoInfo) -> Job:
-    made = Job(job_id, user, name, library, info.height, info.width, info.duration_ms)
-    service.folder_of(made).mkdir(exist_ok=True)
-    made = service.store.add(made)
-    service.workers.look()
-    return made
+    job = Job(job_id, user, name, library, info.height, info.width, info.duration_ms)
+    service.folder_of(job).mkdir(exist_ok=True)
+    job = service.store.add(job)
+    service.workers.wake()
+    return job
 
 
 def _result(request: Request, job_id: str, file: str, kind: str) -> FileResponse:

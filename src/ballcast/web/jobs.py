@@ -1,10 +1,10 @@
-"""Jobs in a SQLite file, so that they survive whatever happens to the server.
+"""Jobs in an SQLite file, so that they survive a crash of the server.
 
-A job is one video to anticipate along. It is queued, then running, then done, failed or cancelled. What was running
-when the server stopped is queued again when it starts.
+A job is one video to process. It is queued, then running, then done, failed or cancelled. A job that was running when
+the server stopped is queued again when it starts.
 
-Users take turns: the next job is the oldest of the user whose last turn is the longest ago, so that somebody with a
-hundred videos holds up nobody with one.
+Users take turns: the next job is the oldest of the user whose last turn is the longest ago, so that a user with a
+hundred videos does not block a user with one.
 """
 
 import secrets
@@ -20,16 +20,25 @@ from ballcast.core.errors import InputError
 
 State = Literal["queued", "running", "done", "failed", "cancelled"]
 ACTIVE = ("queued", "running")
-_LATER = "(SELECT turn FROM turns WHERE turns.user = jobs.user)"  # NULL, which SQLite puts first, before a first turn
+_LAST_TURN = "(SELECT turn FROM turns WHERE turns.user = jobs.user)"  # NULL, sorted first, before a user's first
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One video's job.
+    """The job of one video.
 
-    id: 16 hex digits, made here, also the name of its folder. user: whose turn it takes. name: the video's, as shown.
-    library: the id of a video of the server's folder; "": an upload, which lies in the job's folder.
-    size: (height, width) and length of the video as probed. message: why it failed. Times are seconds since 1970.
+    Args:
+        id: 16 random hex digits, also the name of its folder.
+        user: address of the user who submitted it.
+        name: of the video, for display.
+        library: id of a video of the server's folder; "": an upload, stored in the job's folder.
+        height: of the video in pixels.
+        width: of the video in pixels.
+        duration_ms: length of the video; None: the file does not say.
+        state: queued, running, done, failed or cancelled.
+        message: why it failed.
+        created: Unix time in seconds.
+        finished: Unix time in seconds; None: not ended.
     """
 
     id: str
@@ -46,9 +55,11 @@ class Job:
 
     @staticmethod
     def new_id() -> str:
+        """Generate an id."""
         return secrets.token_hex(8)
 
     def as_dict(self) -> dict[str, object]:
+        """All fields by name."""
         return asdict(self)
 
 
@@ -56,7 +67,11 @@ _COLUMNS = tuple(f.name for f in fields(Job))
 
 
 class JobStore:
-    """The jobs of one server; safe to use from several threads."""
+    """The jobs of one server; thread-safe.
+
+    Args:
+        path: of the SQLite file, created if there is none.
+    """
 
     def __init__(self, path: Path) -> None:
         try:
@@ -72,47 +87,54 @@ class JobStore:
             self._db.execute("UPDATE jobs SET state = 'queued' WHERE state = 'running'")
         except sqlite3.Error as error:
             raise InputError(
-                f"{path}: cannot be used for the jobs ({error}); give another folder with --data"
+                f"cannot use {path} as the job database ({error}); give another folder with --data"
             ) from None
         self._lock = threading.Lock()
 
     def close(self) -> None:
+        """Close the database."""
         with self._lock:
             self._db.close()
 
     def add(self, job: Job) -> Job:
-        """The job as it was written down: queued, now."""
+        """Store a job; returns it as stored: queued, created now."""
         job = replace(job, state="queued", created=time.time())
         marks = ", ".join("?" * len(_COLUMNS))
         self._run(f"INSERT INTO jobs ({', '.join(_COLUMNS)}) VALUES ({marks})", *asdict(job).values())
         return job
 
     def get(self, job_id: str) -> Job | None:
+        """The job with this id, or None."""
         found = self._run("SELECT * FROM jobs WHERE id = ?", job_id)
         return Job(*found[0]) if found else None
 
     def all(self) -> list[Job]:
-        """The newest first."""
+        """All jobs, newest first."""
         return [Job(*row) for row in self._run("SELECT * FROM jobs ORDER BY created DESC, id")]
 
     def count(self, user: str) -> tuple[int, int]:
-        """How many jobs of the user are queued or running, and how many there are in all."""
+        """Count the jobs of a user: (queued or running, all)."""
         ((active, total),) = self._run(
             "SELECT COALESCE(SUM(state IN ('queued', 'running')), 0), COUNT(*) FROM jobs WHERE user = ?", user
         )
         return active, total
 
     def take(self, *, busy: Collection[str] = (), only: Collection[str] | None = None) -> Job | None:
-        """The next job to work on, which is then running and its user's turn is over; None: there is none.
+        """Mark the next job as running and record its user's turn.
 
-        busy: jobs somebody is at work on. only: choose among these.
+        Args:
+            busy: ids of jobs that a worker holds.
+            only: ids to choose from; None: all.
+
+        Returns:
+            The job, or None if there is none to run.
         """
         with self._lock:
             rows = self._db.execute(
-                f"SELECT * FROM jobs WHERE state IN ('queued', 'running') ORDER BY {_LATER}, created, id"
+                f"SELECT * FROM jobs WHERE state IN ('queued', 'running') ORDER BY {_LAST_TURN}, created, id"
             ).fetchall()
-            mine = {row[1] for row in rows if row[0] in busy}  # users who are served already come after the others
-            for row in sorted(rows, key=lambda row: row[1] in mine):
+            served = {row[1] for row in rows if row[0] in busy}  # users with a running job come after the others
+            for row in sorted(rows, key=lambda row: row[1] in served):
                 job = Job(*row)
                 if job.id in busy or (only is not None and job.id not in only):
                     continue
@@ -126,11 +148,11 @@ class JobStore:
         return None
 
     def others_wait(self, user: str) -> bool:
-        """Whether another user has a job that is not ended."""
+        """Whether another user has an active job."""
         return bool(self._run("SELECT 1 FROM jobs WHERE state IN ('queued', 'running') AND user != ? LIMIT 1", user))
 
     def end(self, job_id: str, state: State, message: str = "") -> bool:
-        """Set how an active job ended; False: it had ended before, and stays as it was."""
+        """Set the final state of an active job; returns False, and changes nothing, if it had already ended."""
         return bool(
             self._run(
                 "UPDATE jobs SET state = ?, message = ?, finished = ? "
@@ -143,6 +165,7 @@ class JobStore:
         )
 
     def remove(self, job_id: str) -> None:
+        """Delete a job from the database."""
         self._run("DELETE FROM jobs WHERE id = ?", job_id)
 
     def _run(self, sql: str, *values: object) -> list[tuple]:

@@ -1,6 +1,6 @@
-"""What really happened in a video, from a file of labels: uploaded with it, or lying beside it.
+"""Read the actual events of a video from a labels file that was uploaded or is beside the video.
 
-Read are SN-BAA's and SN-BAS's `Labels-ball.json`, the `matches.json` of simulated matches, and OSL JSON.
+Formats: `Labels-ball.json` of SN-BAA and SN-BAS, `matches.json` of simulated matches, OSL JSON.
 """
 
 from pathlib import Path
@@ -13,11 +13,18 @@ from ballcast.data.labels.osl import read_osl
 from ballcast.data.labels.soccernet import read_labels
 from ballcast.features.store import LABELS
 
-Items = dict[str, tuple[Event, ...]]  # the events of each video a file knows, by its name
+Items = dict[str, tuple[Event, ...]]  # events by name of the video
 
 
 def actual_beside(video: Path) -> tuple[Event, ...] | None:
-    """The events of a video of a folder, from the first file beside it that knows it; None: there is none."""
+    """Read the events of a video from the first labels file beside it that contains the video.
+
+    Args:
+        video: path of the video.
+
+    Returns:
+        Its events in order of time; None: no such file.
+    """
     own = video.with_suffix(".json")
     if own.is_file():
         return read_actual(own, video.name)
@@ -30,9 +37,17 @@ def actual_beside(video: Path) -> tuple[Event, ...] | None:
 
 
 def read_actual(file: Path, video: str) -> tuple[Event, ...]:
-    """The events of `video` (its name, or its clip's) in order of time; an InputError if the file has none of it.
+    """Read the events of a video from a labels file.
 
-    A file of a single video needs no matching name.
+    Args:
+        file: the labels; if they are of a single video, names are not compared.
+        video: name of the video or of its clip.
+
+    Returns:
+        Its events in order of time.
+
+    Raises:
+        InputError: the file cannot be read, or does not contain the video.
     """
     items = _items(file, video)
     named = _named({video: next(iter(items.values()))} if len(items) == 1 else items, video)
@@ -43,7 +58,7 @@ def read_actual(file: Path, video: str) -> tuple[Event, ...]:
 
 
 def _named(items: Items, video: str) -> tuple[Event, ...] | None:
-    """The events of `video`, in order of time; None: the items do not know it."""
+    """The events of `video` in order of time; None: not among the items."""
     stem = Path(video).stem
     for name, events in items.items():
         if stem in (name, Path(name).stem):
@@ -52,7 +67,7 @@ def _named(items: Items, video: str) -> tuple[Event, ...] | None:
 
 
 def _items(file: Path, video: str) -> Items:
-    """Told apart by what the file holds, not by what it is called."""
+    """Read a labels file; its format is recognised by its content, not by its name."""
     tree = read_json(file, "labels")
     if isinstance(tree, list):
         return {match.video: match.events for match in read_matches(file)}
@@ -65,7 +80,7 @@ def _items(file: Path, video: str) -> Items:
         return {video: halves.get(half, ()) if half else one_clock(file, halves)}
     if "data" in keys:
         return {name: _happened(file, events) for name, events in read_osl(file).items.items()}
-    raise InputError(f"{file}: is none of {LABELS}, {MATCHES} and OSL JSON")
+    raise InputError(f"{file}: not one of {LABELS}, {MATCHES} and OSL JSON")
 
 
 def _happened(file: Path, events: tuple[Event | Prediction, ...]) -> tuple[Event, ...]:

@@ -1,4 +1,4 @@
-"""The records of the interface, as /openapi.json describes them."""
+"""Records of the HTTP API, as described in /openapi.json."""
 
 from typing import Any, Literal
 
@@ -8,32 +8,34 @@ from ballcast.core.events import Event
 
 
 class Error(BaseModel):
-    """Why a request was not done, in one sentence."""
+    """Why a request failed, in one sentence."""
 
     error: str
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The ways a request may be refused, as a route's `responses`."""
+    """The `responses` of a route that may fail with these status codes."""
     return {status: {"model": Error} for status in statuses}
 
 
 class Health(BaseModel):
+    """Reply of a running server."""
+
     status: Literal["ok"] = "ok"
     version: str
 
 
 class About(BaseModel):
-    """What a page needs to know of this server."""
+    """Settings of the server that the page needs."""
 
     version: str
     actions: list[str] = Field(description="The ten labels, in the order of every list of scores.")
-    names: list[str] = Field(description="Their short names, for people.")
-    horizon_ms: int = Field(description="How far ahead is looked.")
-    every_ms: int = Field(description="From one anticipation to the next.")
-    upload_bytes: int = Field(description="The largest video that is taken.")
-    video_s: float = Field(description="The longest video that is taken.")
-    login: bool = Field(description="Whether a token is asked for.")
+    names: list[str] = Field(description="Their short names, for display.")
+    horizon_ms: int = Field(description="How far ahead actions are predicted.")
+    every_ms: int = Field(description="Interval between forecasts.")
+    upload_bytes: int = Field(description="Largest size of a video.")
+    video_s: float = Field(description="Longest duration of a video.")
+    login: bool = Field(description="Whether a token is needed.")
 
 
 class VideoRecord(BaseModel):
@@ -45,23 +47,23 @@ class VideoRecord(BaseModel):
 
 
 class JobRecord(BaseModel):
-    """A video's job."""
+    """The job of one video."""
 
     id: str
-    name: str = Field(description="The video's.")
+    name: str = Field(description="Name of the video.")
     state: Literal["queued", "running", "done", "failed", "cancelled"]
     message: str = Field(description="Why it failed.")
     height: int
     width: int
     duration_ms: int | None = Field(description="None: the file does not say.")
-    done_ms: int = Field(description="How much of the video is done.")
+    done_ms: int = Field(description="Length of the video processed so far.")
     created: float = Field(description="Seconds since 1970.")
     finished: float | None
-    mine: bool = Field(description="Whether it was handed in from the address that asks.")
+    mine: bool = Field(description="Whether it was submitted from the client's address.")
 
 
 class Submission(BaseModel):
-    """A video of the server's folder to anticipate along."""
+    """A video of the server's folder to process."""
 
     video: str = Field(pattern="^[0-9a-f]{16}$", description="Its id, from /api/videos.")
 
@@ -75,27 +77,31 @@ class EventRecord(BaseModel):
 
     @classmethod
     def of(cls, event: Event) -> "EventRecord":
+        """The record of an event."""
         return cls(label=event.label, position_ms=event.position_ms, team=event.team)
 
 
 class Actual(BaseModel):
-    """What really happened, in order of time; `known` is false where no labels are at hand."""
+    """Actual events in order of time; `known` is false if there are no labels."""
 
     known: bool
     events: list[EventRecord]
 
     @classmethod
     def of(cls, events: tuple[Event, ...] | None) -> "Actual":
+        """The record of events; None: there are no labels."""
         return cls(known=events is not None, events=[EventRecord.of(event) for event in events or ()])
 
 
 class StreamRecord(BaseModel):
-    """A stream that can be watched; its address stays with the server."""
+    """A stream that can be watched; its address is not disclosed."""
 
     name: str
-    state: str = Field(description="'idle' while nobody watches; else as /api/streams/{name}/events tells.")
+    state: str = Field(description="'idle' without viewers; else the state of the last status event.")
     viewers: int
 
 
-class Key(BaseModel):
+class LoginRequest(BaseModel):
+    """Body of a login."""
+
     token: str = Field(max_length=1000)

@@ -1,4 +1,4 @@
-"""Running the application: routes behind the guard, one socket, bounded connections, a clean end."""
+"""The ASGI application and the process that serves it: error handlers, one socket, limits, clean shutdown."""
 
 import asyncio
 import errno
@@ -21,66 +21,73 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ballcast import __version__
 from ballcast.core.errors import BallcastError, InputError, NoSpace
-from ballcast.web import job_routes
-from ballcast.web import site_routes as site_routes
-from ballcast.web.guard import Guard, refusal_response
+from ballcast.web import job_routes, site_routes
+from ballcast.web.guard import Guard, error_response
 from ballcast.web.service import Service
 from ballcast.web.settings import RequestError
 from ballcast.web.uploads import FULL
 
 DESCRIPTION = """Anticipate football: which ball actions come in the next 5 seconds of a video or a stream, and when.
 
-Hand in a video, follow its events, take the timeline. Times are milliseconds of the video; confidences are honest
-chances. Errors are {"error": one sentence}."""
+Submit a video, follow its events, download the timeline. Times are milliseconds of the video; confidences are
+probabilities. Errors are {"error": one sentence}."""
 
 
 def build_app(service: Service) -> ASGIApp:
-    """The ASGI application of a house; `/openapi.json` describes it, `/docs` shows that."""
+    """Build the ASGI application of a service; `/openapi.json` describes it, `/docs` displays the description."""
     app = FastAPI(title="ballcast", version=__version__, description=DESCRIPTION, docs_url=None, redoc_url=None)
     app.state.service = service
     app.include_router(job_routes.router)
     app.include_router(site_routes.router)
     app.include_router(site_routes.pages)
-    app.add_exception_handler(RequestError, _refused)
-    app.add_exception_handler(BallcastError, _refused)
-    app.add_exception_handler(RequestValidationError, _refused)
-    app.add_exception_handler(HTTPException, _refused)
-    for full in (OSError, sqlite3.Error):
-        app.add_exception_handler(full, _perhaps_full)
-    app.add_exception_handler(Exception, _failed)  # which is logged too
+    app.add_exception_handler(RequestError, _on_error)
+    app.add_exception_handler(BallcastError, _on_error)
+    app.add_exception_handler(RequestValidationError, _on_error)
+    app.add_exception_handler(HTTPException, _on_error)
+    for kind in (OSError, sqlite3.Error):
+        app.add_exception_handler(kind, _on_disk_error)
+    app.add_exception_handler(Exception, _on_crash)  # starlette logs it too
     return Guard(app, auth=service.auth, hosts=service.settings.hosts, limits=service.limits)
 
 
-async def _failed(*_: object) -> Response:
-    return refusal_response(RequestError(500, "an error in the server; whoever runs it finds more in its log"))
+async def _on_crash(*_: object) -> Response:
+    return error_response(RequestError(500, "internal server error; see the server's log"))
 
 
-async def _perhaps_full(_: Request, error: Exception) -> Response:
+async def _on_disk_error(_: Request, error: Exception) -> Response:
     full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
     if full or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
-        return refusal_response(RequestError(507, FULL))
+        return error_response(RequestError(507, FULL))
     raise error
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+async def _on_error(request: Request, error: Exception) -> Response:
     if isinstance(error, RequestError):
-        return refusal_response(error)
+        return error_response(error)
     if isinstance(error, RequestValidationError):
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"][1:])) or "the request"
-        return refusal_response(RequestError(422, f"{place}: {first['msg']}"))
+        return error_response(RequestError(422, f"{place}: {first['msg']}"))
     if isinstance(error, HTTPException):
-        return refusal_response(RequestError(error.status_code, str(error.detail)))
+        return error_response(RequestError(error.status_code, str(error.detail)))
     if isinstance(error, NoSpace):
-        return refusal_response(RequestError(507, FULL))
-    return refusal_response(RequestError(500, request.app.state.service.shown(str(error))))
+        return error_response(RequestError(507, FULL))
+    return error_response(RequestError(500, request.app.state.service.hide_folders(str(error))))
 
 
-GRACE_S = 3  # for responses under way when the server is to stop
+GRACE_S = 3  # for open responses at shutdown
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that listens soon; port 0: any free one."""
+    """Bind a TCP socket.
+
+    Args:
+        host: IPv4 or IPv6 address, or a host name.
+        port: 0: any free one.
+
+    Returns:
+        The bound socket, which does not listen yet.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -88,17 +95,15 @@ def bind(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise InputError(
-            f"{host}:{port}: cannot be listened on: {error.strerror}; give another --host or --port"
-        ) from None
+        raise InputError(f"cannot listen on {host}:{port}: {error.strerror}; give another --host or --port") from None
     return listener
 
 
 class Server(uvicorn.Server):
-    """Ends streams first when it is told to stop: else their viewers' connections would be waited for."""
+    """uvicorn's server, which ends streams first at shutdown: else it would wait for their viewers' connections."""
 
     def __init__(self, service: Service) -> None:
-        self._house = service
+        self._service = service
         super().__init__(
             uvicorn.Config(
                 build_app(service),
@@ -118,50 +123,58 @@ class Server(uvicorn.Server):
         )
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Handle SIGINT and SIGTERM."""
         self.end()
 
     def end(self) -> None:
-        """From any thread: stop soon."""
+        """Ask the server to stop; may be called from any thread."""
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await asyncio.to_thread(self._house.close_channels)
+        """End streams and jobs, then the server."""
+        await asyncio.to_thread(self._service.close_channels)
         await super().shutdown(sockets)
 
 
 async def serve(
     service: Service, listener: socket.socket, ready: Callable[[Server], None] = lambda server: None
 ) -> None:
-    """Serve until told to stop; `ready` is called when the house is at work, just before the first request."""
+    """Serve until SIGINT, SIGTERM or `Server.end`.
+
+    Args:
+        service: what is served.
+        listener: a bound socket.
+        ready: called just before the first request is accepted.
+    """
     with service.opened(asyncio.get_running_loop()):
         server = Server(service)
-        _at_stops(server.handle_exit)  # uvicorn does so too, but only later, and gives them back before it returns
+        _on_signals(server.handle_exit)  # uvicorn sets its handlers later, and restores the old ones before it returns
         ready(server)
         await server.serve(sockets=[listener])
-        _at_stops(signal.SIG_IGN)  # one more Ctrl-C while the house is closed would only break that off
+        _on_signals(signal.SIG_IGN)  # a second Ctrl-C must not interrupt the shutdown
 
 
-def _at_stops(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> None:
-    """What Ctrl-C and SIGTERM do from now on."""
-    if threading.current_thread() is threading.main_thread():  # elsewhere signals cannot be set, nor do they arrive
+def _on_signals(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> None:
+    """Set the handler of SIGINT and SIGTERM."""
+    if threading.current_thread() is threading.main_thread():  # other threads cannot set handlers
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, handler)
 
 
 @contextmanager
 def running(service: Service, listener: socket.socket) -> Iterator[tuple[Server, threading.Thread]]:
-    """The server in a thread of its own, stopped at the end of the block as by Ctrl-C: for tests and measurements."""
+    """Run the server in a thread, for tests and benchmarks; it stops at the end of the block as after Ctrl-C."""
     started: list[Server] = []
     failed: list[BaseException] = []
     ready = threading.Event()
 
-    def note(server: Server) -> None:
+    def on_ready(server: Server) -> None:
         started.append(server)
         ready.set()
 
     def run() -> None:
         try:
-            asyncio.run(serve(service, listener, note))
+            asyncio.run(serve(service, listener, on_ready))
         except BaseException as error:
             failed.append(error)
         finally:
@@ -184,7 +197,7 @@ def running(service: Service, listener: socket.socket) -> Iterator[tuple[Server,
 
 
 def _protocol(headers_s: float) -> type[H11Protocol]:
-    """uvicorn's, but a connection whose request's headers are not there in time is closed."""
+    """uvicorn's HTTP protocol with a time limit on the headers of a request."""
 
     class TimeoutProtocol(H11Protocol):
         _timer: asyncio.TimerHandle | None = None
@@ -202,7 +215,7 @@ def _protocol(headers_s: float) -> type[H11Protocol]:
             super().connection_lost(exc)
 
         def _watch(self) -> None:
-            """The clock runs while no request is there; a few bytes now and then do not set it back."""
+            """Start the timer while no request is complete; more bytes do not restart it."""
             if self.cycle is not None and not self.cycle.response_complete:
                 self._unwatch()
             elif self._timer is None:

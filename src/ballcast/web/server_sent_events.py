@@ -1,7 +1,7 @@
-"""Server-sent events: from any thread to any number of viewers, each message written out once for all of them.
+"""Server-sent events from any thread to any number of viewers; each message is serialised once for all of them.
 
-A viewer who reads too slowly loses the oldest messages and is told how many ("lost"); nobody waits for them. One who
-is gone, or takes nothing for a while, is let go.
+A viewer who reads too slowly loses the oldest messages and gets a "lost" event with their number; the publisher never
+waits.
 """
 
 import asyncio
@@ -13,35 +13,52 @@ from typing import Any
 
 from starlette.responses import StreamingResponse
 
-MOST = 128  # messages a slow viewer may be behind
-HEARTBEAT_S = 10.0  # a comment when there is nothing else: tells both sides that the other is still there
+MAX_QUEUED = 128  # messages of a slow viewer
+HEARTBEAT_S = 10.0  # a comment after this time without events, so that both sides notice a lost connection
 
 
 def message(event: str, data: Any) -> bytes:
-    """One event as it goes over the wire; `data` becomes JSON on one line."""
+    """Serialise one event.
+
+    Args:
+        event: its type.
+        data: any JSON value.
+
+    Returns:
+        The event in the wire format, data as JSON on one line.
+    """
     return f"event: {event}\ndata: {json.dumps(data, allow_nan=False)}\n\n".encode()
 
 
 class Channel:
-    """One source's messages. `publish` from any thread; `follow` on the event loop.
+    """The events of one job or stream. `publish` may be called from any thread, `follow` on the event loop.
 
-    keep: how many of the earlier messages somebody who comes later gets first; None: all.
+    Args:
+        loop: event loop of the viewers.
+        keep: number of earlier messages that a new viewer gets first; None: all.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, keep: int | None = 0) -> None:
         self._loop = loop
         self._lock = threading.Lock()
         self._kept: deque[bytes] = deque(maxlen=keep)
-        self._latest: dict[str, bytes] = {}  # of kinds of which only the last one matters to a newcomer
+        self._latest: dict[str, bytes] = {}  # by event type; of these a new viewer gets the last one only
         self._viewers: set[_Viewer] = set()
         self._closed = False
 
     @property
     def viewers(self) -> int:
+        """Number of viewers."""
         return len(self._viewers)
 
     def publish(self, event: str, data: Any, *, state: bool = False) -> None:
-        """state: only the latest of this kind is of interest to newcomers, and it always is."""
+        """Send an event to all viewers; never waits.
+
+        Args:
+            event: its type.
+            data: any JSON value.
+            state: of this type, new viewers get the latest event only.
+        """
         written = message(event, data)
         with self._lock:
             if state:
@@ -53,7 +70,7 @@ class Channel:
             self._loop.call_soon_threadsafe(_deliver, viewers, written)
 
     def close(self) -> None:
-        """The end of the source: viewers get what is there, then their connection ends."""
+        """Mark the end: viewers get the queued messages, then their connections end."""
         with self._lock:
             self._closed = True
             viewers = list(self._viewers)
@@ -61,7 +78,7 @@ class Channel:
             self._loop.call_soon_threadsafe(_deliver, viewers, None)
 
     async def follow(self) -> AsyncIterator[bytes]:
-        """All messages for one viewer, until the channel closes or the viewer goes."""
+        """Iterate over the messages of one viewer, until the channel closes or the viewer disconnects."""
         with self._lock:
             viewer = _Viewer([*self._latest.values(), *self._kept], ended=self._closed)
             self._viewers.add(viewer)
@@ -75,40 +92,41 @@ class Channel:
 
 
 class _Viewer:
-    """What one viewer has still to get. All on the event loop."""
+    """Queue of one viewer. Event loop only."""
 
-    def __init__(self, first: list[bytes], *, ended: bool) -> None:
-        self._first: deque[bytes] = deque(first)  # what was there before; may be more than MOST
-        self._next: deque[bytes] = deque()
+    def __init__(self, earlier: list[bytes], *, ended: bool) -> None:
+        self._earlier: deque[bytes] = deque(earlier)  # from before the viewer came; may be more than MAX_QUEUED
+        self._queue: deque[bytes] = deque()
         self._lost, self._ended = 0, ended
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def add(self, written: bytes | None) -> None:
+        """Append a message, dropping the oldest if the queue is full; None: there will be no more."""
         if written is None:
             self._ended = True
         else:
-            if len(self._next) == MOST:
-                self._next.popleft()
+            if len(self._queue) == MAX_QUEUED:
+                self._queue.popleft()
                 self._lost += 1
-            self._next.append(written)
-        self._news.set()
+            self._queue.append(written)
+        self._changed.set()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while True:
-            while self._first:
-                yield self._first.popleft()
+            while self._earlier:
+                yield self._earlier.popleft()
             if self._lost:
                 lost, self._lost = self._lost, 0
                 yield message("lost", {"type": "lost", "count": lost})
-            while self._next and not self._lost:
-                yield self._next.popleft()
+            while self._queue and not self._lost:
+                yield self._queue.popleft()
             if self._lost:
                 continue
             if self._ended:
                 return
-            self._news.clear()
+            self._changed.clear()
             try:
-                await asyncio.wait_for(self._news.wait(), HEARTBEAT_S)
+                await asyncio.wait_for(self._changed.wait(), HEARTBEAT_S)
             except TimeoutError:
                 yield b": still here\n\n"
 
@@ -119,7 +137,7 @@ def _deliver(viewers: list[_Viewer], written: bytes | None) -> None:
 
 
 class EventStream(StreamingResponse):
-    """A response of events; see `Channel.follow`."""
+    """Response with the events of `Channel.follow`."""
 
     media_type = "text/event-stream"
 

@@ -1,3 +1,5 @@
+"""What the routes work on: the library of videos, the jobs and their files, the workers and the streams."""
+
 import asyncio
 import hashlib
 import os
@@ -24,13 +26,20 @@ from ballcast.web.streams import OpenSession, Stream, open_session
 from ballcast.web.uploads import ConcurrencyLimit, check_space
 from ballcast.web.workers import Workers
 
-MOST = 5000  # videos listed
-FRESH_S = 5.0  # how long a listing is taken for true
+MAX_VIDEOS = 5000  # listed
+LISTING_TTL_S = 5.0  # time for which a listing is reused
 
 
 @dataclass(frozen=True, slots=True)
 class Video:
-    """A file of the folder. id: 16 hex digits of its name's hash. name: its path below the folder, as shown."""
+    """A video of the folder given with --videos.
+
+    Args:
+        id: 16 hex digits of the hash of its name.
+        name: path relative to the folder, for display.
+        path: of the file.
+        bytes: size of the file.
+    """
 
     id: str
     name: str
@@ -39,7 +48,7 @@ class Video:
 
 
 class Library:
-    """A folder of videos, looked through again when its listing is older than a few seconds."""
+    """A folder of videos, listed again when the last listing is older than `LISTING_TTL_S`."""
 
     def __init__(self, folder: Path | None) -> None:
         if folder is not None and not folder.is_dir():
@@ -47,50 +56,55 @@ class Library:
         self.folder = folder.resolve() if folder is not None else None
         self._lock = threading.Lock()
         self._found: dict[str, Video] = {}
-        self._looked = -FRESH_S
+        self._listed_at = -LISTING_TTL_S
 
     def all(self) -> list[Video]:
-        return list(self._look().values())
+        """All videos, in natural order of their names."""
+        return list(self._videos().values())
 
     def get(self, video_id: str) -> Video | None:
-        return self._look().get(video_id)
+        """The video with this id, or None."""
+        return self._videos().get(video_id)
 
-    def _look(self) -> dict[str, Video]:
+    def _videos(self) -> dict[str, Video]:
         with self._lock:
-            if self.folder is not None and time.monotonic() - self._looked > FRESH_S:
-                self._found = {video.id: video for video in _videos(self.folder)}
-                self._looked = time.monotonic()
+            if self.folder is not None and time.monotonic() - self._listed_at > LISTING_TTL_S:
+                self._found = {video.id: video for video in _list_videos(self.folder)}
+                self._listed_at = time.monotonic()
             return self._found
 
 
-def _videos(folder: Path) -> list[Video]:
+def _list_videos(folder: Path) -> list[Video]:
     found = []
     for path in folder.rglob("*"):
         if path.suffix.lower() not in SUFFIXES:
             continue
         try:
             size = path.stat().st_size if path.is_file() else None
-        except OSError:  # it was taken away meanwhile
+        except OSError:  # deleted meanwhile
             continue
         if size is None:
             continue
-        name = os.fsencode(path.relative_to(folder).as_posix())  # any bytes; shown is what of them is text
+        name = os.fsencode(path.relative_to(folder).as_posix())  # any bytes; displayed with replacement characters
         shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name.decode(errors="replace"))
         found.append(Video(hashlib.sha256(name).hexdigest()[:16], shown, path, size))
-        if len(found) == MOST:
+        if len(found) == MAX_VIDEOS:
             break
     return sorted(found, key=lambda video: natural(video.name))
 
 
 UPLOAD, LABELS = "video", "labels.json"  # in a job's folder
 UNFINISHED = "unfinished"  # beside an upload until it is a job
-PROBES = 2  # videos looked at at once: each may take the memory that decoding is allowed
+PROBES = 2  # videos probed at once: each may use `Limits.memory_bytes`
 
 
 class Service:
-    """Made when the server is set up, at work between `open` and `close`.
+    """Everything the routes use; the store, streams and workers exist within `opened`.
 
-    sessions: how an address becomes a live session; by default the engine's.
+    Args:
+        settings: options of `ballcast serve`.
+        engine: makes anticipators.
+        sessions: opens a live session on an address; by default with the engine.
     """
 
     def __init__(self, settings: Settings, engine: Engine, *, sessions: OpenSession | None = None) -> None:
@@ -98,19 +112,19 @@ class Service:
         self.limits = settings.limits
         self.auth = TokenAuth(settings.token, settings.limits)
         self.library = Library(settings.videos)
-        self.gate = ConcurrencyLimit(settings.limits)
+        self.upload_limit = ConcurrencyLimit(settings.limits)
         self._probing = threading.Semaphore(PROBES)
         self._sessions = sessions or open_session(engine)
-        self._jobs = settings.data.absolute() / "jobs"  # the decoder's process works in another folder
+        self._jobs = settings.data.absolute() / "jobs"  # absolute: the decoder process has another working directory
 
     @contextmanager
     def opened(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-        """At work on what is in the data folder, alone."""
+        """Lock the data folder, open the job store and run the workers until the end of the block."""
         self._jobs.mkdir(parents=True, exist_ok=True)
         busy = f"{self.settings.data}: another server uses this folder; stop it, or give another with --data"
         with file_lock(self.settings.data / ".lock", busy):
             self.store = JobStore(self.settings.data / "jobs.sqlite")
-            self._sweep()
+            self._remove_partial_uploads()
             self.streams = {
                 name: Stream(name, address, self._sessions, loop) for name, address in self.settings.streams.items()
             }
@@ -125,27 +139,28 @@ class Service:
                 self.store.close()
 
     def close_channels(self) -> None:
-        """End what holds connections open: streams and jobs at work."""
+        """Stop workers and streams, which ends the connections of their viewers."""
         self.workers.stop()
         for stream in self.streams.values():
             stream.close()
 
     def job(self, job_id: str) -> Job:
+        """The job with this id; raises RequestError 404 if there is none."""
         job = self.store.get(job_id)
         if job is None:
             raise RequestError(404, "there is no such job")
         return job
 
     def folder_of(self, job: Job) -> Path:
-        """Named by an id that was made here."""
+        """Folder of a job."""
         return self.folder(job.id)
 
-    def folder(self, made_id: str) -> Path:
-        """Of a job, by an id of `Job.new_id` or of the store; never by one of a request."""
-        return self._jobs / made_id
+    def folder(self, job_id: str) -> Path:
+        """Folder of a job by its id, which must come from `Job.new_id` or the store, never from a request."""
+        return self._jobs / job_id
 
     def probe(self, path: Path, name: str) -> VideoInfo:
-        """What a video says of itself, a few at a time; a `Refused` if it is none, or over the limits."""
+        """Probe a video, at most `PROBES` at a time; raises RequestError 422 if it is no video or over the limits."""
         with self._probing:
             try:
                 return decoder.probe(path, name, self.limits)
@@ -153,7 +168,7 @@ class Service:
                 raise RequestError(422, str(error)) from None
 
     def video_of(self, job: Job) -> Path | None:
-        """Where the job's video lies; None: it was taken out of the folder."""
+        """Path of the job's video; None: it is no longer there."""
         if job.library:
             video = self.library.get(job.library)
             return None if video is None else video.path
@@ -161,7 +176,7 @@ class Service:
         return path if path.is_file() else None
 
     def actual_of(self, job: Job) -> tuple[Event, ...] | None:
-        """What happened in the job's video, from labels uploaded for it, else from those beside it; None: unknown."""
+        """Actual events of the job's video, from its uploaded labels, else from those beside it; None: no labels."""
         given = self.folder_of(job) / LABELS
         try:
             if given.is_file():
@@ -169,21 +184,21 @@ class Service:
             video = self.video_of(job)
             return actual_beside(video) if job.library and video is not None else None
         except InputError as error:
-            raise RequestError(422, self.shown(str(error).replace(str(given), "the labels"))) from None
+            raise RequestError(422, self.hide_folders(str(error).replace(str(given), "the labels"))) from None
 
     def actual_of_stream(self, name: str) -> tuple[Event, ...] | None:
-        """What happens in a stream that is a file played in real time, from labels beside it."""
+        """Actual events of a stream that is a file, from the labels beside it; None: no labels."""
         path = Path(self.settings.streams[name])
         try:
             return actual_beside(path) if path.is_file() else None
         except InputError as error:
-            told = str(error)
-            for folder in (path.parent, path.parent.parent):  # whom it does not concern, as in `shown`
-                told = told.replace(f"{folder}/", "")
-            raise RequestError(422, told) from None
+            message = str(error)
+            for folder in (path.parent, path.parent.parent):
+                message = message.replace(f"{folder}/", "")
+            raise RequestError(422, message) from None
 
-    def shown(self, text: str) -> str:
-        """The same for viewers, whom it does not concern where on the server's disk a file lies."""
+    def hide_folders(self, text: str) -> str:
+        """Remove the server's folders from a message: viewers need not know where its files are."""
         folders = [self._jobs, self._jobs.parent]
         if self.library.folder is not None:
             folders += [self.library.folder, self.library.folder.parent]  # labels may lie above a video's folder
@@ -191,40 +206,43 @@ class Service:
             text = text.replace(f"{folder}/", "")
         return text
 
-    def check_room(self, user: str) -> None:
-        """A `Refused` if the user may not add a job now, or the disk has no room for one."""
+    def check_quota(self, user: str) -> None:
+        """Raise RequestError if the user has too many jobs (429) or the disk is nearly full (507)."""
         check_space(self._jobs, 0, self.limits)
         active, total = self.store.count(user)
         if active >= self.limits.waiting_a_user:
-            raise RequestError(429, f"{active} jobs of yours are waiting; let some end, or cancel them")
+            raise RequestError(
+                429, f"you have {active} jobs that are queued or running; wait for some to end, or cancel them"
+            )
         if total >= self.limits.kept_a_user:
-            raise RequestError(429, f"{total} jobs of yours are kept; delete some")
+            raise RequestError(429, f"you have {total} jobs; delete some")
 
     def cancel(self, job: Job) -> Job:
+        """Cancel a job; raises RequestError 409 if it has ended."""
         if not self.store.end(job.id, "cancelled"):
             raise RequestError(409, f"the job has ended: it is {self.job(job.id).state}")
         job = self.job(job.id)
         self.workers.close_channel(job)
         self.workers.drop_ended()
-        self.workers.look()
+        self.workers.wake()
         return job
 
     def delete(self, job: Job) -> None:
-        """The job, its upload and its results; the files first, so that it helps where the disk is full."""
+        """Delete a job, its upload and its results; the files first, so that it works on a full disk."""
         shutil.rmtree(self.folder_of(job), ignore_errors=True)
         if job.state in ACTIVE:
             self.store.end(job.id, "cancelled")
             self.workers.close_channel(self.job(job.id))
         self.store.remove(job.id)
         self.workers.drop_ended()
-        self.workers.look()
+        self.workers.wake()
 
     def viewers(self) -> int:
+        """Number of open event streams."""
         return sum(stream.viewers for stream in self.streams.values()) + self.workers.viewers
 
-    def _sweep(self) -> None:
-        """Remove what uploads that were cut off left, and nothing else: not what we did not make, nor uploads whose
-        database was lost."""
+    def _remove_partial_uploads(self) -> None:
+        """Remove the files of interrupted uploads, but no other folders, nor uploads whose database was lost."""
         known = {job.id for job in self.store.all()}
         for folder in self._jobs.iterdir():
             if not re.fullmatch(r"[0-9a-f]{16}", folder.name) or not folder.is_dir():
@@ -234,5 +252,5 @@ class Service:
             elif (folder / UNFINISHED).exists():
                 shutil.rmtree(folder, ignore_errors=True)
             else:
-                with suppress(OSError):  # there is something in it
+                with suppress(OSError):  # not empty
                     folder.rmdir()

@@ -1,4 +1,4 @@
-"""The page and its files, health, login, streams."""
+"""HTTP routes of the page and its files, health, login and streams."""
 
 from importlib.resources import files
 
@@ -11,26 +11,26 @@ from ballcast.core.actions import ACTIONS, HORIZON_MS, SHORT_NAMES
 from ballcast.web.auth import COOKIE
 from ballcast.web.guard import user_of
 from ballcast.web.job_routes import service_of
-from ballcast.web.schema import About, Actual, Health, Key, StreamRecord, errors
+from ballcast.web.schema import About, Actual, Health, LoginRequest, StreamRecord, errors
 from ballcast.web.server_sent_events import EventStream
 from ballcast.web.settings import RequestError
 
 router = APIRouter()
 pages = APIRouter(include_in_schema=False)
 KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml", "html": "text/html"}
-# All of them, read once: a request's text is only ever looked up here, never made a path.
+# Read once: the name in a request is only a key of this table, never a path.
 STATIC = {file.name: file.read_bytes() for file in (files("ballcast.web") / "static").iterdir() if "." in file.name}
 
 
 @router.get("/api/health", tags=["server"])
 def health() -> Health:
-    """Answers while the server works; needs no token."""
+    """Check that the server is up; needs no token."""
     return Health(version=__version__)
 
 
 @router.get("/api/about", tags=["server"])
 def about(request: Request) -> About:
-    """What a page needs to know of this server."""
+    """Get the settings that the page needs."""
     service = service_of(request)
     return About(
         version=__version__,
@@ -45,11 +45,11 @@ def about(request: Request) -> About:
 
 
 @router.post("/api/login", status_code=204, tags=["server"], responses=errors(401, 429))
-def login(request: Request, key: Key) -> Response:
-    """Trade the token for a cookie, which a browser then sends by itself."""
+async def login(request: Request, credentials: LoginRequest) -> Response:
+    """Log in with the token; sets a session cookie."""
     auth = service_of(request).auth
-    if not auth.opens(key.token.strip(), user_of(request.scope)):
-        raise RequestError(401, "this is not the token")
+    if not auth.check(credentials.token.strip(), user_of(request.scope)):
+        raise RequestError(401, "wrong token")
     response = Response(status_code=204)
     if not auth.open:
         secure = request.url.scheme == "https"
@@ -59,7 +59,7 @@ def login(request: Request, key: Key) -> Response:
 
 @router.post("/api/logout", status_code=204, tags=["server"])
 def logout() -> Response:
-    """Take the cookie away."""
+    """Log out; removes the session cookie."""
     response = Response(status_code=204)
     response.delete_cookie(COOKIE)
     return response
@@ -67,16 +67,16 @@ def logout() -> Response:
 
 @router.get("/api/streams", tags=["streams"])
 async def streams(request: Request) -> list[StreamRecord]:
-    """The streams named at start; no others can be watched."""
+    """List the streams (--stream)."""
     return [StreamRecord(name=s.name, state=s.state, viewers=s.viewers) for s in service_of(request).streams.values()]
 
 
 @router.get("/api/streams/{name}/events", tags=["streams"], response_class=EventStream, responses=errors(404))
 async def stream_events(request: Request, name: str) -> EventStream:
-    """Server-sent events of a stream: session, anticipation, status, preview (JPEG, base64), lost; see docs/live.md."""
+    """Follow a stream as server-sent events: session, anticipation, status, preview, lost; see docs/live.md."""
     service = service_of(request)
     if name not in service.streams:
-        raise RequestError(404, "there is no such stream here")
+        raise RequestError(404, "there is no such stream")
     if service.viewers() >= service.limits.viewers:
         raise RequestError(503, "too many viewers at once; try again later", retry_s=30)
     return EventStream(service.streams[name].follow())
@@ -84,35 +84,40 @@ async def stream_events(request: Request, name: str) -> EventStream:
 
 @router.get("/api/streams/{name}/actual", tags=["streams"], responses=errors(404, 422))
 def stream_actual(request: Request, name: str) -> Actual:
-    """What really happens in a stream that is a file with labels beside it, on the file's clock."""
+    """Get the actual events of a stream that is a file with labels beside it, on the file's clock."""
     service = service_of(request)
     if name not in service.streams:
-        raise RequestError(404, "there is no such stream here")
+        raise RequestError(404, "there is no such stream")
     return Actual.of(service.actual_of_stream(name))
 
 
 @pages.get("/palette.css")
 def palette_css() -> Response:
+    """Colours of the page as CSS variables."""
     return Response(palette.css(), media_type="text/css", headers={"Cache-Control": "max-age=300"})
 
 
 @pages.get("/")
 def index() -> HTMLResponse:
+    """The page."""
     return HTMLResponse(STATIC["index.html"])
 
 
 @pages.get("/login")
 def login_page() -> HTMLResponse:
+    """The login form."""
     return HTMLResponse(STATIC["login.html"])
 
 
 @pages.get("/docs")
 def docs_page() -> HTMLResponse:
+    """The description of the API."""
     return HTMLResponse(STATIC["docs.html"])
 
 
 @pages.get("/static/{name}")
 def static(name: str) -> Response:
+    """A script, style sheet or icon of the page."""
     if name not in STATIC or name.endswith(".html"):
         raise RequestError(404, "there is no such file")
     kind = KINDS[name.rsplit(".", 1)[-1]]

@@ -1,6 +1,6 @@
-"""Streams that can be watched: those named at start, and no others. One computation each, however many watch.
+"""Streams that can be watched: those given with --stream, and no others. One computation for all viewers of a stream.
 
-A stream runs while somebody watches and a little longer; when the last viewer has been gone for `LINGER_S`, it stops.
+A stream starts with its first viewer, and stops when it has had no viewer for `LINGER_S`.
 """
 
 import asyncio
@@ -16,15 +16,15 @@ from ballcast.live.status import LiveForecast
 from ballcast.web.server_sent_events import Channel, message
 from ballcast.web.settings import Engine
 
-LINGER_S = 15.0  # a page that is loaded again finds its stream running
-KEPT = 60  # anticipations a newcomer gets, so that there is something to look back at
-PREVIEW_MS = 250  # from one picture to the next: what 200 viewers at once can be sent
+LINGER_S = 15.0  # so that reloading the page does not restart the stream
+KEPT = 60  # forecasts sent to a new viewer, so that the page has some history
+PREVIEW_MS = 250  # interval between previews; 200 viewers can be sent this many
 
 OpenSession = Callable[[str], LiveSession]
 
 
 def open_session(engine: Engine) -> OpenSession:
-    """From an address to a session on it, not started."""
+    """Return a function that opens a session on an address, not started."""
     from ballcast.video.sources import open_source
 
     return lambda address: LiveSession(
@@ -33,7 +33,14 @@ def open_session(engine: Engine) -> OpenSession:
 
 
 class Stream:
-    """One stream; `follow` is one viewer's events."""
+    """One stream and its viewers.
+
+    Args:
+        name: by which viewers know it.
+        address: URL or file.
+        open_: opens a session on the address.
+        loop: event loop of the viewers.
+    """
 
     def __init__(self, name: str, address: str, open_: OpenSession, loop: asyncio.AbstractEventLoop) -> None:
         self.name = name
@@ -42,22 +49,23 @@ class Stream:
         self._session: LiveSession | None = None
         self._stopping: asyncio.TimerHandle | None = None
         self._lock = asyncio.Lock()
-        self._watching = 0  # viewers, counted from when they ask to when they are gone
-        self._session_id = ""  # a viewer who comes back sees by it whether the clock began anew
+        self._viewers = 0  # counted from their request to the end of their connection
+        self._session_id = ""  # lets a viewer that reconnects see that the clock has restarted
         self.started = 0  # sessions since the server began
 
     @property
     def viewers(self) -> int:
-        return self._watching
+        """Number of viewers."""
+        return self._viewers
 
     @property
     def state(self) -> str:
-        """ "idle" while nobody watches, else the session's own."""
+        """State of the session; "idle" without one."""
         return "idle" if self._session is None else self._session.status.state
 
     async def follow(self) -> AsyncIterator[bytes]:
-        """All records from now on, begun with the latest of each kind."""
-        self._watching += 1
+        """Iterate over the events of one viewer, beginning with the latest record of each type."""
+        self._viewers += 1
         if self._stopping is not None:
             self._stopping.cancel()
             self._stopping = None
@@ -65,18 +73,18 @@ class Stream:
             try:
                 await self._ensure_running()
             except BallcastError as error:
-                yield message("status", {"type": "status", "state": "error", "message": self._shown(error, "error")})
+                yield message("status", {"type": "status", "state": "error", "message": self._public(error, "error")})
                 return
             yield message("session", {"type": "session", "id": self._session_id})
             async for written in self._channel.follow():
                 yield written
         finally:
-            self._watching -= 1
-            if not self._watching and not self._loop.is_closed():
+            self._viewers -= 1
+            if not self._viewers and not self._loop.is_closed():
                 self._stopping = self._loop.call_later(LINGER_S, self._stop_soon)
 
     def close(self) -> None:
-        """Stop now, from any thread; viewers' connections end."""
+        """Stop the session and end the viewers' connections; may be called from any thread."""
         session, self._session = self._session, None
         self._channel.close()
         if session is not None:
@@ -98,22 +106,22 @@ class Stream:
             thread.start()
 
     def _relay(self, records: Subscription, channel: Channel, source: str) -> None:
-        """From the session's thread to the viewers: one listener for all of them."""
+        """Publish the session's records to the viewers; runs in its own thread."""
         for record in records:
             tree = record.to_json()
             if "message" in tree:
-                tree["message"] = self._shown(tree["message"].replace(source, self.name), tree.get("state", ""))
+                tree["message"] = self._public(tree["message"].replace(source, self.name), tree.get("state", ""))
             channel.publish(tree["type"], tree, state=not isinstance(record, LiveForecast))
         channel.close()
 
-    def _shown(self, text: object, state: str) -> str:
-        """A message for viewers. An address may hold a camera's password: they see the stream's name instead. Nor is
-        it of use to them what whoever runs the server should do: what follows an error, or names an option."""
-        said, *more = str(text).replace(self._address, self.name).split("; ")
-        return "; ".join([said, *(part for part in more if state != "error" and "--" not in part)])
+    def _public(self, text: object, state: str) -> str:
+        """A message for viewers: with the stream's name instead of its address, which may contain a password, and
+        without advice for the operator (what follows an error, or names an option)."""
+        fault, *more = str(text).replace(self._address, self.name).split("; ")
+        return "; ".join([fault, *(part for part in more if state != "error" and "--" not in part)])
 
     def _stop_soon(self) -> None:
-        if self._watching or self._session is None:
+        if self._viewers or self._session is None:
             return
         session, self._session = self._session, None
         with suppress(RuntimeError):  # the interpreter is ending

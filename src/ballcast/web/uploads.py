@@ -1,4 +1,4 @@
-"""Taking in a request's body: onto the disk as it comes, counted, and refused as soon as it is too much or too slow."""
+"""Write request bodies to disk as they arrive, with limits on size, rate and concurrency."""
 
 import asyncio
 import shutil
@@ -12,18 +12,18 @@ from urllib.parse import unquote
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 
+from ballcast.web.decoder import SNIFFED
 from ballcast.web.settings import Limits, RequestError
 
-BATCH = 1 << 20  # bytes written at once
-HEAD = 64  # bytes that are looked at first
+BATCH = 1 << 20  # bytes per write
 FULL = "the server's disk is nearly full; delete videos that are no longer needed"
-NAME_LENGTH = 120  # characters of a file's name that are kept
+NAME_LENGTH = 120  # characters of a file name that are kept
 
 
 def shown_name(given: str) -> str:
-    """A file's name as it is shown: percent-decoded, the last part of a path, no control characters, not too long.
+    """Clean a file name for display: percent-decoded, last part of a path, printable, at most `NAME_LENGTH` long.
 
-    It is never a path to anything here: uploads lie under ids of our own.
+    It is never used as a path: uploads are stored under their job's id.
     """
     text = unquote(given, errors="replace").replace("\\", "/").rsplit("/", 1)[-1]
     text = "".join(c for c in text if c.isprintable()).strip()
@@ -33,38 +33,49 @@ def shown_name(given: str) -> str:
 async def save_body(
     request: Request, path: Path, most: int, limits: Limits, *, check: Callable[[bytes], None] = lambda head: None
 ) -> int:
-    """Write the body to `path`, in bytes; a `Refused` if it is over `most`, too slow, or the disk is nearly full.
+    """Write the body of a request to a file.
 
-    check: is given its first bytes, before there are many, to refuse what they give away.
+    Args:
+        request: the request.
+        path: of the file.
+        most: largest size in bytes.
+        limits: bounds on time and disk space.
+        check: called with the first bytes before any are written; raises RequestError to reject them.
+
+    Returns:
+        Size in bytes.
+
+    Raises:
+        RequestError: empty, too large, too slow, or the disk is nearly full.
     """
     declared = request.headers.get("content-length", "")
     expected = int(declared) if declared.isdigit() else 0
     if expected > most:
         raise RequestError(413, f"the file is larger than the {_size(most)} allowed here")
     check_space(path.parent, expected, limits)
-    total, waiting = 0, bytearray()
+    total, buffer = 0, bytearray()
     with path.open("wb") as file:
         async for part in chunks(request, limits):
             total += len(part)
             if total > most:
                 raise RequestError(413, f"the file is larger than the {_size(most)} allowed here")
-            waiting += part
-            if len(waiting) >= BATCH:
-                if total == len(waiting):
-                    check(bytes(waiting[:HEAD]))
-                check_space(path.parent, len(waiting), limits)
-                await run_in_threadpool(file.write, bytes(waiting))
-                waiting.clear()
+            buffer += part
+            if len(buffer) >= BATCH:
+                if total == len(buffer):
+                    check(bytes(buffer[:SNIFFED]))
+                check_space(path.parent, len(buffer), limits)
+                await run_in_threadpool(file.write, bytes(buffer))
+                buffer.clear()
         if not total:
             raise RequestError(400, "the file is empty")
-        if total == len(waiting):
-            check(bytes(waiting[:HEAD]))
-        file.write(waiting)
+        if total == len(buffer):
+            check(bytes(buffer[:SNIFFED]))
+        file.write(buffer)
     return total
 
 
 async def chunks(request: Request, limits: Limits) -> AsyncIterator[bytes]:
-    """The body's parts as they come; a `Refused` when none comes for long, or they trickle."""
+    """Iterate over the parts of a body; raises RequestError if they stall or are too slow."""
     began, total = time.monotonic(), 0
     parts = request.stream().__aiter__()
     while True:
@@ -73,19 +84,19 @@ async def chunks(request: Request, limits: Limits) -> AsyncIterator[bytes]:
         except StopAsyncIteration:
             return
         except TimeoutError:
-            raise RequestError(408, f"nothing came for {limits.stall_s:.0f} s; send the file again") from None
+            raise RequestError(408, f"no data received for {limits.stall_s:.0f} s; send the file again") from None
         except ClientDisconnect:
-            raise RequestError(400, "the connection was cut before the file was whole") from None
+            raise RequestError(400, "the connection was closed before the file was complete") from None
         total += len(part)
         spent = time.monotonic() - began
         if spent > limits.stall_s and total < limits.slow_bytes_s * spent:
-            raise RequestError(408, "the file comes too slowly; send it over a better connection")
+            raise RequestError(408, "the upload is too slow; use a faster connection")
         if part:
             yield part
 
 
 def check_space(folder: Path, coming: int, limits: Limits) -> None:
-    """A `Refused` if so many bytes more would leave too little of the folder's disk free."""
+    """Raise RequestError 507 if `coming` more bytes would leave less than `Limits.free_bytes` of the disk."""
     if shutil.disk_usage(folder).free - coming < limits.free_bytes:
         raise RequestError(507, FULL)
 
@@ -95,7 +106,7 @@ def _size(count: int) -> str:
 
 
 class ConcurrencyLimit:
-    """How many uploads run at once, of one user and of all."""
+    """Limits the number of concurrent uploads, per user and in total."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -103,14 +114,14 @@ class ConcurrencyLimit:
 
     @contextmanager
     def enter(self, user: str) -> Iterator[None]:
-        """On the event loop only."""
+        """Count an upload during the block; raises RequestError 429 or 503 over the limit. Event loop only."""
         if self._running[user] >= self._limits.uploads_a_user:
-            raise RequestError(429, f"{self._running[user]} uploads of yours are running; wait until one is done")
+            raise RequestError(429, f"you have {self._running[user]} uploads running; wait until one is done")
         if self._running.total() >= self._limits.uploads:
-            raise RequestError(503, "too many uploads at once; try again in a while")
+            raise RequestError(503, "too many uploads at once; try again later")
         self._running[user] += 1
         try:
             yield
         finally:
             self._running[user] -= 1
-            self._running += Counter()  # drops users who are at 0
+            self._running += Counter()  # drops users with none

@@ -1,30 +1,30 @@
-// Talking to the server. What goes wrong is an Error with the server's own sentence.
+// Requests to the server. A failed one throws an Error with the server's message.
 
-async function answer(response) {
+async function parse(response) {
   if (response.status === 401) location.assign("/login");
   if (response.ok) return response.status === 204 ? null : response.json();
-  let sentence = `the server answers ${response.status}`;
+  let message = `the server responded with status ${response.status}`;
   try {
-    sentence = (await response.json()).error ?? sentence;
+    message = (await response.json()).error ?? message;
   } catch {
-    // not JSON: the number has to do
+    // not JSON: report the status only
   }
-  throw new Error(sentence);
+  throw new Error(message);
 }
 
-export const get = async (path) => answer(await fetch(path));
+export const get = async (path) => parse(await fetch(path));
 export const post = async (path, tree) =>
-  answer(
+  parse(
     await fetch(path, {
       method: "POST",
       headers: tree ? { "Content-Type": "application/json" } : {},
       body: tree ? JSON.stringify(tree) : null,
     }),
   );
-export const put = async (path, body) => answer(await fetch(path, { method: "PUT", body }));
-export const remove = async (path) => answer(await fetch(path, { method: "DELETE" }));
+export const put = async (path, body) => parse(await fetch(path, { method: "PUT", body }));
+export const remove = async (path) => parse(await fetch(path, { method: "DELETE" }));
 
-// fetch tells nothing of how far an upload is; the older interface does.
+// Upload a file. XMLHttpRequest, because fetch does not report the progress of an upload.
 export function upload(file, progress) {
   const request = new XMLHttpRequest();
   const done = new Promise((resolve, reject) => {
@@ -34,13 +34,13 @@ export function upload(file, progress) {
       try {
         tree = JSON.parse(request.responseText);
       } catch {
-        // as above
+        // not JSON: report the status only
       }
       if (request.status === 401) location.assign("/login");
       if (request.status === 201) resolve(tree);
-      else reject(new Error(tree.error ?? `the server answers ${request.status}`));
+      else reject(new Error(tree.error ?? `the server responded with status ${request.status}`));
     });
-    request.addEventListener("error", () => reject(new Error("the connection was cut; send the file again")));
+    request.addEventListener("error", () => reject(new Error("the connection was lost; send the file again")));
     request.addEventListener("abort", () => reject(new Error("the upload was cancelled")));
     request.open("POST", "/api/uploads");
     request.setRequestHeader("Content-Type", "application/octet-stream");

@@ -1,9 +1,9 @@
-// The moving time axis: ten lanes, now in the middle, what is expected on its right, what became of it on its left.
+// The moving time axis: one lane per action; predictions right of the current time, their outcomes left of it.
 
-const FADE_MS = 700; // how long what was expected a step ago takes to fade
+const FADE_MS = 700; // how long the predictions of the previous forecast take to fade
 
 export class Axis {
-  // names: the lanes' names, in order. ahead_ms: how far is looked ahead.
+  // names: of the lanes, in order. ahead_ms: the horizon.
   constructor(canvas, names, ahead_ms) {
     this.canvas = canvas;
     this.names = names;
@@ -27,7 +27,6 @@ export class Axis {
     this.perMs = (width - this.gutter - 8) / (this.behind + this.ahead + 300);
     this.width = width;
     this.height = height;
-    this.stale = true;
   }
 
   x(ms, now) {
@@ -38,7 +37,7 @@ export class Axis {
     return this.top + (lane + 0.5) * this.lane;
   }
 
-  // timeline, judged: what to show. shown: set of labels. index: label → lane. known_ms: anticipated up to there.
+  // now: current time in ms. timeline: a Timeline. judged: a Judged. shown: set of labels. index: label → lane.
   draw({ now, timeline, judged, shown, index, colours }) {
     const pen = this.pen;
     pen.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
@@ -60,15 +59,15 @@ export class Axis {
     }
     const expected = [];
     for (let i = latest; i >= 0; i -= 1) {
-      const made = timeline.anticipations[i];
-      if (made.at_ms < from - this.ahead) break;
-      const age = now - timeline.anticipations[Math.min(i + 1, latest)].at_ms; // since it was replaced
-      for (const prediction of made.predictions) {
+      const forecast = timeline.anticipations[i];
+      if (forecast.at_ms < from - this.ahead) break;
+      const age = now - timeline.anticipations[Math.min(i + 1, latest)].at_ms; // since the next forecast
+      for (const prediction of forecast.predictions) {
         if (!shown.has(prediction.label)) continue;
         const lane = index.get(prediction.label);
         const verdict = judged.verdict(prediction, now);
         if (prediction.position_ms > now && verdict === "open") {
-          if (i === latest) expected.push(this._expected(prediction, made, now, lane, colours));
+          if (i === latest) expected.push(this._expected(prediction, forecast, now, lane, colours));
           else if (age < FADE_MS && i === latest - 1) this._ghost(prediction, now, lane, colours, 1 - age / FADE_MS);
         } else if (prediction.position_ms >= from) {
           this._past(prediction, now, lane, verdict, colours);
@@ -134,31 +133,31 @@ export class Axis {
     pen.fillText("now", x, 11);
   }
 
-  // What is expected: a drop whose size is how sure; it grows in when it is made. Gives what its figure needs.
-  _expected(prediction, made, now, lane, colours) {
+  // A prediction: a disc whose size shows its confidence; it grows at first. Returns the place for its figure.
+  _expected(prediction, forecast, now, lane, colours) {
     const pen = this.pen;
     const [x, y] = [this.x(prediction.position_ms, now), this.y(lane)];
-    const sure = Math.min(1, prediction.confidence);
-    const grown = Math.min(1, 0.4 + (now - made.at_ms) / 250);
-    const radius = (3 + (this.lane / 2 - 4) * Math.sqrt(sure)) * grown;
-    pen.globalAlpha = 0.55 + 0.45 * sure;
+    const confidence = Math.min(1, prediction.confidence);
+    const grown = Math.min(1, 0.4 + (now - forecast.at_ms) / 250);
+    const radius = (3 + (this.lane / 2 - 4) * Math.sqrt(confidence)) * grown;
+    pen.globalAlpha = 0.55 + 0.45 * confidence;
     pen.fillStyle = colours.actions[lane];
     pen.beginPath();
     pen.arc(x, y, radius, 0, 2 * Math.PI);
     pen.fill();
     pen.globalAlpha = 1;
-    return { lane, sure, y, from: x - radius, to: x + radius };
+    return { lane, confidence, y, from: x - radius, to: x + radius };
   }
 
-  // How sure, beside each drop, the surest first: right of it, or left, and not at all where another one stands.
+  // The confidence beside each disc, highest first: right or left of it, or nowhere if both places are taken.
   _figures(expected, now, colours) {
     const pen = this.pen;
     const taken = expected.map(({ lane, from, to }) => ({ lane, from, to }));
     pen.fillStyle = colours.ink;
     pen.textAlign = "left";
-    for (const { lane, sure, y, from, to } of [...expected].sort((a, b) => b.sure - a.sure)) {
-      pen.font = `${sure >= 0.3 ? "600 " : ""}12px system-ui, sans-serif`;
-      const text = `${Math.round(100 * sure)} %`;
+    for (const { lane, confidence, y, from, to } of [...expected].sort((a, b) => b.confidence - a.confidence)) {
+      pen.font = `${confidence >= 0.3 ? "600 " : ""}12px system-ui, sans-serif`;
+      const text = `${Math.round(100 * confidence)} %`;
       const wide = pen.measureText(text).width;
       const left = [to + 4, from - 4 - wide].find(
         (x) =>
@@ -172,6 +171,7 @@ export class Axis {
     }
   }
 
+  // A prediction of the previous forecast, fading.
   _ghost(prediction, now, lane, colours, strength) {
     const pen = this.pen;
     pen.globalAlpha = 0.5 * strength;
@@ -183,7 +183,7 @@ export class Axis {
     pen.globalAlpha = 1;
   }
 
-  // What became of it: a dot for right, a cross for wrong, a ring where nobody knows. Shape and colour say the same.
+  // The outcome of a prediction: a dot for a hit, a cross for a miss, a ring if unknown; shape and colour agree.
   _past(prediction, now, lane, verdict, colours) {
     const pen = this.pen;
     const [x, y] = [this.x(prediction.position_ms, now), this.y(lane)];
@@ -209,7 +209,7 @@ export class Axis {
     pen.globalAlpha = 1;
   }
 
-  // What really happened: an upright bar in its lane, as tall as the lane.
+  // An actual event: a vertical bar in its lane; `seen`: it was predicted.
   _actual(event, now, index, colours, seen) {
     const pen = this.pen;
     const lane = index.get(event.label);

@@ -1,4 +1,4 @@
-// The interface, drawn from /openapi.json: every request, what it takes and what comes back.
+// The API page, built from /openapi.json: each request, its parameters and its responses.
 
 import { h } from "./dom.js";
 import "./theme.js";

@@ -1,4 +1,4 @@
-// Making elements. Text is always set as text: nothing from a file name or a label is ever read as HTML.
+// Create elements. Text is always set as text: a file name or a label is never parsed as HTML.
 
 export function h(tag, properties = {}, ...children) {
   const element = document.createElement(tag);

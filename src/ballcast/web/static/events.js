@@ -1,45 +1,45 @@
-// Server-sent events while somebody looks.
+// Server-sent events while the tab is visible.
 //
-// A browser keeps at most six connections to a server over HTTP/1.1, for all its tabs together: a tab that is hidden
-// lets go of its own, and takes it up again when it is shown. What it missed comes first then.
+// A browser opens at most six connections to a server over HTTP/1.1, for all its tabs together: a hidden tab closes
+// its connection, and opens it again when it is shown. The server then sends the missed events first.
 
-const AGAIN_MS = 2000;
+const RETRY_MS = 2000;
 
-// kinds: event → what to do with its data. lost: called when the connection is, until it is there again.
-// `close()` is for good.
-export function follow(address, kinds, lost = () => {}) {
+// handlers: event type → function of its data. lost: called when the connection is lost.
+// Returns an object whose `close()` ends it.
+export function follow(address, handlers, lost = () => {}) {
   let source = null;
   let timer = null;
-  let over = false;
-  const leave = () => {
+  let closed = false;
+  const disconnect = () => {
     clearTimeout(timer);
     source?.close();
     source = null;
   };
   const open = () => {
-    leave();
+    disconnect();
     source = new EventSource(address);
-    for (const [kind, use] of Object.entries(kinds)) {
-      source.addEventListener(kind, (event) => use(JSON.parse(event.data)));
+    for (const [type, handle] of Object.entries(handlers)) {
+      source.addEventListener(type, (event) => handle(JSON.parse(event.data)));
     }
     source.addEventListener("error", () => {
       lost();
-      // One that was refused, as by a server that just begins, is not tried again by the browser itself.
-      if (source?.readyState === EventSource.CLOSED) timer = setTimeout(look, AGAIN_MS);
+      // The browser does not retry after an error status, as from a server that is starting.
+      if (source?.readyState === EventSource.CLOSED) timer = setTimeout(update, RETRY_MS);
     });
   };
-  const look = () => {
-    if (over) return;
-    if (document.hidden) leave();
+  const update = () => {
+    if (closed) return;
+    if (document.hidden) disconnect();
     else if (source === null || source.readyState === EventSource.CLOSED) open();
   };
-  document.addEventListener("visibilitychange", look);
-  look();
+  document.addEventListener("visibilitychange", update);
+  update();
   return {
     close() {
-      over = true;
-      document.removeEventListener("visibilitychange", look);
-      leave();
+      closed = true;
+      document.removeEventListener("visibilitychange", update);
+      disconnect();
     },
   };
 }

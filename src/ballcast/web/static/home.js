@@ -1,4 +1,4 @@
-// All videos and streams: hand one in, see how it goes, choose one to watch.
+// The start page: upload or submit a video, follow its progress, choose a video or stream to watch.
 
 import * as api from "./api.js";
 import { clock, h, percent, size, toast } from "./dom.js";
@@ -9,7 +9,7 @@ export class Home {
   constructor(about) {
     this.about = about;
     this.stopped = false;
-    this.rows = new Map(); // job id → its row, kept so that nothing flickers
+    this.rows = new Map(); // job id → its row, kept to avoid flicker
     this.input = h("input", {
       type: "file",
       id: "file",
@@ -47,7 +47,7 @@ export class Home {
         "section",
         { class: "intro" },
         h("h1", {}, "What happens next?"),
-        h("p", { class: "quiet" }, "ballcast watches the last 30 seconds and says which actions come in the next 5."),
+        h("p", { class: "quiet" }, "ballcast predicts the ball actions of the next 5 seconds from the last 30."),
         this.drop,
         this.sending,
       ),
@@ -63,16 +63,16 @@ export class Home {
         try {
           await this.refresh();
         } catch {
-          // the server is away for a moment; the next round tells
+          // the server may be restarting; try again
         }
       }
-      again();
+      schedule();
     };
-    const again = () => {
-      if (!this.stopped) this.timer = setTimeout(poll, POLL_MS); // somebody may have left while it was asked
+    const schedule = () => {
+      if (!this.stopped) this.timer = setTimeout(poll, POLL_MS); // the view may have changed during the request
     };
     await Promise.all([this.offerVideos(), this.refresh()]);
-    again();
+    schedule();
   }
 
   stop() {
@@ -86,14 +86,14 @@ export class Home {
 
   async send(file) {
     if (file.size > this.about.upload_bytes) {
-      toast(`${file.name}: is larger than the ${size(this.about.upload_bytes)} allowed here`);
+      toast(`${file.name}: larger than the ${size(this.about.upload_bytes)} allowed here`);
       return;
     }
     const text = h("span", {});
     const meter = h("progress", { max: "1", value: "0", "aria-label": "Uploaded" });
     const { done, cancel } = api.upload(file, (loaded, total) => {
       meter.value = loaded / total;
-      text.textContent = loaded < total ? `${percent(loaded / total)} sent` : "being looked at";
+      text.textContent = loaded < total ? `${percent(loaded / total)} sent` : "checking";
     });
     const row = h(
       "div",
@@ -167,7 +167,7 @@ export class Home {
   offerStreams(streams) {
     this.streams.hidden = !streams.length;
     const words = (stream) =>
-      stream.state === "idle" ? "nobody is watching" : `${stream.state}, ${stream.viewers} watching`;
+      stream.state === "idle" ? "no viewers" : `${stream.state}, ${stream.viewers} watching`;
     const list = streams.map((stream) =>
       h(
         "li",
@@ -184,12 +184,12 @@ export class Home {
   }
 }
 
-// One job's row. Its buttons stay the same elements, so that a click is never lost to a refresh.
+// The row of a job. Its buttons stay the same elements, so that a refresh does not lose a click.
 class Row {
   constructor(job, refresh) {
-    const act = (what) => async () => {
+    const act = (request) => async () => {
       try {
-        await what();
+        await request();
       } catch (error) {
         toast(error.message);
       }
@@ -221,7 +221,7 @@ class Row {
     this.meter.hidden = job.state !== "running";
     if (job.duration_ms) this.meter.value = job.done_ms / job.duration_ms;
     const words = {
-      queued: "waits its turn",
+      queued: "queued",
       running: `${clock(job.done_ms)} of ${job.duration_ms ? clock(job.duration_ms) : "?"}`,
       done: job.duration_ms ? clock(job.duration_ms) : "done",
       cancelled: "cancelled",

@@ -1,15 +1,15 @@
-// The token is sent once, in a request's body, and traded for a cookie.
+// Log in: the token is sent once, in the body of a request, and the server sets a session cookie.
 
 import "./theme.js";
 
 document.getElementById("login").addEventListener("submit", async (event) => {
   event.preventDefault();
-  const said = document.getElementById("said");
+  const error = document.getElementById("error");
   const response = await fetch("/api/login", {
     method: "POST",
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify({ token: document.getElementById("token").value }),
   });
   if (response.ok) location.assign("/");
-  else said.textContent = (await response.json()).error;
+  else error.textContent = (await response.json()).error;
 });

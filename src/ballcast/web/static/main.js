@@ -1,4 +1,4 @@
-// The page's frame: which view is shown, keys, help.
+// Routing between views, keys, help.
 
 import * as api from "./api.js";
 import { h } from "./dom.js";
@@ -9,10 +9,10 @@ import { watchJob, watchStream } from "./watch.js";
 const view = document.getElementById("view");
 const keys = document.getElementById("keys");
 let shown = null;
-let turn = 0;
+let navigation = 0; // counts route changes
 
 async function route(about) {
-  const mine = (turn += 1);
+  const current = (navigation += 1);
   const [, kind, name] = location.hash.split("/");
   shown?.stop();
   shown = null;
@@ -21,8 +21,8 @@ async function route(about) {
     if (kind === "job") next = await watchJob(about, encodeURIComponent(name));
     else if (kind === "stream") next = await watchStream(about, decodeURIComponent(name));
     else next = new Home(about);
-    if (mine !== turn) {
-      next.stop(); // somebody has gone on meanwhile
+    if (current !== navigation) {
+      next.stop(); // the user has navigated on
       return;
     }
     shown = next;
@@ -31,13 +31,13 @@ async function route(about) {
     view.replaceChildren(next.element);
     await next.start();
   } catch (error) {
-    if (mine !== turn) return;
+    if (current !== navigation) return;
     view.replaceChildren(
       h(
         "section",
         { class: "card lost" },
-        h("h1", {}, "Not to be seen"),
-        h("p", { class: "quiet" }, `The server says: ${error.message}.`),
+        h("h1", {}, "Cannot show this"),
+        h("p", { class: "quiet" }, `${error.message}.`),
         h("a", { class: "button first", href: "#/" }, "All videos"),
       ),
     );

@@ -1,15 +1,13 @@
-// Beside the picture: the running score, the filter of actions, and what can be done with the results.
+// The side panel: running score and action filter.
 
 import { h, percent } from "./dom.js";
 
 const KEYS = "1234567890";
 
 export class Filter {
-  // changed: called when somebody shows or hides an action.
-  constructor(about, changed) {
+  constructor(about) {
     this.labels = about.actions;
     this.shown = new Set(about.actions);
-    this.changed = changed;
     this.counts = about.actions.map(() => h("span", { class: "count" }));
     this.buttons = about.actions.map((label, i) =>
       h(
@@ -32,20 +30,19 @@ export class Filter {
   toggle(i) {
     const label = this.labels[i];
     if (!this.shown.delete(label)) this.shown.add(label);
-    this._tell();
+    this._update();
   }
 
   all() {
     this.shown = new Set(this.labels);
-    this._tell();
+    this._update();
   }
 
-  _tell() {
+  _update() {
     this.buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(this.shown.has(this.labels[i]))));
-    this.changed();
   }
 
-  // Right of all judged, for each action.
+  // Hits of all judged predictions, for each action.
   count(judged, now) {
     this.labels.forEach((label, i) => {
       const { hits, misses } = judged.score(now, new Set([label]));
@@ -68,26 +65,26 @@ export class Score {
       h(
         "div",
         { class: "stats" },
-        figure("right", "came true", "Of the predictions whose time has passed"),
-        figure("said", "was said", "Their mean confidence: equal to the first figure if it is honest"),
-        figure("seen", "seen coming", "Of the actions that happened, those that at least one moment foresaw"),
-        figure("lead", "ahead", "How long before, at the first moment that foresaw it, on average"),
+        figure("right", "hits", "Share of the predictions whose time has passed"),
+        figure("confidence", "mean confidence", "Of the same predictions; equal to the hits if well calibrated"),
+        figure("seen", "events predicted", "Share of the actual events that at least one forecast predicted"),
+        figure("lead", "lead time", "From the first forecast that predicted an event to the event, on average"),
       ),
       this.note,
     );
   }
 
   show(total, tolerance, known) {
-    const { hits, misses, said, events, seen, lead } = total;
+    const { hits, misses, confidence, events, seen, lead } = total;
     const judged = hits + misses;
     const set = (key, text) => (this.figures[key].textContent = text);
     set("right", judged ? percent(hits / judged) : "–");
-    set("said", judged ? percent(said / judged) : "–");
+    set("confidence", judged ? percent(confidence / judged) : "–");
     set("seen", events ? percent(seen / events) : "–");
     set("lead", seen ? `${(lead / seen / 1000).toFixed(1)} s` : "–");
     this.note.textContent = known
-      ? `${hits} of ${judged} predictions, ${seen} of ${events} actions; right is the same action within ` +
-        `${tolerance / 1000} s either way.`
-      : "What really happens is not known here: without labels nothing is judged.";
+      ? `${hits} of ${judged} predictions, ${seen} of ${events} actions; a hit is the same action within ` +
+        `± ${tolerance / 1000} s.`
+      : "There are no labels: without labels nothing is judged.";
   }
 }

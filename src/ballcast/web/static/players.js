@@ -1,16 +1,16 @@
-// Two clocks for the same page: a video that is played, and a stream that comes in.
+// Players with the same interface: a video file and a live stream.
 
 import { h } from "./dom.js";
 
-// A video file. Where the browser cannot play it, the clock still runs, without the picture.
+// A video file. If the browser cannot play it, the clock still runs, without frames.
 export class VideoPlayer {
   constructor(address, duration_ms) {
     this.live = false;
     this.duration = duration_ms ?? 0;
     this.element = h("video", { src: address, preload: "auto", playsinline: "", "aria-label": "The video" });
-    this.element.muted = true; // else browsers do not start it without a click
+    this.element.muted = true; // browsers do not autoplay sound
     this.failed = false;
-    this.began = null; // of the clock without a picture
+    this.began = null; // start of the clock without frames
     this.passed = 0;
     this.element.addEventListener("error", () => (this.failed = true));
     this.element.addEventListener("click", () => this.toggle());
@@ -31,7 +31,7 @@ export class VideoPlayer {
 
   toggle() {
     if (!this.failed) {
-      if (this.element.paused) this.element.play().catch(() => {}); // told by the "error" event
+      if (this.element.paused) this.element.play().catch(() => {}); // the "error" event handles it
       else this.element.pause();
     } else if (this.began === null) this.began = performance.now();
     else {
@@ -56,7 +56,7 @@ export class VideoPlayer {
   }
 }
 
-// A stream: small pictures as they come, and a clock that follows their times without jumping.
+// A stream: previews as they arrive, and a clock that follows their times smoothly.
 export class StreamPlayer {
   constructor() {
     this.live = true;
@@ -64,10 +64,10 @@ export class StreamPlayer {
     this.failed = false;
     this.element = h("img", { alt: "The stream", class: "preview" });
     this.element.hidden = true;
-    this.offset = null; // the stream's time minus ours
+    this.offset = null; // stream time minus performance.now()
     this.latest = 0;
     this.running = false;
-    this.held = null; // the time at which somebody paused
+    this.held = null; // stream time of the pause; null: not paused
     this.ended = false;
   }
 
@@ -85,7 +85,7 @@ export class StreamPlayer {
     if (!this.ended) this.held = this.held === null ? this.now : null;
   }
 
-  // There is nothing more to come; one can still look back.
+  // The stream has ended; seeking back still works.
   end() {
     this.held ??= this.now;
     this.ended = true;
@@ -95,7 +95,8 @@ export class StreamPlayer {
     if (this.held !== null) this.held = Math.max(0, Math.min(this.latest, ms));
   }
 
-  saw(at_ms) {
+  // Adjust the clock: stream time `at_ms` has just arrived.
+  sync(at_ms) {
     const offset = at_ms - performance.now();
     if (this.offset === null || Math.abs(offset - this.offset) > 1500) this.offset = offset;
     else this.offset += 0.1 * (offset - this.offset);
@@ -104,7 +105,7 @@ export class StreamPlayer {
   }
 
   show(preview) {
-    this.saw(preview.at_ms);
+    this.sync(preview.at_ms);
     if (this.held !== null) return;
     this.element.src = `data:image/jpeg;base64,${preview.jpeg}`;
     this.element.hidden = false;

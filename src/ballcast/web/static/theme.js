@@ -1,4 +1,4 @@
-// Light or dark: as the system prefers, until somebody chooses here.
+// Light or dark theme: the system's preference, unless the user has chosen one here.
 
 const root = document.documentElement;
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -11,7 +11,7 @@ export function switchTheme() {
   localStorage.setItem("theme", root.dataset.theme);
 }
 
-// The palette as it is now, for what is drawn and not styled; `changed` is called when it is another one.
+// The current palette, for drawing on a canvas; `changed` is called with the new one when it changes.
 export function colours(changed = () => {}) {
   const read = () => {
     const style = getComputedStyle(root);
@@ -21,15 +21,15 @@ export function colours(changed = () => {}) {
     found.actions = Array.from({ length: 10 }, (_, i) => value(`--action-${i}`));
     return found;
   };
-  const tell = () => changed(read());
-  const observer = new MutationObserver(tell);
+  const notify = () => changed(read());
+  const observer = new MutationObserver(notify);
   observer.observe(root, { attributes: true, attributeFilter: ["data-theme"] });
-  dark.addEventListener("change", tell);
+  dark.addEventListener("change", notify);
   return {
     now: read(),
     stop: () => {
       observer.disconnect();
-      dark.removeEventListener("change", tell);
+      dark.removeEventListener("change", notify);
     },
   };
 }

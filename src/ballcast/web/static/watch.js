@@ -1,4 +1,4 @@
-// Watching: a video with its job's results, or a stream, and the anticipated actions arriving on the axis.
+// The watch view: a video with the results of its job, or a stream, and the predictions on the time axis.
 
 import * as api from "./api.js";
 import { Axis } from "./axis.js";
@@ -10,9 +10,9 @@ import { StreamPlayer, VideoPlayer } from "./players.js";
 import { colours } from "./theme.js";
 
 const TOLERANCES = [500, 1000, 2000];
-const ON_STAGE = 3; // expected actions written over the picture
-const AGAIN_MS = 2000; // from asking in vain to asking again
-const KEPT_MS = 2 * 3600 * 1000; // of a stream
+const ON_STAGE = 3; // predictions listed over the video
+const RETRY_MS = 2000; // after a failed request
+const KEPT_MS = 2 * 3600 * 1000; // history of a stream
 
 class Watch {
   constructor(about, player) {
@@ -22,12 +22,12 @@ class Watch {
     this.timeline = new Timeline();
     this.events = null;
     this.tolerance = 1000;
-    this.known = Infinity; // anticipated up to there, in ms
+    this.known = Infinity; // processed up to this time, in ms
     this.judged = new Judged([], null, this.tolerance);
     this.stopping = [];
-    this.filter = new Filter(about, () => (this.stale = true));
+    this.filter = new Filter(about);
     this.score = new Score();
-    this.third = h("ol", { class: "third", "aria-label": "What comes next" });
+    this.third = h("ol", { class: "third", "aria-label": "Next actions" });
     this.note = h("p", { class: "note", hidden: true });
     this.badge = h("span", { class: "badge", "data-testid": "badge" });
     this.play = h("button", { class: "play", "aria-label": "Play or pause", onclick: () => player.toggle() }, "▶");
@@ -93,7 +93,6 @@ class Watch {
     this.tolerance = tolerance;
     this.judged = new Judged(this.timeline.anticipations, this.events, tolerance);
     this.changes = this.timeline.changes;
-    this.stale = true;
   }
 
   draw() {
@@ -109,14 +108,14 @@ class Watch {
     });
   }
 
-  // What need not be right to the frame.
+  // Update what need not follow every frame.
   figures() {
     const { player } = this;
     const { now } = player;
     this.play.textContent = player.paused ? "▶" : "❚❚";
     this.time.textContent = player.duration ? `${clock(now)} / ${clock(player.duration)}` : clock(now);
     if (player.duration && document.activeElement !== this.bar) this.bar.value = String((1000 * now) / player.duration);
-    if (player.failed && !player.live) this.say("This browser cannot play the video; the axis runs without it.");
+    if (player.failed && !player.live) this.showNote("This browser cannot play the video; the axis works without it.");
     this.computing(now);
     this.expect(now);
     this.score.show(this.judged.score(now, this.filter.shown), this.tolerance, this.events !== null);
@@ -126,15 +125,15 @@ class Watch {
   computing(now) {
     if (this.player.live) return;
     const early = this.timeline.anticipations[0]?.at_ms ?? 5000;
-    if (this.known === Infinity) this.badge.textContent = now < early ? "the first 5 s are watched only" : "";
+    if (this.known === Infinity) this.badge.textContent = now < early ? "predictions start after 5 s" : "";
     else this.badge.textContent = `computed up to ${clock(this.known)}`;
     this.badge.hidden = !this.badge.textContent;
   }
 
-  // The lower third: the surest of what is to come, in order of time.
+  // The lower third: the most confident predictions, in order of time.
   expect(now) {
-    const made = this.timeline.anticipations[this.timeline.index(now)];
-    const fresh = made && now - made.at_ms < this.about.horizon_ms ? made.predictions : [];
+    const latest = this.timeline.anticipations[this.timeline.index(now)];
+    const fresh = latest && now - latest.at_ms < this.about.horizon_ms ? latest.predictions : [];
     const coming = fresh
       .filter((p) => p.position_ms > now && this.filter.shown.has(p.label))
       .sort((a, b) => b.confidence - a.confidence)
@@ -154,7 +153,7 @@ class Watch {
     );
   }
 
-  say(text) {
+  showNote(text) {
     this.note.textContent = text;
     this.note.hidden = !text;
   }
@@ -171,7 +170,7 @@ class Watch {
   }
 }
 
-// What really happened, where it is known; labels that cannot be read are told, and the rest goes on.
+// Load the actual events; labels that cannot be read are reported, and the view works without them.
 async function readActual(watch, address) {
   try {
     const { known, events } = await api.get(`${address}/actual`);
@@ -181,7 +180,7 @@ async function readActual(watch, address) {
   }
 }
 
-// A video: results as they are computed, then as they were written.
+// Watch a video: forecasts as they are computed, then the stored timeline.
 export async function watchJob(about, id) {
   const job = await api.get(`/api/jobs/${id}`);
   const watch = new Watch(about, new VideoPlayer(`/api/jobs/${id}/video`, job.duration_ms));
@@ -215,47 +214,47 @@ export async function watchJob(about, id) {
     },
   });
   const labels = h("label", { class: "button", for: "labels", title: "Labels-ball.json, matches.json or OSL JSON" });
-  labels.append("Add what really happened …", file);
+  labels.append("Add labels …", file);
   watch.tools.append(labels);
   await actual();
   if (job.state === "done") await done();
   else if (job.state === "queued" || job.state === "running") {
     watch.known = 0;
-    let again = null;
+    let retry = null;
     const results = async () => {
       try {
         await done();
       } catch (error) {
-        if (error instanceof TypeError) again = setTimeout(results, AGAIN_MS); // the server is away for a moment
+        if (error instanceof TypeError) retry = setTimeout(results, RETRY_MS); // the server may be restarting
         else toast(error.message);
       }
     };
     const source = follow(`/api/jobs/${id}/events`, {
-      anticipation: (made) => watch.timeline.add(made),
+      anticipation: (forecast) => watch.timeline.add(forecast),
       progress: ({ done_ms }) => (watch.known = done_ms),
       state: ({ state, message }) => {
         if (state === "done") results();
-        else if (state !== "running") watch.say(message || `The job is ${state}.`);
+        else if (state !== "running") watch.showNote(message || `The job is ${state}.`);
         if (state !== "running") source.close();
       },
     });
     watch.stopping.push(() => {
       source.close();
-      clearTimeout(again);
+      clearTimeout(retry);
     });
-  } else watch.say(job.message || `The job is ${job.state}.`);
+  } else watch.showNote(job.message || `The job is ${job.state}.`);
   watch.title = job.name;
   return watch;
 }
 
-// A stream: the same page, its clock the stream's own.
+// Watch a stream, on the clock of the stream.
 export async function watchStream(about, name) {
   const player = new StreamPlayer();
   const watch = new Watch(about, player);
   const address = `/api/streams/${encodeURIComponent(name)}`;
   await readActual(watch, address);
   const rate = h("p", { class: "quiet small", "data-testid": "rate" });
-  rate.textContent = "nothing is anticipated yet";
+  rate.textContent = "no forecast yet";
   watch.tools.append(rate);
   const badge = (text, live = false) => {
     watch.badge.textContent = text;
@@ -263,31 +262,31 @@ export async function watchStream(about, name) {
   };
   badge("connecting");
   let session = null;
-  const kinds = {
-    session: ({ id: now }) => {
-      if (session !== null && session !== now) watch.timeline.replace([]); // another clock: it began anew meanwhile
-      session = now;
+  const handlers = {
+    session: ({ id }) => {
+      if (session !== null && session !== id) watch.timeline.replace([]); // a new session has a new clock
+      session = id;
     },
     preview: (preview) => player.show(preview),
-    anticipation: (made) => {
-      player.saw(made.at_ms);
-      watch.timeline.add(made);
+    anticipation: (forecast) => {
+      player.sync(forecast.at_ms);
+      watch.timeline.add(forecast);
       const old = watch.timeline.anticipations;
-      if (old[0].at_ms < made.at_ms - KEPT_MS) watch.timeline.replace(old.slice(-1800));
-      rate.textContent = `every ${made.every_ms / 1000} s, ${Math.round(made.latency_ms)} ms after the last frame`;
+      if (old[0].at_ms < forecast.at_ms - KEPT_MS) watch.timeline.replace(old.slice(-1800));
+      rate.textContent = `every ${forecast.every_ms / 1000} s, ${Math.round(forecast.latency_ms)} ms after a frame`;
     },
     status: ({ state, message }) => {
       const fine = state === "running";
       player.running = ["running", "slow", "filling"].includes(state);
       badge(fine ? "live" : state, fine);
-      watch.say(fine ? "" : message);
+      watch.showNote(fine ? "" : message);
       if (!["ended", "stopped", "error"].includes(state)) return;
-      source.close(); // it would be opened again and begin anew
+      source.close(); // else the browser would reconnect and restart the stream
       player.end();
       watch.play.disabled = true;
     },
   };
-  const source = follow(`${address}/events`, kinds, () => {
+  const source = follow(`${address}/events`, handlers, () => {
     player.running = false;
     badge("not connected");
   });
