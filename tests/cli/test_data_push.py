@@ -72,10 +72,10 @@ def test_a_model_is_tuned_by_its_id(on_hub: Hub, tmp_path: Path) -> None:
     homeless = CliRunner().invoke(app, tune)
     assert isinstance(homeless.exception, InputError)
     assert "me/model: no such folder" in str(homeless.exception)
-    assert "say with --out where its calibration goes" in str(homeless.exception)
+    assert "hub, the file to write with --out" in str(homeless.exception)
     done = CliRunner().invoke(app, [*tune, "--out", str(tmp_path / "calibration.json")])
     assert done.exit_code == 0, done.exception
-    assert "in folds that had no say" in done.output
+    assert "in folds it was not fitted on" in done.output
 
 
 def test_what_cannot_be_pushed_is_one_sentence_before_anything_is_sent(on_hub: Hub, tmp_path: Path) -> None:

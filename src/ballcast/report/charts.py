@@ -4,11 +4,15 @@ Colours are the page's CSS variables: a chart follows the theme. Each has a `tit
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
+import matplotlib
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from ballcast.core.actions import SHORT_NAMES
+from ballcast.core.files import replacing
 from ballcast.metrics.average_precision import TOLERANCES, Score
 from ballcast.metrics.bootstrap import Intervals
 from ballcast.metrics.diagnosis import Reliability, envelope
@@ -48,6 +52,23 @@ def class_bars(score: Score, intervals: Intervals | None = None) -> Markup:
     return _chart(14 + 10 * row + 2, f"Mean average precision per action in per cent: {told}", parts)
 
 
+def step_curve(score: Score, tolerance: int, action: int) -> list[tuple[float, float]]:
+    """Corners of a precision-recall curve.
+
+    Args:
+        score: of one system.
+        tolerance, action: indices into TOLERANCES and ACTIONS.
+
+    Returns:
+        (recall, precision), where precision is the best at this recall or beyond. The last corner is on the axis.
+    """
+    recall, best = envelope(score, tolerance, action)
+    corners = [(recall[0], best[0])]
+    for r0, p0, r1, p1 in zip(recall, best, recall[1:], best[1:], strict=False):
+        corners += [(r0, p1), (r1, p1)] if p1 != p0 else [(r1, p1)]
+    return [*corners, (recall[-1], 0.0)]
+
+
 def precision_recall(score: Score, action: int) -> Markup:
     """One action's curves, one a tolerance; the page shows which is chosen by the classes t0 … t5."""
     x0, x1, y0, y1 = 24, 172, 112, 22
@@ -59,14 +80,8 @@ def precision_recall(score: Score, action: int) -> Markup:
     if not score.events[action]:
         parts.append(_text((x0 + x1) / 2, (y0 + y1) / 2, "none came", class_="quiet"))
     for t in range(len(TOLERANCES)) if score.events[action] else ():
-        recall, best = envelope(score, t, action)
-        path = [at(recall[0], best[0])]
-        for (r0, p0), (r1, p1) in zip(
-            zip(recall, best, strict=True), zip(recall[1:], best[1:], strict=True), strict=False
-        ):
-            path += [at(r0, p1), at(r1, p1)] if p1 != p0 else [at(r1, p1)]
-        path.append(at(recall[-1], 0))
-        parts.append(tag("polyline", points=" ".join(path), class_=f"curve t{t}", style=f"--hue: {_hue(action)}"))
+        path = " ".join(at(*point) for point in step_curve(score, t, action))
+        parts.append(tag("polyline", points=path, class_=f"curve t{t}", style=f"--hue: {_hue(action)}"))
         told = f"AP {100 * score.ap[t, action]:.1f}"
         parts.append(_text(x1, 12, told, anchor="end", class_=f"told t{t}"))
     told = ", ".join(f"{h} {100 * score.ap[t, action]:.1f}" for t, h in enumerate(HEADINGS))
@@ -175,3 +190,67 @@ def _hue(action: int) -> str:
 def _ceiling(value: float) -> float:
     """The first of 0.1, 0.2, 0.4, 0.6, 0.8, 1 that is not below `value`."""
     return next((top for top in (0.1, 0.2, 0.4, 0.6, 0.8) if value <= top), 1.0)
+
+
+# The same as PNG files, for `ballcast eval --plots`.
+
+matplotlib.use("Agg")  # files only: no display is needed
+INK, GRID = "#1d2733", "#d7dde3"
+SHADES = ("#c6dbef", "#9ecae1", "#6baed6", "#4292c6", "#2171b5", "#08306b")  # one per tolerance, light to dark
+
+
+def draw(score: Score, folder: Path) -> list[Path]:
+    """Write `precision_recall.png` and `per_class.png` into `folder`; return their paths."""
+    figures = {"precision_recall.png": _precision_recall(score), "per_class.png": _per_class(score)}
+    paths = []
+    for name, figure in figures.items():
+        path = folder / name
+        with replacing(path) as temporary:
+            figure.savefig(temporary, format="png", dpi=140, facecolor="white")
+        paths.append(path)
+    return paths
+
+
+def _precision_recall(score: Score) -> Figure:
+    figure = Figure(figsize=(13, 5.6), layout="constrained")
+    axes = figure.subplots(2, 5, sharex=True, sharey=True)
+    for c, axis in enumerate(axes.flat):
+        for t, heading in enumerate(HEADINGS):
+            axis.plot(*zip(*step_curve(score, t, c), strict=True), color=SHADES[t], lw=1.6, label=heading)
+        if not score.events[c]:
+            axis.text(0.5, 0.5, "no events", ha="center", va="center", color="#8a97a5", fontsize=9)
+        axis.set_title(f"{SHORT_NAMES[c]} ({score.events[c]} events)", fontsize=10, color=INK)
+        axis.set(xlim=(0, 1), ylim=(0, 1.02))
+        _calm(axis)
+    figure.supxlabel("recall", fontsize=10, color=INK)
+    figure.supylabel("precision (the best at this recall or beyond)", fontsize=10, color=INK)
+    handles, labels = axes.flat[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=6, frameon=False, fontsize=9)
+    return figure
+
+
+def _per_class(score: Score) -> Figure:
+    figure = Figure(figsize=(10, 4.6), layout="constrained")
+    axis = figure.subplots()
+    width = 0.8 / len(HEADINGS)
+    for t, heading in enumerate(HEADINGS):
+        places = np.arange(len(SHORT_NAMES)) + (t - 2.5) * width
+        axis.bar(places, 100 * score.ap[t], width, color=SHADES[t], label=heading)
+    names = [f"{name}\n{n}" for name, n in zip(SHORT_NAMES, score.events, strict=True)]
+    axis.set_xticks(range(len(names)), names, fontsize=9)
+    axis.set_ylabel("AP (%)", color=INK)
+    axis.set_title(
+        f"AP per action and tolerance, number of events below; mAP {100 * score.avg:.2f}", color=INK, loc="left"
+    )
+    figure.legend(loc="outside lower center", ncols=6, frameon=False, fontsize=9)
+    _calm(axis)
+    axis.grid(axis="x", visible=False)
+    return figure
+
+
+def _calm(axis: "matplotlib.axes.Axes") -> None:
+    axis.grid(color=GRID, lw=0.6)
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.spines[["left", "bottom"]].set_color(GRID)
+    axis.tick_params(colors=INK, labelsize=8)

@@ -196,7 +196,7 @@ def test_without_a_backbone_one_is_trained_on_the_training_games(
     ("extra", "told"),
     [
         (["--only", "train,tunes"], "no step 'tunes'; choose from data, backbone, features, train, score"),
-        (["--only", ","], "--only names nothing"),
+        (["--only", ","], "--only is empty"),
         (["--recipes", "paper,best"], "no model 'best' to reproduce; choose from paper, static, faantra"),
         (["--only", "train"], "no features yet; run the step `features` first"),
         (["--only", "table"], "nothing is scored yet; run the step `score` first"),
