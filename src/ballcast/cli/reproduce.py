@@ -89,13 +89,13 @@ def reproduce(
     ballcast reproduce snbaa --only score,submit,table
     """
     from ballcast.training.engine import start
+    from ballcast.workflows.reproduce.job import Reproduction
     from ballcast.workflows.reproduce.steps import reproduce as run_steps
-    from ballcast.workflows.reproduce.work import RunningJob
 
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         raise InputError("reproduce runs as one process on one GPU; start it without torchrun")
     secret = password or os.environ.get("SOCCERNET_PASSWORD")
-    work = RunningJob(
+    job = Reproduction(
         data=snbaa,
         out=out or Path("runs/reproduce-quick" if quick else "runs/reproduce"),
         console=new_console(),
@@ -111,7 +111,7 @@ def reproduce(
         workers=workers,
     )
     with resumable():
-        run_steps(work, _listed(only, "--only") if only is not None else (), plan=plan)
+        run_steps(job, _listed(only, "--only") if only is not None else (), plan=plan)
 
 
 def _listed(text: str, option: str) -> tuple[str, ...]:

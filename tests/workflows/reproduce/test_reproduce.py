@@ -22,9 +22,9 @@ from ballcast.data.labels.soccernet import read_labels, write_labels
 from ballcast.features.backbone import Backbone
 from ballcast.inference.submission import check_submission, read_submission
 from ballcast.metrics.average_precision import score
-from ballcast.workflows.reproduce import recipes, steps
+from ballcast.workflows.reproduce import job, steps
+from ballcast.workflows.reproduce.job import READINGS
 from ballcast.workflows.reproduce.plan import clip_stacks, duration
-from ballcast.workflows.reproduce.recipes import READINGS
 
 TINY = BackboneConfig(encoder="test_efficientnet", channels=16, blocks=1, projected=8, se_ratio=4, classes=10)
 SMALL = [
@@ -181,7 +181,7 @@ def test_without_a_backbone_one_is_trained_on_the_training_games(
     tiny = [
         f"backbone.{key}={getattr(TINY, key)}" for key in ("encoder", "channels", "blocks", "projected", "se_ratio")
     ]
-    monkeypatch.setattr("ballcast.workflows.reproduce.work.QUICK_PRETRAIN", (*recipes.QUICK_PRETRAIN, *tiny))
+    monkeypatch.setattr("ballcast.workflows.reproduce.job.QUICK_PRETRAIN", (*job.QUICK_PRETRAIN, *tiny))
     words = ["reproduce", str(world / "snbaa"), *SMALL, "--out", str(tmp_path / "out"), *QUICK]
     done = run([*words, "--only", "data,backbone"])
     assert done.exit_code == 0, done.output
