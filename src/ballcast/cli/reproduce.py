@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ballcast.cli.shell import Device, app, frames_progress, new_console, resumable
+from ballcast.cli.shell import Device, app, frames_progress, new_console, require_one_process, resumable
 from ballcast.core.errors import InputError
 
 SnbaaFolder = Annotated[
@@ -77,8 +77,8 @@ def reproduce(
     First it prints the plan: what is left to do, the time on this machine and the disk space. Stop it at any time and
     run the same command again to resume. On finished work it prints the table.
 
-    The paper uses lRomul's published backbone at 720p: give it with --backbone. It was trained on games of SN-BAA's
-    valid and test splits; without --backbone one is pre-trained on the training games only.
+    The paper uses lRomul's published backbone at 720p: give it with --backbone. Its training games overlap with
+    SN-BAA's valid and test games; without --backbone one is pre-trained on the training games only.
 
     Examples:
 
@@ -92,8 +92,7 @@ def reproduce(
     from ballcast.workflows.reproduce.job import Reproduction
     from ballcast.workflows.reproduce.steps import reproduce as run_steps
 
-    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
-        raise InputError("reproduce runs as one process on one GPU; start it without torchrun")
+    require_one_process("reproduce")
     secret = password or os.environ.get("SOCCERNET_PASSWORD")
     job = Reproduction(
         data=snbaa,

@@ -195,12 +195,12 @@ def test_without_a_backbone_one_is_trained_on_the_training_games(
 @pytest.mark.parametrize(
     ("extra", "told"),
     [
-        (["--only", "train,tunes"], "no step 'tunes'; choose from data, backbone, features, train, score"),
+        (["--only", "train,tunes"], "unknown step 'tunes'; choose from data, backbone, features, train, score"),
         (["--only", ","], "--only is empty"),
-        (["--recipes", "paper,best"], "no model 'best' to reproduce; choose from paper, static, faantra"),
+        (["--recipes", "paper,best"], "unknown model 'best'; choose from paper, static, faantra"),
         (["--only", "train"], "no features yet; run the step `features` first"),
-        (["--only", "table"], "nothing is scored yet; run the step `score` first"),
-        (["--only", "submit"], "is not scored yet; run the step `score` first"),
+        (["--only", "table"], "no run is scored yet; run the step `score` first"),
+        (["--only", "submit"], ": not scored yet; run the step `score` first"),
         (["--resolution", "720p"], "has no 720p; it has 224p"),
     ],
 )

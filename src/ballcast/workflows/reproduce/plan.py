@@ -1,7 +1,6 @@
-"""What there is to do, how long it takes on this machine and how much disk it needs, before anything is done.
+"""The plan: what is left to do, and estimates of its time on this machine and of the disk space.
 
-Times are estimates: a few stacks go through the backbone and a few batches through a model, here and now, and the rest
-is arithmetic. Sizes are arithmetic alone.
+Times are extrapolated from a few stacks through the backbone and a few batches through a model. Sizes are computed.
 """
 
 import shutil
@@ -33,7 +32,7 @@ Pending = Mapping[str, tuple[str, list[str]]]  # step → what it does, what of 
 
 
 def plan_table(job: Reproduction, pending: Pending) -> None:
-    """Print the plan. `pending`: of every step that was asked for."""
+    """Print the plan; `pending`: of every step that was chosen."""
     seconds, sizes = _estimate(job, pending)
     table = Table(title="the plan", title_justify="left", title_style="bold")
     for heading in ("step", "", "left to do", "time here", "disk"):
@@ -46,25 +45,24 @@ def plan_table(job: Reproduction, pending: Pending) -> None:
         table.add_row(name, about, todo, duration(seconds[name]) if name in seconds else "", size)
     print_table(job.console, table)
     job.log(
-        f"time: {PROBED} stacks of pictures and two training steps measured on {_device_name(job.device)} just now, "
-        "the rest is arithmetic; compiled, a GPU is faster than that. disk: of what is left to make; extraction needs "
-        "as much again until it is merged."
+        f"time: extrapolated from {PROBED} stacks of frames and two training steps on {_device_name(job.device)}; "
+        "compiled, a GPU is faster. disk: of the remaining results; extraction needs as much again until it is merged."
     )
     needed, free = sum(sizes.values()), shutil.disk_usage(_existing(job.out)).free
     job.log(f"{job.out}: {decimal(needed)} to be written, {decimal(free)} free")
     if needed > free:
-        job.log(f"{job.out}: THE DISK IS TOO SMALL; choose another folder with --out, or free some")
+        job.log(f"{job.out}: THE DISK IS TOO SMALL; choose another folder with --out, or free some space")
 
 
 def duration(seconds: float) -> str:
-    """ "40 s", "12 min", "3.5 h"."""
+    """Format a duration: 40 s, 12 min, 3.5 h."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
 
 
 def _estimate(job: Reproduction, pending: Pending) -> tuple[dict[str, float], dict[str, int]]:
-    """Seconds and bytes of the steps of which anything is left, as far as they can be told."""
+    """Estimate seconds and bytes of the unfinished steps, by name; steps that cannot be estimated are left out."""
     seconds: dict[str, float] = {}
     sizes: dict[str, int] = {}
     left = {name: names for name, (_, names) in pending.items()}
@@ -89,7 +87,9 @@ def _estimate(job: Reproduction, pending: Pending) -> tuple[dict[str, float], di
             step, parameters = probe_training(recipe, job.device)
             steps = max(1, samples // recipe.train.batch) * recipe.train.epochs
             seconds["train"] += len(some) * steps * step
-            sizes["train"] += len(some) * 5 * 4 * parameters  # weights, two moments, best and last, in float32
+            sizes["train"] += (
+                len(some) * 5 * 4 * parameters
+            )  # weights and two optimizer moments, best and last, in float32
     return seconds, sizes
 
 
@@ -104,7 +104,7 @@ def _recipe(job: Reproduction, run: Run, config: BackboneConfig) -> Recipe:
 
 
 def clip_stacks(config: BackboneConfig, every: int) -> int:
-    """Distinct stacks that go through the 2D network for one clip of 30 s with windows `every` frames apart."""
+    """Count the distinct stacks of one clip of 30 s with windows `every` frames apart."""
     windows = range(0, CLIP_FRAMES - WINDOW_FRAMES + 1, every)
     return len({start + config.stride * i for start in windows for i in range(config.clips() + config.overlap)})
 
@@ -130,7 +130,7 @@ def _store_bytes(job: Reproduction, config: BackboneConfig, split: str) -> int:
 
 
 def _samples(job: Reproduction) -> int:
-    """Training windows, one a second of every stretch of clips."""
+    """Count the training windows: one a second of every stretch of adjoining clips."""
     folder = next((f for f in (job.given / "train", job.features / "train") if f.is_dir()), None)
     clips = read_labels(folder) if folder else []
     stretches = stitch(clips[:QUICK_CLIPS] if job.quick else clips)
@@ -138,7 +138,7 @@ def _samples(job: Reproduction) -> int:
 
 
 def probe_backbone(job: Reproduction, config: BackboneConfig) -> tuple[float, float]:
-    """Seconds to decode a frame, and to encode a stack, as one worker of an extraction does it."""
+    """Measure the seconds to decode a frame and to encode a stack with one worker of an extraction."""
     threads = torch.get_num_threads()
     video = find_sources(job.given / "train")[0].path
     count = config.stride * (PROBED - 1) + config.stack_span
@@ -164,7 +164,7 @@ def probe_backbone(job: Reproduction, config: BackboneConfig) -> tuple[float, fl
 
 
 def probe_training(recipe: Recipe, device: torch.device) -> tuple[float, int]:
-    """Seconds that a step forward and back takes, without loss and optimizer and not compiled; and the parameters."""
+    """Measure the seconds of a forward and backward pass, not compiled; also return the number of parameters."""
     config, state = recipe.model, torch.get_rng_state()
     model = Anticipator(config, emit=recipe.emit).to(device).train()
     features = torch.randn(recipe.train.batch, config.windows, config.clips, config.width, device=device)

@@ -1,4 +1,4 @@
-"""The scores of one run's best epoch: tuned on valid, then every reading of valid and test, each with its interval."""
+"""Scores and submissions of the runs: each best epoch tuned on valid, then valid and test in every reading."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,7 +40,7 @@ class SplitSlots:
     def predictions(
         self, model: Anticipator, reading: Reading, calibration: Calibration | None
     ) -> dict[str, list[Prediction]]:
-        """All that is emitted, by clip, entries of one bin not merged yet; `calibration`: for a tuned reading."""
+        """Emit predictions by clip, entries of one bin not merged; `calibration`: for a tuned reading."""
         if reading.tuned and calibration is not None:
             made = calibration.predict([SlotProbabilities.of(self.slots)])
         else:
@@ -50,12 +50,12 @@ class SplitSlots:
 
 def open_model(run: Run) -> Anticipator:
     if not (run.folder / "best").is_dir():
-        raise InputError(f"{run.folder}: is not trained yet; run the step `train` first")
+        raise InputError(f"{run.folder}: not trained yet; run the step `train` first")
     return Anticipator.from_pretrained(run.folder / "best")
 
 
-def answer(model: Anticipator, store: FeatureStore, run: Run, device: torch.device) -> SplitSlots:
-    """The slots for all clips of a store, labelled or not."""
+def predict_split(model: Anticipator, store: FeatureStore, run: Run, device: torch.device) -> SplitSlots:
+    """Compute the slots for all clips of a store, labelled or not."""
     check_fits(model, store, run.folder / "best")
     clips = read_labels(store.labels) if store.labels else [Clip(name, labelled=False) for name in store.names]
     windows = open_windows(store, clips, model.config.windows)
@@ -63,7 +63,7 @@ def answer(model: Anticipator, store: FeatureStore, run: Run, device: torch.devi
 
 
 def is_scored(job: Reproduction, run: Run) -> bool:
-    """Whether the scores on disk are of these weights, these readings and as many resamples."""
+    """Return whether the scores on disk are of these weights, these readings and as many resamples."""
     weights = run.folder / "best" / WEIGHTS
     if not run.scores.is_file() or not weights.is_file():
         return False
@@ -73,7 +73,7 @@ def is_scored(job: Reproduction, run: Run) -> bool:
 def read_scores(run: Run) -> dict[str, Any]:
     tree = read_json(run.scores, "scores")
     if not isinstance(tree, dict) or not isinstance(tree.get("rows"), list):
-        raise InputError(f"{run.scores}: is not what the step `score` writes; remove it and run again")
+        raise InputError(f"{run.scores}: not written by the step `score`; remove it and run again")
     return tree
 
 
@@ -88,14 +88,14 @@ def _made_of(job: Reproduction, run: Run) -> dict[str, Any]:
 def score_run(job: Reproduction, run: Run) -> dict[str, Any]:
     """Tune the run's best epoch on valid (the calibration goes beside its weights if it helps) and score it."""
     model = open_model(run)
-    given = {split: answer(model, job.store(split), run, job.device) for split in SCORED}
+    given = {split: predict_split(model, job.store(split), run, job.device) for split in SCORED}
     calibration, tuning = _tune(job, run, model, given["valid"])
     rows = []
-    for split, answered in given.items():
+    for split, slots in given.items():
         for name, reading in READINGS.items():
-            predicted = answered.predictions(model, reading, calibration)
-            row = _row(answered.clips, predicted, reading, job.resamples)
-            rows.append({"split": split, "reading": name, "clips": len(answered.clips), **row})
+            predicted = slots.predictions(model, reading, calibration)
+            row = _row(slots.clips, predicted, reading, job.resamples)
+            rows.append({"split": split, "reading": name, "clips": len(slots.clips), **row})
     about = model.metadata
     return {
         "made_of": _made_of(job, run),
@@ -112,24 +112,31 @@ def score_run(job: Reproduction, run: Run) -> dict[str, Any]:
 def _tune(
     job: Reproduction, run: Run, model: Anticipator, valid: SplitSlots
 ) -> tuple[Calibration | None, dict[str, float | bool]]:
-    """As `ballcast tune` does it: the calibration, None where it does not help in folds that had no say in it."""
+    """Tune as `ballcast tune` does; no calibration if it does not help in folds it was not fitted on."""
     before, target = grid_scores(valid.slots, model.emit), run.folder / "best" / FILE_NAME
     fitted = fit([SlotProbabilities.of(valid.slots)], valid.clips, before, pos_weight=model.pos_weight)
-    told = {"helps": fitted.helps, "outside_before": fitted.outside_before, "outside_after": fitted.outside_after}
+    about: dict[str, float | bool] = {
+        "helps": fitted.helps,
+        "outside_before": fitted.outside_before,
+        "outside_after": fitted.outside_after,
+    }
     if not fitted.helps:
         target.unlink(missing_ok=True)
-        return None, told
+        return None, about
     tuned = calibration_of(fitted, [str(run.folder / "best")], job.store("valid"), len(valid.clips))
     write_calibration(target, tuned)
-    return tuned, told
+    return tuned, about
 
 
 def _row(
     clips: Sequence[Clip], predicted: Mapping[str, Sequence[Prediction]], reading: Reading, resamples: int
 ) -> dict[str, Any]:
-    """mAP at each tolerance and their mean, as fractions; predictions a clip; `resampled`: the mean in each resample.
+    """Score a reading.
 
-    Every model and reading has the same resamples of a split's clips, so that their means and differences have too.
+    All models and readings share the resamples of a split's clips, so that their differences can be resampled too.
+
+    Returns:
+        mAP at each tolerance and `avg`, as fractions; `predictions` a clip; `resampled`: the mean in each resample.
     """
     merged = {name: merge_bins(entries) for name, entries in predicted.items()}
     matches = match_all(clips, merged, read=reading.read, exact=False)
@@ -151,11 +158,11 @@ INDEX = "submissions.json"  # which run each zip is of
 
 
 def best_runs(job: Reproduction) -> list[Run]:
-    """Of every model the run whose tuned reading is best on valid."""
+    """Return, for every model, the run whose tuned reading is best on valid."""
     runs = list(job.runs())
     for run in runs:
         if not is_scored(job, run):
-            raise InputError(f"{run.name}: is not scored yet; run the step `score` first")
+            raise InputError(f"{run.name}: not scored yet; run the step `score` first")
     return [max((r for r in runs if r.recipe == name), key=_on_valid) for name in job.recipes]
 
 
@@ -165,7 +172,7 @@ def _on_valid(run: Run) -> float:
 
 
 def _zips(job: Reproduction, run: Run) -> dict[Path, tuple[str, str]]:
-    """Zip → (split, reading)."""
+    """Return the split and the reading of each zip of a run."""
     splits = [split for split in SUBMITTED if (job.features / split / MANIFEST).is_file()]
     names = ("tuned", "untuned") if read_scores(run)["tuning"]["helps"] else ("untuned",)
     folder = job.out / "submissions"
@@ -181,7 +188,7 @@ def _index(job: Reproduction, runs: list[Run]) -> dict[str, Any]:
 
 
 def pending_submissions(job: Reproduction) -> list[str]:
-    """The zips that are still to be written, or are of other weights than those of the best runs."""
+    """List the zips that are missing, or not of the weights of the best runs."""
     if not all(is_scored(job, run) for run in job.runs()):
         return ["every zip"]
     path, runs = job.out / "submissions" / INDEX, best_runs(job)
@@ -199,12 +206,12 @@ def write_submissions(job: Reproduction) -> None:
         model = open_model(run)
         zips = _zips(job, run)
         for split in dict.fromkeys(split for split, _ in zips.values()):
-            answered = answer(model, job.store(split), run, job.device)
+            slots = predict_split(model, job.store(split), run, job.device)
             for path, (of, reading) in zips.items():
                 if of != split:
                     continue
-                write_submission(path, answered.predictions(model, READINGS[reading], model.calibration))
-                if defects := check_submission(path, answered.clips):
+                write_submission(path, slots.predictions(model, READINGS[reading], model.calibration))
+                if defects := check_submission(path, slots.clips):
                     raise InputError(f"{path}: {len(defects)} defect(s), the first: {defects[0]}")
-                job.log(f"{path}: {len(answered.clips)} clips, {run.name}")
+                job.log(f"{path}: {len(slots.clips)} clips, {run.name}")
     write_json(job.out / "submissions" / INDEX, _index(job, runs), indent=1)

@@ -1,4 +1,4 @@
-"""The steps, in order. Each is done when its output is there and whole, and goes on where it was stopped."""
+"""The steps, in order. A step is done when its output is complete; an interrupted step resumes."""
 
 import os
 import shutil
@@ -25,10 +25,12 @@ from ballcast.workflows.reproduce.table import write_table
 
 @dataclass(frozen=True)
 class Step:
-    """One part of the job.
+    """A step of the reproduction.
 
-    - `pending`: names what is left to do; nothing: the step is done.
-    - `run`: does it; a second call on finished work changes nothing.
+    Args:
+        about: one line for the plan.
+        pending: lists what is left to do; empty: the step is done.
+        run: does it; a second call on finished work changes nothing.
     """
 
     about: str
@@ -37,10 +39,16 @@ class Step:
 
 
 def reproduce(job: Reproduction, only: Sequence[str] = (), *, plan: bool = False) -> None:
-    """Do the steps `only` (none: all), after printing the plan; `plan`: print the plan and do nothing."""
+    """Print the plan and run the steps.
+
+    Args:
+        job: the options and places.
+        only: names of the steps to run; none: all.
+        plan: print the plan and do nothing.
+    """
     for name in only:
         if name not in STEPS:
-            raise InputError(f"there is no step {name!r}; choose from {', '.join(STEPS)}")
+            raise InputError(f"unknown step {name!r}; choose from {', '.join(STEPS)}")
     chosen = {name: step for name, step in STEPS.items() if not only or name in only}
     if "data" in chosen or plan:
         fetches = job.password is not None and _missing(job)
@@ -61,7 +69,7 @@ def reproduce(job: Reproduction, only: Sequence[str] = (), *, plan: bool = False
 
 
 def _missing(job: Reproduction) -> list[str]:
-    """The splits to fetch: all that are not there, if one of those that are needed is not."""
+    """List the splits to download: all that are missing, if a required one is missing."""
     needed = any(not (job.given / split).is_dir() for split in LABELLED)
     return [split for split in SPLITS if not (job.given / split).is_dir()] if needed else []
 
@@ -73,7 +81,7 @@ def _data_pending(job: Reproduction) -> list[str]:
 
 
 def _data(job: Reproduction) -> None:
-    """Fetch what is missing, check everything, and with --quick take the first clips."""
+    """Download what is missing, check everything, and with --quick select the first clips."""
     if job.password is not None and (missing := _missing(job)):
         download(missing, job.data, password=job.password, resolution=job.wanted_resolution, say=job.log)
     job.require_data()
@@ -87,7 +95,7 @@ def _data(job: Reproduction) -> None:
 
 
 def _take_first(split: Path, target: Path) -> None:
-    """A split of the first clips, their folders linked; it appears all at once."""
+    """Make a split of the first clips with links to their folders; it appears in one step."""
     if target.is_dir():
         return
     clips = read_labels(split)[:QUICK_CLIPS]
@@ -119,7 +127,7 @@ def _backbone(job: Reproduction) -> None:
             run.load_frames(decoded)
         with display:
             run.fit()
-    job.network  # noqa: B018  (a checkpoint that cannot be read is told here)
+    job.network  # noqa: B018  (loads it: a checkpoint that cannot be read is reported here)
 
 
 def _features_pending(job: Reproduction) -> list[str]:
@@ -127,11 +135,11 @@ def _features_pending(job: Reproduction) -> list[str]:
 
 
 def _features(job: Reproduction) -> None:
-    """Extract every split; a finished store is only compared with its videos."""
+    """Extract every split; of a finished store only the videos are compared."""
     for split in job.splits:
         source = job.videos / split
         if not source.is_dir() and (job.features / split / FILE_NAME).is_file():
-            continue  # the challenge of an earlier call; nothing can have changed
+            continue  # the challenge split of an earlier call: its videos are gone, so nothing can have changed
         with job.frames() as progress:
             report = extract(
                 source,
@@ -144,7 +152,7 @@ def _features(job: Reproduction) -> None:
             )
         if report.failed:
             raise InputError(
-                f"{len(report.failed)} of {len(report.failed) + len(report.store)} clips of {split} gave no features; "
+                f"{len(report.failed)} of {len(report.failed) + len(report.store)} clips of {split} have no features; "
                 f"the first: {report.failed[0].reason}"
             )
         if report.frames:
@@ -177,12 +185,12 @@ def _score(job: Reproduction) -> None:
         if not is_scored(job, run):
             scores = score_run(job, run)
             write_json(run.scores, scores)
-            told = {row["split"]: row["avg"] for row in scores["rows"] if row["reading"] == "untuned"}
-            job.log(f"{run.name}: " + ", ".join(f"{split} {100 * avg:.2f}" for split, avg in told.items()))
+            means = {row["split"]: row["avg"] for row in scores["rows"] if row["reading"] == "untuned"}
+            job.log(f"{run.name}: " + ", ".join(f"{split} {100 * avg:.2f}" for split, avg in means.items()))
 
 
 STEPS = {
-    "data": Step("fetch what is missing, check clips and labels", _data_pending, _data),
+    "data": Step("download what is missing, check clips and labels", _data_pending, _data),
     "backbone": Step("pre-train a backbone on the training games", _backbone_pending, _backbone),
     "features": Step("extract features of every split", _features_pending, _features),
     "train": Step("train every model with every seed", _train_pending, _train),

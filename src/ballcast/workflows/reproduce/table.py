@@ -37,7 +37,7 @@ def write_table(job: Reproduction) -> None:
         if run.scores.is_file():
             scores.setdefault(run.recipe, []).append(read_scores(run))
     if not scores:
-        raise InputError(f"{job.out}: nothing is scored yet; run the step `score` first")
+        raise InputError(f"{job.out}: no run is scored yet; run the step `score` first")
     rows = [
         _row(recipe, reading, split, runs)
         for split in reversed(SCORED)
@@ -65,7 +65,7 @@ def write_table(job: Reproduction) -> None:
 
 
 def _row(recipe: str, reading: str, split: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """One row over the seeds: means, deviations (fractions), and the interval of the mean over resampled clips."""
+    """Make a row over the seeds: means, deviations (fractions), and the interval of the mean over resampled clips."""
     found = [_find(run, split, reading) for run in runs]
     values = np.array([[row[key] for key in KEYS] for row in found])  # (seeds, 7)
     deviation = values.std(0, ddof=1) if len(found) > 1 else np.zeros(len(KEYS))
@@ -85,7 +85,7 @@ def _row(recipe: str, reading: str, split: str, runs: list[dict[str, Any]]) -> d
 
 
 def _resampled(rows: list[dict[str, Any]]) -> np.ndarray:
-    """(R,): the mean over the seeds in each resample of the clips."""
+    """Return the mean over the seeds in each resample of the clips, (R,)."""
     return np.mean([row["resampled"] for row in rows], axis=0)
 
 
@@ -110,17 +110,17 @@ def _published(name: str, at: tuple[float, ...] | None, avg: float) -> list[str]
 
 
 def _facts(job: Reproduction, scores: dict[str, list[dict[str, Any]]]) -> list[list[str]]:
-    """What the paper had, and what was there here, side by side."""
+    """List the conditions of the paper beside those here."""
     facts = []
     for split in (s for s in job.splits if (job.features / s / FILE_NAME).is_file()):
         facts.append([f"clips of {split}", f"{OFFICIAL_CLIPS[split]}", f"{len(job.store(split))}"])
     store, first = job.store("train"), next(iter(scores.values()))[0]
     backbone, size = store.manifest.header.backbone, store.manifest.resolution
-    seen = f"{size[1]}×{size[0]}" if size else "not told, or of several sizes"
+    size_text = f"{size[1]}×{size[0]}" if size else "unknown, or of several sizes"
     weights = first["class_weights"]
     facts += [
         ["backbone", "lRomul's, 15 frames", f"{backbone.name}{f' (fold {backbone.fold})' if backbone.fold else ''}"],
-        ["pictures", "1280×720", seen],
+        ["frames", "1280×720", size_text],
         ["features of a window", "33 × 1280", f"{store.clips} × {store.width}"],
         ["training windows", f"about {PAPER_SAMPLES}", f"{first['samples']}"],
         ["class weights", "{:.2f} to {:.2f}".format(*PAPER_CLASS_WEIGHTS), f"{min(weights):.2f} to {max(weights):.2f}"],
@@ -132,7 +132,7 @@ def _facts(job: Reproduction, scores: dict[str, list[dict[str, Any]]]) -> list[l
 
 
 def _notes(job: Reproduction, scores: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """What a reader of the table must know."""
+    """List what a reader of the table must know."""
     notes = [
         f"±: deviation over seeds. 95 %: interval of the mean over seeds, by {job.resamples} resamples of the clips. "
         "[low, high]: likewise, of a difference."
@@ -143,11 +143,11 @@ def _notes(job: Reproduction, scores: dict[str, list[dict[str, Any]]]) -> list[s
         if useless:
             title = RECIPES[recipe].title
             notes.append(
-                f"tuning did not help {useless} of {len(runs)} seeds of {title} where it was not fitted: untuned."
+                f"tuning did not help {useless} of {len(runs)} seeds of {title} in folds it was not fitted on: untuned."
             )
     if leaks := next(iter(scores.values()))[0]["leaks"]:
-        told = ", ".join(f"{count} videos of {split}" for split, count in leaks.items())
-        notes.append(f"the backbone was trained on {told}: scores on them are too good.")
+        videos = ", ".join(f"{count} videos of {split}" for split, count in leaks.items())
+        notes.append(f"the backbone was trained on {videos}: scores on them are too good.")
     if job.overrides:
         notes.append(f"changed for every training: {' '.join(job.overrides)}.")
     if job.quick:
@@ -157,15 +157,15 @@ def _notes(job: Reproduction, scores: dict[str, list[dict[str, Any]]]) -> list[s
 
 
 def _difference(scores: dict[str, list[dict[str, Any]]], other: str) -> str:
-    """How far the paper's model is above another one, on the same resamples of the clips."""
-    told = []
+    """Compare the paper's model with another one on the same resamples of the clips."""
+    gains = []
     for split in SCORED:
         pair = [[_find(run, split, "untuned") for run in scores[name]] for name in ("paper", other)]
         gain = 100 * (np.mean([r["avg"] for r in pair[0]]) - np.mean([r["avg"] for r in pair[1]]))
         low, high = (100 * bound for bound in _interval(_resampled(pair[0]) - _resampled(pair[1])))
-        told.append(f"{gain:+.2f} [{low:+.2f}, {high:+.2f}] on {split}")
+        gains.append(f"{gain:+.2f} [{low:+.2f}, {high:+.2f}] on {split}")
     paper = f"; in the paper {STATIC_GAIN}" if other == "static" else ""
-    return f"the paper's model minus {RECIPES[other].title}, untuned: {', '.join(told)}{paper}."
+    return f"the paper's model minus {RECIPES[other].title}, untuned: {', '.join(gains)}{paper}."
 
 
 def _find(run: dict[str, Any], split: str, reading: str) -> dict[str, Any]:
