@@ -29,7 +29,7 @@ def env(hub: Hub, tmp_path: Path) -> dict[str, str]:
 def test_a_model_goes_up_as_it_is(hub: Hub, env: dict[str, str], ballcast: Run) -> None:
     done = ballcast("data", "push", MODEL, "me/model", "--backbone", "me/backbone", "--public", env=env)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"{hub.url}/me/model: uploaded, for all to see\n"
+    assert done.stdout == f"{hub.url}/me/model: uploaded, public\n"
     assert done.stderr == ""  # no bars when nobody looks
     assert hub.private == {"me/model": False}
     for name in ("config.json", "model.safetensors"):  # half precision stays half precision
@@ -52,7 +52,7 @@ def test_features_go_up_and_are_trained_on_by_their_id(
     stores = {split: make_split(tmp_path / "made" / split, 6, seed=i) for i, split in enumerate(("train", "valid"))}
     done = ballcast("data", "push", "made", "me/features", "--licence", "apache-2.0", env=env)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"{hub.url}/datasets/me/features: uploaded, for you alone to see\n"
+    assert done.stdout == f"{hub.url}/datasets/me/features: uploaded, private\n"
     assert "license: apache-2.0" in hub.files["datasets/me/features/README.md"].decode()
     for split, store in stores.items():
         for name in ("shard-00000.safetensors", "manifest.json", "Labels-ball.json"):
@@ -72,10 +72,10 @@ def test_a_model_is_tuned_by_its_id(on_hub: Hub, tmp_path: Path) -> None:
     homeless = CliRunner().invoke(app, tune)
     assert isinstance(homeless.exception, InputError)
     assert "me/model: no such folder" in str(homeless.exception)
-    assert "say with --out where its calibration goes" in str(homeless.exception)
+    assert "hub, the file to write with --out" in str(homeless.exception)
     done = CliRunner().invoke(app, [*tune, "--out", str(tmp_path / "calibration.json")])
     assert done.exit_code == 0, done.exception
-    assert "in folds that had no say" in done.output
+    assert "in folds it was not fitted on" in done.output
 
 
 def test_what_cannot_be_pushed_is_one_sentence_before_anything_is_sent(on_hub: Hub, tmp_path: Path) -> None:
@@ -86,8 +86,8 @@ def test_what_cannot_be_pushed_is_one_sentence_before_anything_is_sent(on_hub: H
     shard.write_bytes(shard.read_bytes()[:-1])
     for folder, words in [
         ("nowhere", "nowhere: no such folder"),
-        ("empty", "empty: holds no model, no backbone and no features"),
-        ("run", "run: is a run folder; give its model"),
+        ("empty", "empty: contains no model, no backbone and no features"),
+        ("run", "run: is a run's folder; give the model in it"),
         ("run/best", r"config\.json: not a ballcast model"),
         ("cut", r"shard-00000\.safetensors: has"),
     ]:

@@ -217,7 +217,7 @@ def test_the_view_shows_what_comes() -> None:
         view.show(Status("slow", "this machine is behind, so it anticipates every 2 s", 60_960, 0, 2000))
         view.show(LiveForecast(Forecast(61_000, coming), 0, 71.6, 0, 2000))
         view.show(MissedRecords(2))
-        console.print(view.picture())
+        console.print(view.render())
     text = console.export_text()
     for words in ("pass", "in 0.5 s", "40 %", "high pass", "in 3.9 s", "01:01", "every 2 s", "72 ms after the last"):
         assert words in text, words

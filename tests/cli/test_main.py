@@ -50,7 +50,7 @@ def test_ctrl_c_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit) as ended, resumable():
         raise KeyboardInterrupt
     assert ended.value.exit_code == 130
-    assert capsys.readouterr().err == "ballcast: stopped; run the same command again to go on\n"
+    assert capsys.readouterr().err == "ballcast: stopped; run the same command again to resume\n"
 
 
 def test_doctor_fails_where_something_needed_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

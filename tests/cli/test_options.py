@@ -28,12 +28,12 @@ from ballcast.inference.submission import write_submission
         ("submit a.json --check b.zip", "--check looks at one file and writes nothing"),
         ("submit --merge --check b.zip", "--check looks at one file and writes nothing"),
         ("submit --check b.zip", "--check needs --labels"),
-        ("submit", "give the predictions to hand in, for example: ballcast submit"),
+        ("submit", "give the predictions to submit, for example: ballcast submit"),
         ("submit a.json b.json", "2 files of predictions; average them with --merge"),
         ("predict --features s", "predict needs a model: give --model"),
-        ("tune a b --features s", "say with --out where the calibration of several models goes"),
+        ("tune a b --features s", "give the file to write with --out ensemble.json"),
         ("serve --stream pitch", "--stream 'pitch': give NAME=ADDRESS"),
-        ("serve --stream a=- --port 0", "stdin cannot be watched again and again"),
+        ("serve --stream a=- --port 0", "stdin cannot be opened twice"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(command: str, words: str) -> None:

@@ -107,7 +107,7 @@ def test_ctrl_c_again_and_again_is_a_clean_end_too(tmp_path: Path, models: list[
         (["--token", "short"], "--token must be at least 16 plain characters"),
         (["--stream", "no-address"], "give NAME=ADDRESS"),
         (["--stream", "a b=rtsp://x"], "give NAME=ADDRESS"),
-        (["--stream", "a=x", "--stream", "a=y"], "--stream a: is named twice"),
+        (["--stream", "a=x", "--stream", "a=y"], "--stream a: the name is used twice"),
         (["--stream", "a=-"], "stdin cannot be watched"),
         (["--videos", "nowhere"], "nowhere: no such folder"),
         (["--host", "203.0.113.7", "--token", "long enough a token"], "cannot listen on 203.0.113.7:0"),

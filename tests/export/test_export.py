@@ -302,12 +302,12 @@ def test_the_server_needs_no_torch(tmp_path: Path, exported: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("VIDEO", "--runtime", "onnx"), "--runtime onnx needs --model with a folder that `ballcast export` wrote"),
+        (("VIDEO", "--runtime", "onnx"), "--runtime onnx needs --model with a folder written by `ballcast export`"),
         (("VIDEO", "--runtime", "onnx", "--model", "OUT", "--backbone", "b"), "--backbone goes with --runtime torch"),
-        (("VIDEO", "--runtime", "onnx", "--model", "OUT", "--device", "cuda"), "computes on the CPU"),
+        (("VIDEO", "--runtime", "onnx", "--model", "OUT", "--device", "cuda"), "runs on the CPU"),
         (("--features", "f", "--runtime", "onnx", "--model", "OUT"), "--runtime onnx goes with a VIDEO"),
         (("VIDEO", "--runtime", "onnx", "--model", "nowhere"), "nowhere: no such folder"),
-        (("VIDEO", "--model", "OUT"), "is what `ballcast export` wrote; add --runtime onnx"),
+        (("VIDEO", "--model", "OUT"), "is an export; add --runtime onnx"),
     ],
 )
 def test_what_does_not_go_together(exported: Path, video: Path, arguments: tuple[str, ...], words: str) -> None:

@@ -90,7 +90,7 @@ def test_every_route_gives_the_same_features(place: Path, monkeypatch: pytest.Mo
     shape = {(): (90, 160), "own": (108, 192), "128x64": (64, 114)}[size[1] if size else ()]
     models = ("--model", "model", "--backbone", "lromul.pth")
     said = run("extract", "a.mp4", "store", "--backbone", "lromul.pth", "--workers", "1", *size)
-    assert f"pictures seen at {shape[1]}×{shape[0]}" in said
+    assert f"frames of {shape[1]}×{shape[0]}" in said
     (extracted,) = seen.windows[0]  # (33, D)
     assert extracted.shape == (33, 1280)
     run("predict", "a.mp4", "-o", "a.json", *models, *size)

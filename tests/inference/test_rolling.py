@@ -285,7 +285,7 @@ def test_the_command_line_writes_all_four(
         *("-o", "out.json", "--osl", "osl.json", "--csv", "table.csv", "--overlay", "seen.mp4", "--device", "cpu"),
     )
     assert done.returncode == 0, done.stderr
-    assert "out.json: 4 moments, 16 predictions" in done.stdout
+    assert "out.json: 4 forecasts, 16 predictions" in done.stdout
     assert "12.0 s of video" in done.stdout
     assert "× real time" in done.stdout
     tree = json.loads((made / "out.json").read_text())
@@ -331,7 +331,7 @@ def test_the_command_line_tells_of_the_size(
     knowing = copy.copy(model)
     knowing.metadata = {**model.metadata, "picture_size": [32, 48]}
     knowing.save_pretrained(made / "knowing")
-    notice, timelines = "pictures of 96×64 are scaled to 48×32", {}
+    notice, timelines = "frames of 96×64 are scaled to 48×32", {}
     for name, more in (
         ("model", ()),
         ("knowing", ()),

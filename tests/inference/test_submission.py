@@ -320,7 +320,7 @@ def test_eval_prints_and_writes_intervals_and_the_difference_of_two(
     done = ballcast("eval", "a.json", "a.json", *labels, "--seed", 7)
     assert "1000 resamples" in done.stdout
     assert "+0.00 points, 95 % interval 0.00 to 0.00" in done.stdout
-    assert "do not tell which is better" in done.stdout
+    assert "do not show which is better" in done.stdout
 
     clean_failure(ballcast("eval", *labels), "0 files of predictions")
     clean_failure(ballcast("eval", "a.json", "a.json", "a.json", *labels), "3 files of predictions")

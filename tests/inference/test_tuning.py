@@ -189,7 +189,7 @@ def ballcast(*args: object) -> str:
 def test_tune_then_predict(tuned: tuple[Path, Path, Path], tmp_path: Path) -> None:
     first, _, valid = tuned
     source, there = ("--features", valid), first / "calibration.json"
-    assert "in folds that had no say" in ballcast("tune", first, *source, "--dry-run")
+    assert "in folds it was not fitted on" in ballcast("tune", first, *source, "--dry-run")
     assert not there.exists()
     figures = re.search(r"([\d.]+) before, ([\d.]+) tuned", ballcast("tune", first, *source))
     assert figures is not None

@@ -67,8 +67,8 @@ class Tags(HTMLParser):
 def test_the_page_is_whole_and_needs_nothing_else() -> None:
     page = render(make(others={"another": make().score}, history=History([3, 2, 1], [0.1, float("nan"), 0.2], 3)))
     found = Tags(page)
-    for heading in ("Scores", "Training", "Action by action", "Precision and recall", "Honesty and timing",
-                    "What was taken for what", "Best and worst clips"):  # fmt: skip
+    for heading in ("Scores", "Training", "Action by action", "Precision and recall", "Calibration and timing",
+                    "Confusion between actions", "Best and worst clips"):  # fmt: skip
         assert f"<h2>{heading}</h2>" in page
     assert "17.90" in page  # the paper's
     assert not re.search(r"https?://|@import|url\(|<link|<iframe", page)
@@ -87,21 +87,21 @@ def test_html_in_names_stays_text() -> None:
     made = {EVIL: [Prediction("PASS", 31_000, 0.5)]}
     page = render(Report(EVIL, [clip], made, score([clip], made), name=EVIL, facts={EVIL: EVIL}))
     assert "<img" not in page
-    assert page.count("&lt;img src=x onerror=&quot;") >= 5
+    assert page.count("&lt;img src=x onerror=&#34;") >= 5
     Tags(page)
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("predicted", "words"),
     [
         ([], "there are no predictions"),
         ([Prediction("SHOT", 31_000, 0.5)], "no anticipated action came"),
-        ([Prediction("PASS", 31_000, 7.5)], "not chances between 0 and 1"),
+        ([Prediction("PASS", 31_000, 7.5)], "not probabilities between 0 and 1"),
     ],
 )
-def test_what_cannot_be_told_is_said(said: list[Prediction], words: str) -> None:
+def test_missing_figures_have_a_reason(predicted: list[Prediction], words: str) -> None:
     clips = [Clip("clip_1", (), (Event("PASS", 31_000),))]
-    page = render(Report("r", clips, {"clip_1": said}, score(clips, {"clip_1": said})))
+    page = render(Report("r", clips, {"clip_1": predicted}, score(clips, {"clip_1": predicted})))
     assert words in page
     Tags(page)
 
@@ -170,7 +170,7 @@ def test_footage_may_begin_later_and_is_found_in_a_split(tmp_path: Path) -> None
     assert page.count("tile unseen") == 1
 
 
-def test_the_honest_confidences_are_the_ones_shown() -> None:
+def test_calibrated_confidences_are_the_ones_shown() -> None:
     clips = [Clip("clip_1", (), (Event("PASS", 31_000),))]
     made, undo_pos_weight = ({"clip_1": [Prediction("PASS", 31_000, c)]} for c in (0.83, 0.55))
     page = render(Report("r", clips, made, score(clips, made), shown=undo_pos_weight))
@@ -202,8 +202,8 @@ def test_in_a_browser(tmp_path: Path) -> None:
         # The tolerance by keyboard: the arrow goes on to the next choice.
         browser.find("input[name=tolerance]:checked").send_keys("\ue014")  # right
         assert browser.find(".curves").get_attribute("data-tolerance") == "5"
-        assert browser.find(".told.t5").is_displayed()
-        assert not browser.find(".told.t4").is_displayed()
+        assert browser.find(".ap.t5").is_displayed()
+        assert not browser.find(".ap.t4").is_displayed()
         loaded = "return [...document.images].every(i => i.complete && i.naturalWidth > 0)"
         assert browser.run(loaded)
         # Every mark of a film strip lies within its axis.

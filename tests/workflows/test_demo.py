@@ -71,7 +71,7 @@ def test_the_whole_way(samples: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     assert told.getvalue().rstrip().endswith(str(path))
     assert "0 defects" in told.getvalue()
     page = path.read_text()
-    for words in ("embedded model, from pixels", "Markov, told the true past", "class prior", "data:image/webp"):
+    for words in ("embedded model, from pixels", "Markov, given the true past", "class prior", "data:image/webp"):
         assert words in page
     assert "epoch 2/2" in told.getvalue()
     assert (tmp_path / "out" / "run" / "report.html").exists()

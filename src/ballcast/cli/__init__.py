@@ -1,6 +1,7 @@
-"""The command line: a command is a function. Heavy imports live inside them, so that `--help` answers at once.
+"""The command line: a module for each family of commands; shared parts are in `shell` and `runtime`.
 
-A module for each kind of work; what they share is in `shell`. Their order here is the order of `ballcast --help`.
+Heavy imports are inside the command functions, so that `--help` is quick. The order of the imports below is the order
+of the commands in `ballcast --help`.
 """
 
 import io
@@ -25,18 +26,18 @@ def _fail(message: str) -> NoReturn:
 
 
 def main(*args: Any) -> None:
-    """Entry point: errors a user can mend are one sentence on stderr and exit code 2; warnings are one sentence too."""
-    if not sys.stderr.isatty():  # the hub's library draws its bars into files too
+    """Run the command line. Errors that a user can fix become one sentence on stderr and exit code 2."""
+    if not sys.stderr.isatty():  # huggingface_hub draws its progress bars into files too
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a sign or a file's name that it cannot encode is written out
+    if isinstance(sys.stdout, io.TextIOWrapper):  # for characters that its encoding lacks
         sys.stdout.reconfigure(errors="backslashreplace")
-    shown = warnings.showwarning
+    default = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], filename: str, *rest: Any) -> None:
         if issubclass(category, BallcastWarning):
             typer.secho(f"ballcast: note: {message}", fg=typer.colors.YELLOW, err=True)
         else:
-            shown(message, category, filename, *rest)
+            default(message, category, filename, *rest)
 
     warnings.showwarning = show  # type: ignore[assignment]
     try:

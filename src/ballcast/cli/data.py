@@ -1,4 +1,4 @@
-"""Commands that fetch, check, convert, import and publish data."""
+"""`ballcast download` and `ballcast data …`: download, check, convert, import and publish data."""
 
 import os
 import sys
@@ -15,21 +15,20 @@ from ballcast.core.hub import SNBAA
 @app.command()
 def download(
     splits: Annotated[
-        list[str] | None, typer.Argument(help="train, valid, test, challenge; none means all four.")
+        list[str] | None, typer.Argument(help="train, valid, test, challenge; all four by default.")
     ] = None,
     to: Annotated[Path, typer.Option(help="The folder to unpack to.")] = Path("snbaa"),
     resolution: Annotated[str, typer.Option(help="224p (398×224) or 720p (1280×720, much larger).")] = "224p",
-    keep_zips: Annotated[bool, typer.Option("--keep-zips", help="Keep the zips beside what they held.")] = False,
+    keep_zips: Annotated[bool, typer.Option("--keep-zips", help="Keep the zips after unpacking.")] = False,
     repo: Annotated[str, typer.Option(help="The data set on the hub.")] = SNBAA,
-    retries: Annotated[int, typer.Option(min=0, help="Times in a row a cut connection is taken up again.")] = 5,
+    retries: Annotated[int, typer.Option(min=0, help="Attempts in a row after a lost connection.")] = 5,
 ) -> None:
-    """Fetch SN-BAA from the Hugging Face hub, check it and unpack it.
+    """Download SN-BAA from the Hugging Face hub, check it and unpack it.
 
     The archives are encrypted; their password comes with SoccerNet's NDA (https://www.soccer-net.org/data).
-    Give it in SOCCERNET_PASSWORD, or when asked.
+    Set it in SOCCERNET_PASSWORD, or type it at the prompt.
 
-    If it stops, for whatever reason, run the same command again: it goes on from where it was.
-    HF_ENDPOINT and HF_TOKEN (or `hf auth login`) are honoured.
+    If it stops, run the same command again: it resumes. HF_ENDPOINT and HF_TOKEN (or `hf auth login`) are used.
 
     Example: ballcast download valid test --to ~/snbaa
     """
@@ -49,7 +48,7 @@ def download(
 
 
 def _soccernet_password() -> str:
-    """From SOCCERNET_PASSWORD, else asked for without showing it."""
+    """Read the password from SOCCERNET_PASSWORD, else from a prompt that does not show it."""
     given = os.environ.get("SOCCERNET_PASSWORD")
     if not given and not sys.stdin.isatty():
         raise InputError(
@@ -60,15 +59,15 @@ def _soccernet_password() -> str:
 
 @data_app.command("check")
 def data_check(
-    folder: Annotated[Path, typer.Argument(help="Where SN-BAA was unpacked: its root, a resolution or one split.")],
+    folder: Annotated[Path, typer.Argument(help="SN-BAA's folder: its root, a resolution or one split.")],
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 1 also if a split has not SN-BAA's number of clips.")
+        bool, typer.Option("--strict", help="Also exit with 1 if a split has not SN-BAA's number of clips.")
     ] = False,
 ) -> None:
-    """Count clips and actions per split, compare with SN-BAA's numbers, and name every defect with its place.
+    """Count clips and actions per split, compare with SN-BAA's numbers, and list every defect with its place.
 
     Exits with 1 if there are defects. SN-BAA has 4587, 1169, 2376 and 2262 clips in train, valid, test and challenge;
-    other numbers, as of a subset, are only named.
+    other numbers, as of a subset, are only reported.
 
     Example: ballcast data check ~/snbaa
     """
@@ -113,7 +112,7 @@ def data_convert(
     source: Annotated[Path, typer.Argument(help="Labels-ball.json, results_anticipation.json (or zip), or OSL JSON.")],
     target: Annotated[Path, typer.Argument(help="File to write.")],
 ) -> None:
-    """Turn labels or predictions into OSL JSON v2, and OSL JSON back into what it came from.
+    """Convert labels or predictions to OSL JSON v2, and OSL JSON back to the original format.
 
     Example: ballcast data convert results_anticipation.json osl.json
     """
@@ -132,7 +131,7 @@ def data_import(
     clips: Annotated[int, typer.Option(min=1, help="Clips a window, for files of (windows · clips, width).")] = 33,
     every: Annotated[int, typer.Option(min=1, help="Frames from one window to the next.")] = 125,
 ) -> None:
-    """Make a feature store of features computed elsewhere.
+    """Import features computed elsewhere into a feature store.
 
     A Labels-ball.json among the files is copied into the store, and every clip it names must be there.
 
@@ -153,8 +152,8 @@ def data_push(
     folder: Annotated[
         Path, typer.Argument(help="A model or backbone (runs/paper/best), a feature store, or a folder of stores.")
     ],
-    repo_id: Annotated[str, typer.Argument(help="Where it goes: owner/name.")],
-    public: Annotated[bool, typer.Option("--public", help="For all to see; without it only you do.")] = False,
+    repo_id: Annotated[str, typer.Argument(help="The repository: owner/name.")],
+    public: Annotated[bool, typer.Option("--public", help="Make it public; by default it is private.")] = False,
     licence: Annotated[
         str | None, typer.Option(help="By the hub's short name; default: apache-2.0, and other for features.")
     ] = None,
@@ -162,13 +161,14 @@ def data_push(
         str | None, typer.Option(help="For an anticipator's card: the hub id of the backbone it reads.")
     ] = None,
 ) -> None:
-    """Put a model, a backbone or features on the Hugging Face hub, with a card that tells what was recorded of them.
+    """Publish a model, a backbone or features on the Hugging Face hub, with a card.
 
-    The card has the data, the scores with their seed, the calibration, known leaks and the licence. Afterwards the id
-    stands wherever a folder does: --model, --backbone, data.features. If it stops, run the same command again: what has
-    arrived is not sent twice. Labels in a store travel with it; mind the terms of the videos before you add --public.
+    The card has the data, the scores with their seed, the calibration, known leaks and the licence. The id can then be
+    used in place of a folder: --model, --backbone, data.features. If it stops, run the same command again: files
+    already uploaded are not sent twice. Labels in a store are uploaded too; check the terms of the videos before
+    --public.
 
-    HF_ENDPOINT and HF_TOKEN (or `hf auth login`) are honoured.
+    HF_ENDPOINT and HF_TOKEN (or `hf auth login`) are used.
 
     Examples:
 
@@ -180,16 +180,24 @@ def data_push(
     """
     with resumable():
         address = push_folder(folder, repo_id, private=not public, licence=licence, backbone=backbone)
-    typer.echo(f"{address}: uploaded, {'for all to see' if public else 'for you alone to see'}")
+    typer.echo(f"{address}: uploaded, {'public' if public else 'private'}")
 
 
 def push_folder(folder: Path, repo_id: str, *, private: bool, licence: str | None, backbone: str | None) -> str:
-    """What `folder` holds, read and checked whole before anything is sent; returns the address."""
+    """Read and check all of a folder, then upload it; returns its address.
+
+    Args:
+        folder: of a model, a backbone, a feature store, or several stores.
+        repo_id: owner/name.
+        private: visible to the owner only.
+        licence: the hub's short name; None: apache-2.0, or other for features.
+        backbone: hub id for an anticipator's card.
+    """
     from ballcast.core.files import read_json
     from ballcast.features.store import FILE_NAME as MANIFEST
 
     if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder; give that of a model, a backbone or features")
+        raise InputError(f"{folder}: no such folder; give one of a model, a backbone or features")
     stores = [folder] if (folder / MANIFEST).is_file() else sorted(p.parent for p in folder.glob(f"*/{MANIFEST}"))
     if stores:
         from ballcast.features.store import FeatureStore, push_stores
@@ -203,7 +211,7 @@ def push_folder(folder: Path, repo_id: str, *, private: bool, licence: str | Non
 
         return Backbone.from_pretrained(folder).push_to_hub(repo_id, private=private, licence=licence, folder=folder)
     if about is None and not (folder / "best").is_dir():
-        raise InputError(f"{folder}: holds no model, no backbone and no features; give the folder of one of these")
+        raise InputError(f"{folder}: contains no model, no backbone and no features; give the folder of one of these")
     from ballcast.model.anticipator import Anticipator
 
     model = Anticipator.from_pretrained(folder)

@@ -12,17 +12,17 @@ from ballcast.cli.shell import Device, app, new_console, resumable
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for what the demo makes.")] = Path("demo-out"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")] = Path("demo-out"),
     open_: Annotated[
         bool | None,
-        typer.Option("--open/--no-open", help="Show the report in a browser; by default where there is a screen."),
+        typer.Option("--open/--no-open", help="Open the report in a browser; by default if there is a screen."),
     ] = None,
     device: Device = "auto",
 ) -> None:
-    """See it work on embedded data: from a simulated match's pixels to scores and a report; then a minute of training.
+    """Run everything on embedded data: from a simulated match's pixels to scores and a report; then train for a minute.
 
-    Needs no network, no GPU and less than five minutes on two cores. What it makes stays in OUT, and a second call goes
-    on from there.
+    Needs no network, no GPU and less than five minutes on two cores. The results stay in OUT; a second call reuses
+    them.
 
     Example: ballcast demo
     """
@@ -31,8 +31,8 @@ def demo(
 
     with resumable():
         report = run(out, new_console(), device=start(device)[1])
-    seen = sys.stdout.isatty() and (sys.platform in ("darwin", "win32") or _has_screen())
-    if seen if open_ is None else open_:
+    interactive = sys.stdout.isatty() and (sys.platform in ("darwin", "win32") or _has_screen())
+    if interactive if open_ is None else open_:
         import webbrowser
 
         webbrowser.open(report.resolve().as_uri())
@@ -44,11 +44,11 @@ def _has_screen() -> bool:
 
 @app.command()
 def doctor(
-    folder: Annotated[Path, typer.Argument(help="Where your data will go, for its free space.")] = Path("."),
+    folder: Annotated[Path, typer.Argument(help="The folder for your data, to check its free space.")] = Path("."),
 ) -> None:
-    """Say what this machine has, what is missing, and the command that mends it.
+    """Check this machine: list what it has, what is missing, and the command that fixes it.
 
-    Exits with 1 if something needed is missing.
+    Exits with 1 if a requirement is missing.
 
     Example: ballcast doctor /data
     """

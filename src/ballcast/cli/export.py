@@ -1,42 +1,46 @@
-"""`ballcast export`: a model for a machine without torch."""
+"""`ballcast export`: write a model for a machine without torch."""
 
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+from ballcast.cli.runtime import ModelBackbone
 from ballcast.cli.shell import app, new_console
+
+ModelArgument = Annotated[
+    str | None, typer.Argument(help="A model's folder, or its id on the hub; embedded by default.")
+]
+Out = Annotated[Path, typer.Option("--out", "-o", help="The folder to write; an export there is replaced.")]
+Format = Annotated[
+    Literal["onnx", "torch"],
+    typer.Option("--format", help="onnx: for --runtime onnx; torch: .pt2 files of torch.export."),
+]
+Int8 = Annotated[
+    bool, typer.Option("--int8", help="The 2D network's convolutions in INT8: smaller and faster on a CPU.")
+]
+Video = Annotated[
+    Path | None, typer.Option("--video", help="Frames to compare on and to set INT8's ranges by; default: embedded.")
+]
 
 
 @app.command()
 def export(
-    model: Annotated[
-        str | None, typer.Argument(help="A model's folder, or its id on the hub; embedded by default.")
-    ] = None,
-    backbone: Annotated[str | None, typer.Option("--backbone", help="The backbone it was trained on.")] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write; an export there is replaced.")] = Path(
-        "exported"
-    ),
-    format_: Annotated[
-        Literal["onnx", "torch"],
-        typer.Option("--format", help="onnx: for --runtime onnx; torch: .pt2 files of torch.export."),
-    ] = "onnx",
-    int8: Annotated[
-        bool, typer.Option("--int8", help="The 2D network's convolutions in INT8: smaller and quicker on a CPU.")
-    ] = False,
-    video: Annotated[
-        Path | None,
-        typer.Option("--video", help="Real pictures to compare on and to set INT8's ranges by; default: embedded."),
-    ] = None,
+    model: ModelArgument = None,
+    backbone: ModelBackbone = None,
+    out: Out = Path("exported"),
+    format_: Format = "onnx",
+    int8: Int8 = False,
+    video: Video = None,
 ) -> None:
-    """Write a model and its backbone as graphs that run without torch, once they are seen to agree with it.
+    """Export a model and its backbone as graphs that run without torch, and check that they agree with torch.
 
-    Four ONNX files and a config.json: a stack of pictures to its map, a clip's maps to features, a window's features to
-    tokens, tokens to slots. Any batch and any picture size. Before anything is written, every output is compared with
-    torch's along a real video; more than 1e-4 apart, and nothing is. With --int8 the score of both on an embedded
-    excerpt is shown: 10 clips, a look rather than a measurement (docs/export.md has one).
+    Writes four ONNX files and a config.json: a stack of frames to its map, a snippet's maps to features, a window's
+    features to tokens, tokens to slots. Any batch and any frame size. Every output is first compared with torch's along
+    a real video; if they differ by more than 1e-4, nothing is written. With --int8 the scores of both on an embedded
+    excerpt are shown: 10 clips, which is too few to measure a difference (docs/export.md has a measurement).
 
-    Then `predict`, `live` and `serve` take the folder with --runtime onnx (pip install 'ballcast[onnx]').
+    `predict`, `live` and `serve` read the folder with --runtime onnx (pip install 'ballcast[onnx]').
 
     Examples:
 
@@ -51,11 +55,7 @@ def export(
     chosen, network = choose_models(model, backbone, "export")
     console = new_console()
     with console.status("opening the networks") as status:
-
-        def tell(step: str) -> None:
-            status.update(step)
-
-        done = run(chosen, network, out, kind=format_, int8=int8, video=video or EXCERPT, tell=tell)
+        done = run(chosen, network, out, kind=format_, int8=int8, video=video or EXCERPT, tell=status.update)
     size = sum((out / record.file).stat().st_size for record in done.config.files.values()) / 1e6
     worst = max(done.apart, key=lambda name: done.apart[name])
     figures = done.config.figures

@@ -10,50 +10,60 @@ from ballcast.cli.shell import Device, app, frames_progress, match_progress, new
 from ballcast.core.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from ballcast.features.extract import Report as Extraction
     from ballcast.features.store import Failure, FeatureStore
+
+
+VideoSource = Annotated[Path, typer.Argument(help="A split of SN-BAA, a folder of videos, or one video.")]
+Out = Annotated[Path, typer.Argument(help="The feature store to make, or to resume.")]
+Backbone = Annotated[
+    str | None, typer.Option(help="Required: a backbone's folder or hub id, or a published lRomul checkpoint (.pth).")
+]
+EveryFrames = Annotated[
+    int,
+    typer.Option(min=1, help="Frames from one 5 s window to the next: 125 is the task's own grid, 25 one a second."),
+]
+Engine = Annotated[Literal["local", "ray"], typer.Option(help="This machine, or a Ray cluster.")]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Processes on CPUs, decoding threads beside GPUs; default: the cores.")
+]
+Decoder = Annotated[
+    Literal["cpu", "cuda"],
+    typer.Option(help="Decode on the CPU, or with the GPU's NVDEC (which does not report damaged frames)."),
+]
+Pad = Annotated[
+    int, typer.Option(min=0, max=125, help="Frames that may be missing at a clip's end; black ones replace them.")
+]
 
 
 @app.command("extract")
 def extract_features(
-    source: Annotated[Path, typer.Argument(help="A split of SN-BAA, a folder of videos, or one video.")],
-    out: Annotated[Path, typer.Argument(help="The feature store to make, or to go on with.")],
-    backbone: Annotated[
-        str | None, typer.Option(help="Needed: a backbone's folder or hub id, or a published lRomul checkpoint (.pth).")
-    ] = None,
-    every: Annotated[
-        int,
-        typer.Option(
-            min=1, help="Frames from one 5 s window to the next: 125 is the task's own grid, 25 one a second."
-        ),
-    ] = 125,
-    engine: Annotated[Literal["local", "ray"], typer.Option(help="This machine, or a Ray cluster.")] = "local",
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes on CPUs, decoding threads beside GPUs; default: the cores.")
-    ] = None,
+    source: VideoSource,
+    out: Out,
+    backbone: Backbone = None,
+    every: EveryFrames = 125,
+    engine: Engine = "local",
+    workers: Workers = None,
     device: Device = "auto",
-    decoder: Annotated[
-        Literal["cpu", "cuda"],
-        typer.Option(help="What decodes: the CPU, or the GPU's NVDEC (which does not tell damaged frames)."),
-    ] = "cpu",
+    decoder: Decoder = "cpu",
     size: PictureSize = None,
-    pad: Annotated[
-        int,
-        typer.Option(min=0, max=125, help="Frames that may be missing at a clip's end; black ones take their place."),
-    ] = 25,
+    pad: Pad = 25,
 ) -> None:
-    """Turn videos into features, once, so that training reads numbers instead of pixels.
+    """Extract features of videos, once, so that training reads numbers instead of pixels.
 
-    If it stops, for whatever reason, run the same command again: it goes on from where it was, and the store comes out
-    the same byte for byte. A video that has changed since is done again. Videos that cannot be read are listed at the
-    end and in the store; the others are done, and the exit code is 1.
+    If it stops, run the same command again: it resumes, and the store is the same byte for byte. A video that has
+    changed since is extracted again. Videos that cannot be read are listed at the end and in the store; the others are
+    extracted, and the exit code is 1.
 
-    Pictures are brought to the size the backbone was trained at (--size), as in `predict`, `live` and `serve`; a
-    backbone that does not know its size is warned of before the work starts. The store records the size.
+    Frames are scaled to the size the backbone was trained at (--size), as in `predict`, `live` and `serve`; a backbone
+    without a recorded size gives a warning. The store records the size.
 
-    A clip of SN-BAA that lacks up to --pad frames at its end is padded with black ones. It is listed, and the store
-    records how many; a clip that lacks more fails.
-
-    Labels-ball.json in the source is copied into the store.
+    A clip of SN-BAA that lacks up to --pad frames at its end is padded with black ones, listed, and recorded in the
+    store; a clip that lacks more fails. Labels-ball.json in the source is copied into the store.
 
     Examples:
 
@@ -66,11 +76,10 @@ def extract_features(
             "extract needs a backbone: give --backbone with the folder or hub id of a ballcast backbone, or with a "
             "published lRomul checkpoint (.pth)"
         )
-    from ballcast.features.backbone import Backbone
+    from ballcast.features.backbone import Backbone as BackboneNetwork
     from ballcast.features.extract import extract
-    from ballcast.video.luma import show_size
 
-    network, console = Backbone.load(backbone), new_console(stderr=True)
+    network, console = BackboneNetwork.load(backbone), new_console(stderr=True)
     with resumable(), frames_progress(console) as progress:
         report = extract(
             source,
@@ -85,11 +94,19 @@ def extract_features(
             pad=pad,
             progress=progress,
         )
+    _print_extraction(report, console)
+    _list_failed(console, report.failed)
+
+
+def _print_extraction(report: "Extraction", console: "Console") -> None:
+    """Print what the store holds, the padded clips, and the speed."""
+    from ballcast.video.luma import show_size
+
     store = report.store
     windows = sum(shard.entries * shard.windows for shard in store.manifest.shards)
-    seen = store.manifest.resolution
-    pictures = f"pictures seen at {show_size(seen)}" if seen else "pictures of several sizes"
-    typer.echo(f"{out}: {len(store)} videos, {windows} windows of {store.clips} × {store.width}, {pictures}")
+    size = store.manifest.resolution
+    frames = f"frames of {show_size(size)}" if size else "frames of several sizes"
+    typer.echo(f"{store.path}: {len(store)} videos, {windows} windows of {store.clips} × {store.width}, {frames}")
     for entry in store.manifest.entries:
         if entry.padded:
             console.print(f"padded: {entry.name}: {entry.padded} black frame(s) at its end", markup=False)
@@ -97,41 +114,51 @@ def extract_features(
         speed = report.frames / report.seconds
         share = f"the network waited for frames {100 * report.waiting:.0f} % of the time"
         typer.echo(f"{report.frames} frames in {report.seconds:.0f} s: {speed:.0f} a second, {share}")
-    for failure in report.failed:
+
+
+def _list_failed(console: "Console", failed: "Sequence[Failure]") -> None:
+    """Print every failure; exit with 1 if there is one."""
+    for failure in failed:
         console.print(f"failed: {failure.reason}", style="red", markup=False, soft_wrap=True)
-    if report.failed:
+    if failed:
         raise typer.Exit(1)
+
+
+FeedSource = Annotated[Path, typer.Argument(help="The parquet table, a match's file, or a folder of matches.")]
+FeedOut = Annotated[Path, typer.Argument(help="The feature store to make; with --split, the folder of three.")]
+Provider = Annotated[
+    str, typer.Option(help="parquet, or through kloppy: wyscout, statsbomb, opta, statsperform, sportec, datafactory.")
+]
+Split = Annotated[
+    Literal["small", "full"] | None,
+    typer.Option(help="The benchmark's train, valid and test matches of the parquet table of five leagues."),
+]
+EverySeconds = Annotated[
+    float | None, seconds_option("Seconds from one window to the next; --split has its own.", default="7")
+]
+Detail = Annotated[
+    Literal["plain", "rich"],
+    typer.Option(
+        help="plain: the columns of the benchmark; rich: kinds of events, outcomes and players too (the recipe best)."
+    ),
+]
 
 
 @app.command()
 def events(
-    source: Annotated[Path, typer.Argument(help="The parquet table, a match's file, or a folder of matches.")],
-    out: Annotated[Path, typer.Argument(help="The feature store to make; with --split, the folder of three.")],
-    provider: Annotated[
-        str,
-        typer.Option(help="parquet, or through kloppy: wyscout, statsbomb, opta, statsperform, sportec, datafactory."),
-    ] = "parquet",
-    split: Annotated[
-        Literal["small", "full"] | None,
-        typer.Option(help="The benchmark's train, valid and test matches of the parquet table of five leagues."),
-    ] = None,
-    every: Annotated[
-        float | None, seconds_option("Seconds from one window to the next; --split has its own.", default="7")
-    ] = None,
-    detail: Annotated[
-        Literal["plain", "rich"],
-        typer.Option(
-            help="plain: the columns of the benchmark; rich: kinds of events, outcomes and players too "
-            "(the recipe best)."
-        ),
-    ] = "plain",
+    source: FeedSource,
+    out: FeedOut,
+    provider: Provider = "parquet",
+    split: Split = None,
+    every: EverySeconds = None,
+    detail: Detail = "plain",
 ) -> None:
-    """Turn event feeds into feature stores, so that the model is trained on what happened instead of pixels.
+    """Convert event feeds to feature stores, so that the model is trained on events instead of pixels.
 
-    A window shows the 30 s before a moment on the video model's grid, 6 × 33 steps, and nothing of what came after.
-    A match that cannot be read is listed at the end and in the store; the others are done, and the exit code is 1.
+    A window holds the 30 s before a prediction on the video model's grid, 6 × 33 steps, and nothing after it.
+    A match that cannot be read is listed at the end and in the store; the others are converted, and the exit code is 1.
 
-    Second files a provider needs are found by name: events/1.json and lineups/1.json, f24.xml and f7.xml.
+    Second files that a provider needs are found by name: events/1.json and lineups/1.json, f24.xml and f7.xml.
 
     Examples:
 
@@ -151,12 +178,12 @@ def events(
         if provider != "parquet":
             raise InputError("--split goes with the parquet table")
         if every is not None:
-            raise InputError("--every does not go with --split, which is the benchmark and has its own; leave one out")
+            raise InputError("--every does not go with --split: the benchmark has its own; leave one out")
         for name, feeds in divide(read_table(source), split).items():
             with match_progress(console, name, len(feeds)) as tick:
                 store = write_store(out / name, feeds, EVERY_MS[name], detail=detail, tick=tick)
             failed += store.manifest.failed
-            typer.echo(_about_events(store))
+            typer.echo(_describe_events(store))
     else:
         found = iterate_table(source) if provider == "parquet" else read_folder(source, provider, rich=detail == "rich")
         total = None if provider == "parquet" else len(match_files(source, provider))
@@ -164,14 +191,11 @@ def events(
             every_ms = round(1000 * (7.0 if every is None else every))
             store = write_store(out, found, every_ms, detail=detail, tick=tick)
         failed += store.manifest.failed
-        typer.echo(_about_events(store))
-    for failure in failed:
-        console.print(f"failed: {failure.reason}", style="red", markup=False, soft_wrap=True)
-    if failed:
-        raise typer.Exit(1)
+        typer.echo(_describe_events(store))
+    _list_failed(console, failed)
 
 
-def _about_events(store: "FeatureStore") -> str:
+def _describe_events(store: "FeatureStore") -> str:
     from ballcast.data.events.event_grid import WINDOWS
 
     samples = sum(shard.entries * shard.windows for shard in store.manifest.shards) // WINDOWS

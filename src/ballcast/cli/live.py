@@ -1,3 +1,5 @@
+"""`ballcast live`: forecasts along a stream, as a view in the terminal or as JSON lines."""
+
 import json
 import os
 import signal
@@ -15,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ballcast.cli.runtime import Kind, PictureSize, changed_emission, open_runtime
+from ballcast.cli.runtime import Kind, Model, ModelBackbone, PictureSize, changed_emission, open_runtime
 from ballcast.cli.shell import Device, app, new_console, number, seconds_option
 from ballcast.core.actions import ACTION_INDEX, HORIZON_MS, SHORT_NAMES
 from ballcast.core.errors import BallcastError, InputError
@@ -29,15 +31,15 @@ if TYPE_CHECKING:
     from ballcast.live.status import Record
 
 
-_NO_FRAME: frozenset[State] = frozenset({"opening", "waiting", *LAST})  # what is told before the first frame
-_KEPT = 64  # of the records before the first frame: a source may be waited for all night
+_NO_FRAME: frozenset[State] = frozenset({"opening", "waiting", *LAST})  # states before the first frame
+_KEPT = 64  # records kept from before the first frame: waiting for a source may take all night
 
 
 class JsonLines:
     """A file of JSON lines; enter it, then `write` records.
 
-    It is opened, and what it held is gone, only when the source has given a frame: a mistyped address does not cost an
-    earlier recording. What was told before that is then written first.
+    The file is opened, and its old content lost, only at the first frame: a mistyped address does not cost an earlier
+    recording. Records from before the first frame are then written first.
     """
 
     def __init__(self, path: Path) -> None:
@@ -64,7 +66,7 @@ class JsonLines:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._file is not None:
-            with suppress(OSError):  # every line was flushed, or has failed to be and was told
+            with suppress(OSError):  # every line was flushed, or its failure was reported
                 self._file.close()
 
 
@@ -80,7 +82,7 @@ def write_to_stdout(record: Record) -> None:
 
 
 def forget_stdout() -> None:
-    """Nobody takes our output any more: the rest of it goes nowhere, or Python complains when it flushes at exit."""
+    """Discard the rest of the output: its reader is gone, and Python would complain when it flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -93,7 +95,7 @@ _STYLES = {"running": "green", "ended": "dim", "stopped": "dim", "error": "red",
 
 
 class LiveView:
-    """A calm picture that changes with each anticipation; enter it, then `show` records."""
+    """A view of the coming actions, redrawn with each forecast; enter it, then `show` records."""
 
     def __init__(self, console: Console) -> None:
         self._live = Live(console=console, auto_refresh=False, transient=False)
@@ -105,9 +107,9 @@ class LiveView:
             self._made = record
         elif isinstance(record, Status):
             self._status = record
-        self._live.update(self.picture(), refresh=True)
+        self._live.update(self.render(), refresh=True)
 
-    def picture(self) -> RenderableType:
+    def render(self) -> RenderableType:
         return Group(self._actions(), self._line())
 
     def __enter__(self) -> Self:
@@ -146,49 +148,50 @@ class LiveView:
         return text
 
 
-ROOM = 4096  # records that may wait for a slow reader of our output: an hour of them
+QUEUED_RECORDS = 4096  # that may wait for a slow reader of the output: about an hour
 STOPS = (signal.SIGINT, signal.SIGTERM)
+
+
+Source = Annotated[
+    str, typer.Argument(help="A file (played in real time), rtsp://…, http(s)://….m3u8, tcp://…, /dev/video0, or -.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(help="key=value: mode=slot|class, vector=full|emitted, threshold=0.3, run=1."),
+]
+Every = Annotated[float, seconds_option("Seconds between two forecasts.")]
+Json = Annotated[
+    str | None, typer.Option("--json", help="Write one JSON object per line to this file, or to stdout: -.")
+]
+Speed = Annotated[
+    float, typer.Option(min=0, max=1000, callback=number, help="Of a file or stdin; 0: as fast as possible.")
+]
+GiveUp = Annotated[
+    float, typer.Option(min=0, max=86400, callback=number, help="Seconds to retry a stream that broke off.")
+]
 
 
 @app.command()
 def live(
-    source: Annotated[
-        str,
-        typer.Argument(help="A file (played in real time), rtsp://…, http(s)://….m3u8, tcp://…, /dev/video0, or -."),
-    ],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(help="key=value: mode=slot|class, vector=full|emitted, threshold=0.3, run=1."),
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", help="A model's folder, or its id on the hub; embedded by default.")
-    ] = None,
-    backbone: Annotated[
-        str | None, typer.Option("--backbone", help="The backbone the model was trained on, as in `extract`.")
-    ] = None,
-    every: Annotated[float, seconds_option("Seconds from one anticipation to the next.")] = 1.0,
-    json_: Annotated[
-        str | None,
-        typer.Option("--json", help="Write a JSON object a line to this file, or to stdout: -."),
-    ] = None,
-    speed: Annotated[
-        float,
-        typer.Option(min=0, max=1000, callback=number, help="Of a file or stdin; 0: as fast as the machine goes."),
-    ] = 1.0,
-    give_up: Annotated[
-        float, typer.Option(min=0, max=86400, callback=number, help="Seconds a stream that broke off is tried for.")
-    ] = 60.0,
+    source: Source,
+    overrides: Overrides = None,
+    model: Model = None,
+    backbone: ModelBackbone = None,
+    every: Every = 1.0,
+    json_: Json = None,
+    speed: Speed = 1.0,
+    give_up: GiveUp = 60.0,
     device: Device = "auto",
     runtime: Kind = "torch",
     size: PictureSize = None,
 ) -> None:
-    """Anticipate along a stream as it comes: every second, the actions of the next 5 s.
+    """Anticipate along a live stream: every second, the actions of the next 5 s.
 
-    In a terminal the actions to come are shown; otherwise, or with --json, every anticipation and every change of state
-    is a JSON object on a line of its own. Times are milliseconds of the stream since its first frame.
+    A terminal shows the actions to come; otherwise, or with --json, every forecast and every change of state is a JSON
+    object on a line of its own. Times are milliseconds of the stream since its first frame.
 
-    A stream that breaks off is opened again. Where frames are missing it says so and begins anew; they are never made
-    up. If this machine is too slow it says so, anticipates less often, and at last skips ahead. Ctrl-C stops it.
+    A stream that breaks off is opened again. Missing frames are reported and the memory starts anew; frames are never
+    invented. On a machine that is too slow, forecasts become rarer, and at last frames are skipped. Ctrl-C stops it.
 
     Examples:
 
@@ -209,7 +212,7 @@ def live(
         rolling = RollingAnticipator(engine, every_ms=round(1000 * every), emit=emit)
         session = LiveSession(open_source(source, speed=speed, give_up_s=give_up), rolling)
         stack.enter_context(_until_stopped())
-        records = stack.enter_context(session.subscribe(room=ROOM))
+        records = stack.enter_context(session.subscribe(room=QUEUED_RECORDS))
         stack.enter_context(session)
         _follow(session, records, show)
     if isinstance(session.error, BallcastError):
@@ -219,10 +222,10 @@ def live(
 
 
 def _follow(session: "LiveSession", records: "Subscription", show: "Callable[[Record], None]") -> None:
-    """Show all records; Ctrl-C stops the session, whose last one is shown too."""
+    """Show all records; Ctrl-C stops the session, and its last records are shown too."""
     try:
         while not records.over:
-            record = records.get(0.2)  # not for ever: Ctrl-C is only noticed between two calls
+            record = records.get(0.2)  # with a timeout: Ctrl-C is only noticed between two calls
             if record is not None:
                 show(record)
     except KeyboardInterrupt:
@@ -234,10 +237,10 @@ def _follow(session: "LiveSession", records: "Subscription", show: "Callable[[Re
 
 @contextmanager
 def _until_stopped() -> Iterator[None]:
-    """SIGTERM is Ctrl-C, and a reader of our output that went away has had enough too.
+    """Treat SIGTERM as Ctrl-C, and end quietly when the reader of the output is gone.
 
-    Once is enough: a second Ctrl-C while threads and networks are taken down would abort the process. So the signals
-    stay ignored after the first, up to the end that it asked for.
+    After the first signal further ones are ignored: a second Ctrl-C while threads and networks are taken down would
+    abort the process.
     """
     stopped = False
 
@@ -261,7 +264,12 @@ def _until_stopped() -> Iterator[None]:
 
 @contextmanager
 def _writer(to: str | None, source: str) -> "Iterator[Callable[[Record], None]]":
-    """What shows a record: JSON lines where asked for or where nobody watches, else the view."""
+    """Give a function that shows a record: as a JSON line if requested or not in a terminal, else in the view.
+
+    Args:
+        to: the file for JSON lines, "-" for stdout, None for the default.
+        source: the stream's address; a file that is read is not overwritten.
+    """
     watched = sys.stdout.isatty() and to != "-"
     with ExitStack() as stack:
         shows: list[Callable[[Record], None]] = []
@@ -272,8 +280,6 @@ def _writer(to: str | None, source: str) -> "Iterator[Callable[[Record], None]]"
         elif not watched:
             shows.append(write_to_stdout)
         if watched:
-            pass
-
             shows.append(stack.enter_context(LiveView(new_console())).show)
 
         def show(record: "Record") -> None:

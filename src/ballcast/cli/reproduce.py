@@ -1,4 +1,4 @@
-"""`ballcast reproduce`."""
+"""`ballcast reproduce`: the paper's table from SN-BAA."""
 
 import os
 from pathlib import Path
@@ -6,71 +6,81 @@ from typing import Annotated, Literal
 
 import typer
 
-from ballcast.cli.shell import Device, app, frames_progress, new_console, resumable
+from ballcast.cli.shell import Device, app, frames_progress, new_console, require_one_process, resumable
 from ballcast.core.errors import InputError
+
+SnbaaFolder = Annotated[
+    Path, typer.Argument(metavar="SNBAA", help="SN-BAA's folder; with --password it is downloaded there.")
+]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(help="key=value for every training, for example train.epochs=20.")
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="Folder for all output.", show_default="runs/reproduce; --quick: …-quick"),
+]
+Backbone = Annotated[
+    str | None,
+    typer.Option(
+        help="The paper's is lRomul's ball_tuning_001.pth; or a folder, or a hub id.",
+        show_default="pre-train one on the training games",
+    ),
+]
+Resolution = Annotated[
+    Literal["224p", "720p"] | None,
+    typer.Option(help="Of the videos.", show_default="what is there; 720p with a .pth, else 224p"),
+]
+Recipes = Annotated[str, typer.Option(help="The models, separated by commas.")]
+Seeds = Annotated[int, typer.Option(min=1, help="Trainings of each model.")]
+Only = Annotated[
+    str | None,
+    typer.Option(
+        help="Steps, separated by commas: data, backbone, features, train, score, submit, table.", show_default="all"
+    ),
+]
+Plan = Annotated[bool, typer.Option("--plan", help="Print the plan with times and disk space, and do nothing.")]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="8 clips of each split and 2 epochs: check that everything works.")
+]
+Password = Annotated[
+    str | None,
+    typer.Option(help="Of the archives, to download missing data; or set SOCCERNET_PASSWORD.", show_default=False),
+]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Of the extraction, as in `ballcast extract`; default: the cores.")
+]
 
 
 @app.command()
 def reproduce(
-    snbaa: Annotated[Path, typer.Argument(metavar="SNBAA", help="SN-BAA's folder; with --password it is made.")],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(help="key=value for every training, for example train.epochs=20.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", help="Folder for all that is made.", show_default="runs/reproduce; --quick: …-quick"
-        ),
-    ] = None,
-    backbone: Annotated[
-        str | None,
-        typer.Option(
-            help="The paper's is lRomul's ball_tuning_001.pth; or a folder, or a hub id.",
-            show_default="pre-train one on the training games",
-        ),
-    ] = None,
-    resolution: Annotated[
-        Literal["224p", "720p"] | None,
-        typer.Option(help="Of the videos.", show_default="what is there; 720p with a .pth, else 224p"),
-    ] = None,
-    recipes: Annotated[str, typer.Option(help="The models, with commas between.")] = "paper,static,faantra",
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings of each model.")] = 3,
-    only: Annotated[
-        str | None,
-        typer.Option(
-            help="Steps, with commas between: data, backbone, features, train, score, submit, table.",
-            show_default="all",
-        ),
-    ] = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Print the plan with times and disk, and do nothing.")] = False,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="8 clips of each split and 2 epochs: see that everything works.")
-    ] = False,
-    password: Annotated[
-        str | None,
-        typer.Option(help="Of the archives, to fetch what is missing; or set SOCCERNET_PASSWORD.", show_default=False),
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Of the extraction, as in `ballcast extract`; default: the cores.")
-    ] = None,
+    snbaa: SnbaaFolder,
+    overrides: Overrides = None,
+    out: Out = None,
+    backbone: Backbone = None,
+    resolution: Resolution = None,
+    recipes: Recipes = "paper,static,faantra",
+    seeds: Seeds = 3,
+    only: Only = None,
+    plan: Plan = False,
+    quick: Quick = False,
+    password: Password = None,
+    workers: Workers = None,
     device: Device = "auto",
 ) -> None:
     """Reproduce the paper's table from SN-BAA, with one command.
 
     Checks the data, extracts features, trains the paper's model, its static queries and FAANTRA with several seeds,
     scores valid and test in every reading (untuned and tuned, class vectors and labels only, τ 0.3 and 0.05), writes
-    the zips for the test and the challenge server, and prints one table with the published rows beside ours, with
-    deviations over seeds, 95 % intervals over clips, and what differs from the paper.
+    the zips for the servers, and prints the table: our rows beside the published ones, deviations over seeds, 95 %
+    intervals over clips, and what differs from the paper.
 
-    First it prints the plan: what is left to do, how long it takes on this machine and how much disk it needs. Stop
-    it at any time and run the same command again: it goes on where it was. On finished work it prints the table.
+    First it prints the plan: what is left to do, the time on this machine and the disk space. Stop it at any time and
+    run the same command again to resume. On finished work it prints the table.
 
-    The paper's features are of lRomul's published backbone at 720p: give it with --backbone. Its games overlap with
+    The paper uses lRomul's published backbone at 720p: give it with --backbone. Its training games overlap with
     SN-BAA's valid and test games; without --backbone one is pre-trained on the training games only.
 
     Examples:
-
-    ballcast reproduce snbaa --plan
 
     ballcast reproduce snbaa --backbone ball_tuning_001.pth --out runs/paper-table
 
@@ -79,16 +89,15 @@ def reproduce(
     ballcast reproduce snbaa --only score,submit,table
     """
     from ballcast.training.engine import start
+    from ballcast.workflows.reproduce.job import Reproduction
     from ballcast.workflows.reproduce.steps import reproduce as run_steps
-    from ballcast.workflows.reproduce.work import RunningJob
 
-    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
-        raise InputError("reproduce is one process on one GPU; start it without torchrun")
-    secret, console = password or os.environ.get("SOCCERNET_PASSWORD"), new_console()
-    work = RunningJob(
+    require_one_process("reproduce")
+    secret = password or os.environ.get("SOCCERNET_PASSWORD")
+    job = Reproduction(
         data=snbaa,
         out=out or Path("runs/reproduce-quick" if quick else "runs/reproduce"),
-        console=console,
+        console=new_console(),
         device=start(device)[1],
         frames=lambda: frames_progress(new_console(stderr=True)),
         backbone=backbone,
@@ -101,11 +110,11 @@ def reproduce(
         workers=workers,
     )
     with resumable():
-        run_steps(work, _listed(only, "--only") if only is not None else (), plan=plan)
+        run_steps(job, _listed(only, "--only") if only is not None else (), plan=plan)
 
 
 def _listed(text: str, option: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
-        raise InputError(f"{option} names nothing; separate names with commas, or leave it out")
+        raise InputError(f"{option} is empty; give names separated by commas, or leave it out")
     return names

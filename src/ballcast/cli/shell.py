@@ -1,5 +1,6 @@
-"""What all commands share: the application, options, consoles, progress bars."""
+"""Shared by all commands: the application, options, consoles, progress bars."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ import typer
 
 from ballcast import __version__
 from ballcast.core.actions import FPS
+from ballcast.core.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,7 +39,7 @@ def _root(
     pass
 
 
-data_app = typer.Typer(help="Look at, convert and import data.", no_args_is_help=True)
+data_app = typer.Typer(help="Check, convert, import and publish data.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
 
@@ -48,14 +50,20 @@ Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help
 
 
 def number(value: float | None) -> float | None:
-    """For an option with bounds: NaN is neither below the least nor above the most, and slips through them."""
+    """Refuse NaN, which an option's bounds let through: it is neither below the minimum nor above the maximum."""
     if value != value:
         raise typer.BadParameter("nan is not a number of seconds")
     return value
 
 
 def seconds_option(text: str, *, most: float = 3600, default: str | None = None) -> Any:
-    """`--every` in seconds, a frame at least, explained by `text`; `default`: what help shows where None is passed."""
+    """Make an option in seconds, at least one frame.
+
+    Args:
+        text: the help.
+        most: the maximum.
+        default: shown in the help of an option whose default is None.
+    """
     return typer.Option(min=0.04, max=most, callback=number, help=text, show_default=default or True)
 
 
@@ -65,19 +73,25 @@ def new_console(stderr: bool = False) -> "Console":
     return Console(stderr=stderr, highlight=False)
 
 
+def require_one_process(command: str) -> None:
+    """Raise an InputError if torchrun started several processes."""
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        raise InputError(f"{command} runs as one process on one GPU; start it without torchrun")
+
+
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Ctrl-C says how to go on."""
+    """On Ctrl-C, print how to resume and exit with 130."""
     try:
         yield
     except KeyboardInterrupt:
-        typer.secho("ballcast: stopped; run the same command again to go on", fg=typer.colors.YELLOW, err=True)
+        typer.secho("ballcast: stopped; run the same command again to resume", fg=typer.colors.YELLOW, err=True)
         raise typer.Exit(130) from None
 
 
 @contextmanager
 def frames_progress(console: "Console", *, real_time: bool = False) -> Iterator[Callable[[int, int | None], None]]:
-    """A bar with frames a second (or × real time) and the time left; silent where nobody watches."""
+    """Show a bar with frames a second (or × real time) and the time left; nothing if not in a terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     speed = "{task.fields[times]:.1f} × real time," if real_time else "{task.fields[speed]:.0f} a second,"
@@ -106,7 +120,7 @@ def match_progress(console: "Console", name: str, total: int | None) -> Iterator
 
 @contextmanager
 def step_progress(console: "Console", name: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar of steps done and their total; gone when it is full, silent where nobody watches."""
+    """Show a bar of steps done and their total, which disappears when full; nothing if not in a terminal."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn(name), BarColumn(), TimeRemainingColumn())

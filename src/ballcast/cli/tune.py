@@ -1,43 +1,49 @@
-"""`ballcast tune`: what the validation matches teach about a model's times and scores."""
+"""`ballcast tune`: fit how a model's outputs become predictions, on the validation matches."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ballcast.cli.shell import Device, app, new_console
+from ballcast.cli.shell import Device, app, new_console, step_progress
 from ballcast.core.errors import InputError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from ballcast.core.events import Clip
+    from ballcast.features.store import FeatureStore
+    from ballcast.inference.tuning import TuningResult
     from ballcast.model.score_mapping import ScoreMapping
+
+Models = Annotated[
+    list[str], typer.Argument(help="The model's folder or hub id; several: an ensemble, calibrated as one.")
+]
+Features = Annotated[
+    Path, typer.Option("--features", help="The validation split's store (`ballcast extract` or `events`).")
+]
+Labels = Annotated[Path | None, typer.Option("--labels", help="Its Labels-ball.json, if the store has none inside.")]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="The file to write; by default calibration.json in the model's folder."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the gain, and write nothing.")]
 
 
 @app.command()
 def tune(
-    models: Annotated[
-        list[str], typer.Argument(help="The model's folder or hub id; several: an ensemble, calibrated as one.")
-    ],
-    features: Annotated[
-        Path, typer.Option("--features", help="The validation split's store (`ballcast extract` or `events`).")
-    ],
-    labels: Annotated[
-        Path | None, typer.Option("--labels", help="Its Labels-ball.json, if the store has none inside.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="The file to write; by default calibration.json in the model's folder."),
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what it would gain, and write nothing.")] = False,
+    models: Models,
+    features: Features,
+    labels: Labels = None,
+    out: Out = None,
+    dry_run: DryRun = False,
     device: Device = "auto",
 ) -> None:
-    """Fit how a model's answers become a submission: times of each class's own, shifts, scores spread for the scorer.
+    """Fit how a model's outputs become a submission: times and shifts of each class, scores spread for the scorer.
 
-    Everything is fitted on validation matches, never on those you score in the end. A choice is kept if it holds in
-    folds that had no say in it; the table tells the score before and after, there too. `ballcast predict --features`
-    applies it from then on. What is shown to people (videos, feeds, live) stays as it is: honest chances, which the
-    spread scores are not.
+    Give the validation matches, never those you score in the end. A setting is kept if it also helps in folds it was
+    not fitted on; the table shows the score before and after, there too. `ballcast predict --features` then applies
+    it. Videos, feeds and live sessions keep showing calibrated probabilities, which the spread scores are not.
 
     Examples:
 
@@ -45,65 +51,81 @@ def tune(
 
     ballcast tune runs/s0/best runs/s1/best runs/s2/best --features features/valid -o ensemble.json
     """
-    from rich.progress import Progress
-
     from ballcast.core.files import check_writable
-    from ballcast.core.util import print_table
-    from ballcast.data.events.event_windows import is_event_store
-    from ballcast.data.labels.soccernet import read_labels
-    from ballcast.features.store import LABELS, FeatureStore
-    from ballcast.inference.predictor import load_models, open_windows, record_fit, run_models, scores_untuned
-    from ballcast.inference.tuning import fit
+    from ballcast.features.store import FeatureStore
+    from ballcast.inference.predictor import record_fit
     from ballcast.model.score_mapping import FILE_NAME, write_score_mapping
-    from ballcast.report.terminal import score_table
-    from ballcast.training.engine import start
 
     if out is None and not dry_run:
-        if len(models) > 1:
-            raise InputError("say with --out where the calibration of several models goes, like -o ensemble.json")
-        if not Path(models[0]).is_dir():
-            raise InputError(
-                f"{models[0]}: no such folder; give that of a model of `ballcast train`, or, of a model on the hub, "
-                "say with --out where its calibration goes"
-            )
+        _check_has_folder(models)
     target = out or Path(models[0]) / FILE_NAME
     if not dry_run:
         check_writable(target)
     store = FeatureStore.open(features)
-    clips = []
-    if not is_event_store(store):
-        found = labels or store.labels
-        if found is None:
-            raise InputError(f"{store.path}: no {LABELS} in the store; say where the labels are with --labels")
-        clips = read_labels(found)
-        if not all(clip.labelled for clip in clips):
-            raise InputError(f"{found}: has no labels to fit to; a model is tuned on the validation split")
+    fitted, clip_count = _fit(models, store, labels, device)
+    _print(fitted)
+    if not fitted.helps:
+        typer.echo("it does not help in folds it was not fitted on, so nothing is written")
+    elif not dry_run:
+        write_score_mapping(target, record_fit(fitted, models, store, clip_count))
+        typer.echo(f"{target}: written")
+
+
+def _check_has_folder(models: list[str]) -> None:
+    """Raise an InputError unless there is one model with a folder, where the calibration goes by default."""
+    if len(models) > 1:
+        raise InputError("several models have no common folder; give the file to write with --out ensemble.json")
+    if not Path(models[0]).is_dir():
+        raise InputError(
+            f"{models[0]}: no such folder; give the folder of a model made by `ballcast train` or, for a model on the "
+            "hub, the file to write with --out"
+        )
+
+
+def _labelled_clips(store: "FeatureStore", labels: Path | None) -> "list[Clip]":
+    """Read the labels of a store's clips; a store of event windows has its own, and gives none."""
+    from ballcast.data.events.event_windows import is_event_store
+    from ballcast.data.labels.soccernet import read_labels
+    from ballcast.features.store import LABELS
+
+    if is_event_store(store):
+        return []
+    path = labels or store.labels
+    if path is None:
+        raise InputError(f"{store.path}: no {LABELS} in the store; give the labels with --labels")
+    clips = read_labels(path)
+    if not all(clip.labelled for clip in clips):
+        raise InputError(f"{path}: has no labels to fit to; a model is tuned on the validation split")
+    return clips
+
+
+def _fit(models: list[str], store: "FeatureStore", labels: Path | None, device: str) -> "tuple[TuningResult, int]":
+    """Fit to the clips of a store; returns the result and the number of clips."""
+    from ballcast.inference.predictor import load_models, open_windows, run_models, scores_untuned
+    from ballcast.inference.tuning import fit
+    from ballcast.training.engine import start
+
+    clips = _labelled_clips(store, labels)
     loaded = load_models(models, store)
     windows = open_windows(store, clips, loaded[0].config.windows)
     chosen = start(device)[1]
     outputs = run_models(loaded, windows, chosen)
     before = scores_untuned(loaded, windows, chosen)
+    with step_progress(new_console(stderr=True), "settings tried") as progress:
+        fitted = fit(outputs, windows.clips, before, pos_weight=loaded[0].pos_weight, tick=progress)
+    return fitted, len(windows)
+
+
+def _print(fitted: "TuningResult") -> None:
+    """Print the scores before and after, where it was fitted and where not, and the settings of each action."""
+    from ballcast.core.util import print_table
+    from ballcast.report.terminal import score_table
+
     console = new_console()
-    with Progress(console=new_console(stderr=True), transient=True) as bar:
-        task = bar.add_task("choices tried", total=None)
-        fitted = fit(
-            outputs,
-            windows.clips,
-            before,
-            pos_weight=loaded[0].pos_weight,
-            tick=lambda done, all_: bar.update(task, completed=done, total=all_),
-        )
     print_table(console, score_table({"before": fitted.before, "tuned, where it was fitted": fitted.after}))
-    typer.echo(
-        f"in folds that had no say: {100 * fitted.outside_before:.2f} before, {100 * fitted.outside_after:.2f} tuned"
-    )
+    before, after = 100 * fitted.outside_before, 100 * fitted.outside_after
+    typer.echo(f"in folds it was not fitted on: {before:.2f} before, {after:.2f} tuned")
     print_table(console, _class_table(fitted.calibration))
-    if not fitted.helps:
-        typer.echo("it does not help where it was not fitted, so nothing is written")
-    elif not dry_run:
-        tuned = record_fit(fitted, models, store, len(windows))
-        write_score_mapping(target, tuned)
-        typer.echo(f"{target}: written")
 
 
 def _class_table(calibration: "ScoreMapping") -> "Table":
@@ -111,7 +133,7 @@ def _class_table(calibration: "ScoreMapping") -> "Table":
 
     from ballcast.core.actions import SHORT_NAMES
 
-    table = Table(title="what was chosen for each action", title_justify="left", title_style="bold")
+    table = Table(title="settings of each action", title_justify="left", title_style="bold")
     for heading in ("action", "odds divided by", "reach (ms)", "shift (ms)"):
         table.add_column(heading, justify="left" if heading == "action" else "right")
     for name, own in zip(SHORT_NAMES, calibration.classes, strict=True):

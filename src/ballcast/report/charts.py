@@ -1,28 +1,35 @@
-"""The report's charts as SVG. All are 360 units wide, so that on a phone their text has its own size.
+"""The charts of the report as SVG, and the plots of `ballcast eval --plots` as PNG.
 
-Colours are the page's CSS variables: a chart follows the theme. Each has a `title` that says what it shows.
+The SVG is written by hand, not by matplotlib: its colours are the page's CSS variables, so that a chart follows the
+light or dark theme, and it is 360 units wide with real text, readable on a phone. Each chart has a `title`.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
+import matplotlib
 import numpy as np
+from markupsafe import Markup
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from ballcast.core.actions import SHORT_NAMES
+from ballcast.core.files import replacing
 from ballcast.metrics.average_precision import TOLERANCES, Score
 from ballcast.metrics.bootstrap import Intervals
 from ballcast.metrics.diagnosis import Reliability, envelope
-from ballcast.report.markup import Markup, number, tag
 from ballcast.report.terminal import HEADINGS
 
 WIDTH = 360
-LEFT, RIGHT = 34, 352  # where the plots' own axes begin and end
+LEFT, RIGHT = 34, 352  # ends of the horizontal axis
 
 
 def class_bars(score: Score, intervals: Intervals | None = None) -> Markup:
-    """A bar an action: mean AP; a thin line from its AP within 1 s to that without limit; the events' number.
+    """Draw a bar per action: mean AP; a thin line from its AP within 1 s to that without limit; the event count.
 
-    intervals: of the score; a whisker on each bar.
+    Args:
+        score: of one system.
+        intervals: of the score; drawn as a whisker on each bar.
     """
     begin, end, row = 112, 318, 23
     ends = intervals.class_avg if intervals else np.zeros((2, len(SHORT_NAMES)))
@@ -36,20 +43,37 @@ def class_bars(score: Score, intervals: Intervals | None = None) -> Markup:
         parts.append(_text(0, y + 15, name, anchor="start"))
         parts.append(_text(begin - 8, y + 15, str(int(score.events[c])), anchor="end", class_="quiet"))
         if not score.events[c]:
-            parts.append(_text(begin + 6, y + 15, "none came", anchor="start", class_="quiet"))
+            parts.append(_text(begin + 6, y + 15, "no events", anchor="start", class_="quiet"))
             continue
-        parts.append(tag("rect", x=begin, y=y + 4, width=max(1.0, at(mean) - begin), height=10, rx=2, fill=_hue(c)))
+        parts.append(element("rect", x=begin, y=y + 4, width=max(1.0, at(mean) - begin), height=10, rx=2, fill=_hue(c)))
         if intervals:
             parts.append(_line(at(ends[0, c]), y + 9, at(ends[1, c]), y + 9, "ends"))
         low, high = at(float(score.ap[0, c])), at(float(score.ap[-1, c]))
         parts.append(_line(low, y + 18, max(high, low + 1), y + 18, "span"))
         parts.append(_text(WIDTH, y + 15, f"{100 * mean:.1f}", anchor="end"))
-    told = ", ".join(f"{n} {100 * score.ap[:, c].mean():.1f}" for c, n in enumerate(SHORT_NAMES) if score.events[c])
-    return _chart(14 + 10 * row + 2, f"Mean average precision per action in per cent: {told}", parts)
+    title = ", ".join(f"{n} {100 * score.ap[:, c].mean():.1f}" for c, n in enumerate(SHORT_NAMES) if score.events[c])
+    return _chart(14 + 10 * row + 2, f"Mean average precision per action in per cent: {title}", parts)
+
+
+def step_curve(score: Score, tolerance: int, action: int) -> list[tuple[float, float]]:
+    """Corners of a precision-recall curve.
+
+    Args:
+        score: of one system.
+        tolerance, action: indices into TOLERANCES and ACTIONS.
+
+    Returns:
+        (recall, precision), where precision is the best at this recall or beyond. The last corner is on the axis.
+    """
+    recall, best = envelope(score, tolerance, action)
+    corners = [(recall[0], best[0])]
+    for r0, p0, r1, p1 in zip(recall, best, recall[1:], best[1:], strict=False):
+        corners += [(r0, p1), (r1, p1)] if p1 != p0 else [(r1, p1)]
+    return [*corners, (recall[-1], 0.0)]
 
 
 def precision_recall(score: Score, action: int) -> Markup:
-    """One action's curves, one a tolerance; the page shows which is chosen by the classes t0 … t5."""
+    """Draw one action's curves, one per tolerance; the page highlights the chosen one by its class, t0 … t5."""
     x0, x1, y0, y1 = 24, 172, 112, 22
     at = lambda r, p: f"{x0 + (x1 - x0) * r:.1f},{y0 - (y0 - y1) * p:.1f}"  # noqa: E731
     parts = [_text(x0, 12, SHORT_NAMES[action], anchor="start", class_="name")]
@@ -57,24 +81,18 @@ def precision_recall(score: Score, action: int) -> Markup:
     parts += [_text(x0 - 4, y0 - (y0 - y1) * v + 4, n, anchor="end", class_="quiet") for v, n in ((0, "0"), (1, "1"))]
     parts += [_text(x0, y0 + 13, "0"), _text(x1, y0 + 13, "1", anchor="end"), _text((x0 + x1) / 2, y0 + 13, "recall")]
     if not score.events[action]:
-        parts.append(_text((x0 + x1) / 2, (y0 + y1) / 2, "none came", class_="quiet"))
+        parts.append(_text((x0 + x1) / 2, (y0 + y1) / 2, "no events", class_="quiet"))
     for t in range(len(TOLERANCES)) if score.events[action] else ():
-        recall, best = envelope(score, t, action)
-        path = [at(recall[0], best[0])]
-        for (r0, p0), (r1, p1) in zip(
-            zip(recall, best, strict=True), zip(recall[1:], best[1:], strict=True), strict=False
-        ):
-            path += [at(r0, p1), at(r1, p1)] if p1 != p0 else [at(r1, p1)]
-        path.append(at(recall[-1], 0))
-        parts.append(tag("polyline", points=" ".join(path), class_=f"curve t{t}", style=f"--hue: {_hue(action)}"))
-        told = f"AP {100 * score.ap[t, action]:.1f}"
-        parts.append(_text(x1, 12, told, anchor="end", class_=f"told t{t}"))
-    told = ", ".join(f"{h} {100 * score.ap[t, action]:.1f}" for t, h in enumerate(HEADINGS))
-    return _chart(128, f"Precision and recall of {SHORT_NAMES[action]}; average precision {told}", parts, width=180)
+        path = " ".join(at(*point) for point in step_curve(score, t, action))
+        parts.append(element("polyline", points=path, class_=f"curve t{t}", style=f"--hue: {_hue(action)}"))
+        ap = f"AP {100 * score.ap[t, action]:.1f}"
+        parts.append(_text(x1, 12, ap, anchor="end", class_=f"ap t{t}"))
+    title = ", ".join(f"{h} {100 * score.ap[t, action]:.1f}" for t, h in enumerate(HEADINGS))
+    return _chart(128, f"Precision and recall of {SHORT_NAMES[action]}; average precision {title}", parts, width=180)
 
 
 def reliability_chart(found: Reliability) -> Markup:
-    """Confidence against what came true, with 95 % intervals; below it, how many predictions there are of each."""
+    """Draw confidence against the share that came true, with 95 % intervals; below it the number of predictions."""
     y0, y1, base, tall = 190, 10, 262, 50
     x = lambda p: LEFT + (RIGHT - LEFT) * p  # noqa: E731
     y = lambda p: y0 - (y0 - y1) * p  # noqa: E731
@@ -90,17 +108,17 @@ def reliability_chart(found: Reliability) -> Markup:
             continue
         left, wide = x(i / len(found.count)) + 1.5, (RIGHT - LEFT) / len(found.count) - 3
         height = max(1.0, tall * count / most)
-        parts.append(tag("rect", x=left, y=base - height, width=wide, height=height, class_="bar"))
+        parts.append(element("rect", x=left, y=base - height, width=wide, height=height, class_="bar"))
         parts.append(_text(left + wide / 2, base + 12, str(int(count))))
         middle = x(float(found.confidence[i]))
         parts.append(_line(middle, y(float(found.low[i])), middle, y(float(found.high[i])), "whisker"))
-        parts.append(tag("circle", cx=middle, cy=y(float(found.hits[i])), r=4.5, class_="dot"))
-    told = f"Confidence against the share that came true; expected calibration error {100 * found.error:.1f} per cent"
-    return _chart(base + 16, told, parts)
+        parts.append(element("circle", cx=middle, cy=y(float(found.hits[i])), r=4.5, class_="dot"))
+    title = f"Confidence against the share that came true; expected calibration error {100 * found.error:.1f} per cent"
+    return _chart(base + 16, title, parts)
 
 
 def histogram(errors_ms: NDArray[np.int64], step_ms: int = 250, most_ms: int = 5_000) -> Markup:
-    """How early (left) or late (right) right predictions were, in steps of `step_ms`."""
+    """Draw how early (left) or late (right) correct predictions were, in steps of `step_ms`."""
     edges = np.arange(-most_ms - step_ms / 2, most_ms + step_ms, step_ms)
     counts, _ = np.histogram(np.clip(errors_ms, -most_ms, most_ms), edges)
     y0, y1 = 170, 14
@@ -112,7 +130,7 @@ def histogram(errors_ms: NDArray[np.int64], step_ms: int = 250, most_ms: int = 5
         if count:
             height = max(1.0, (y0 - y1) * count / most)
             parts.append(
-                tag(
+                element(
                     "rect",
                     x=x(left) + 0.5,
                     y=y0 - height,
@@ -127,11 +145,11 @@ def histogram(errors_ms: NDArray[np.int64], step_ms: int = 250, most_ms: int = 5
         parts.append(_text(x(ms), y0 + 14, f"{second:+d}".replace("-", "−") if second else "0"))
     parts += [_text(LEFT, y0 + 30, "← too early", anchor="start"), _text(RIGHT, y0 + 30, "too late →", anchor="end")]
     parts.append(_text(x(0), y0 + 30, "seconds"))
-    return _chart(y0 + 36, "How early or late right predictions were, in seconds", parts)
+    return _chart(y0 + 36, "How early or late correct predictions were, in seconds", parts)
 
 
 def line_chart(values: Sequence[float], what: str, *, best: int | None = None, percent: bool = False) -> Markup:
-    """A number an epoch, from epoch 1 on; `best` (counted from 1) is marked. Epochs without a number are left out."""
+    """Draw a value per epoch, from epoch 1 on; `best` (counted from 1) is marked. NaN is left out."""
     known = [(i + 1, v) for i, v in enumerate(values) if v == v]
     low = 0.0 if percent else min(v for _, v in known)
     high = max(max(v for _, v in known), low + 1e-9)
@@ -142,30 +160,52 @@ def line_chart(values: Sequence[float], what: str, *, best: int | None = None, p
     parts = [_line(LEFT, y(v), RIGHT, y(v), "grid") for v in (low, (low + high) / 2, high)]
     parts += [_text(LEFT - 5, y(v) + 4, show(v), anchor="end") for v in (low, (low + high) / 2, high)]
     points = " ".join(f"{x(e):.1f},{y(v):.1f}" for e, v in known)
-    parts.append(tag("polyline", points=points, class_="line"))
+    parts.append(element("polyline", points=points, class_="line"))
     for epoch, value in known:
         if epoch == best or len(known) == 1:
-            parts.append(tag("circle", cx=x(epoch), cy=y(value), r=4.5, class_="dot"))
+            parts.append(element("circle", cx=x(epoch), cy=y(value), r=4.5, class_="dot"))
     middle = (1 + len(values)) // 2
     ends = [(1, "start"), (len(values), "end"), *([(middle, "middle")] if len(values) > 4 else [])]
     parts += [_text(x(e), y0 + 14, str(e), anchor=a) for e, a in (ends if len(values) > 1 else ends[:1])]
     parts.append(_text((LEFT + RIGHT) / 2, y0 + 28, "epoch"))
-    told = f"{what} in each epoch, from {show(known[0][1])} to {show(known[-1][1])}"
-    return _chart(y0 + 34, told + (f"; the best is epoch {best}" if best else ""), parts)
+    title = f"{what} in each epoch, from {show(known[0][1])} to {show(known[-1][1])}"
+    return _chart(y0 + 34, title + (f"; the best is epoch {best}" if best else ""), parts)
+
+
+def element(name: str, /, *children: str, **attributes: str | float | None) -> Markup:
+    """Build an SVG element.
+
+    Args:
+        name: of the element.
+        children: escaped unless they are `Markup`.
+        attributes: `class_` loses its underscore, other underscores become hyphens; None is left out.
+    """
+    opening = Markup("<") + name
+    for key, value in attributes.items():
+        if value is not None:
+            shown = value if isinstance(value, str) else number(value)
+            opening += Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), shown)
+    if not children:
+        return opening + Markup("/>")
+    return opening + Markup(">") + Markup("").join(children) + Markup("</{}>").format(name)
+
+
+def number(value: float) -> str:
+    """Format a coordinate: two decimals, no trailing zeros."""
+    return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
 def _chart(height: float, title: str, parts: Sequence[Markup], width: int = WIDTH) -> Markup:
-    return tag(
-        "svg", tag("title", title), list(parts), viewBox=f"0 0 {width} {number(height)}", role="img", class_="chart"
-    )
+    view = f"0 0 {width} {number(height)}"
+    return element("svg", element("title", title), *parts, viewBox=view, role="img", class_="chart")
 
 
-def _text(x: float, y: float, words: str, *, anchor: str = "middle", class_: str | None = None) -> Markup:
-    return tag("text", words, x=x, y=y, text_anchor=anchor, class_=class_)
+def _text(x: float, y: float, text: str, *, anchor: str = "middle", class_: str | None = None) -> Markup:
+    return element("text", text, x=x, y=y, text_anchor=anchor, class_=class_)
 
 
 def _line(x0: float, y0: float, x1: float, y1: float, class_: str) -> Markup:
-    return tag("line", x1=x0, y1=y0, x2=x1, y2=y1, class_=class_)
+    return element("line", x1=x0, y1=y0, x2=x1, y2=y1, class_=class_)
 
 
 def _hue(action: int) -> str:
@@ -175,3 +215,67 @@ def _hue(action: int) -> str:
 def _ceiling(value: float) -> float:
     """The first of 0.1, 0.2, 0.4, 0.6, 0.8, 1 that is not below `value`."""
     return next((top for top in (0.1, 0.2, 0.4, 0.6, 0.8) if value <= top), 1.0)
+
+
+# The same as PNG files, for `ballcast eval --plots`.
+
+matplotlib.use("Agg")  # files only: no display is needed
+INK, GRID = "#1d2733", "#d7dde3"
+SHADES = ("#c6dbef", "#9ecae1", "#6baed6", "#4292c6", "#2171b5", "#08306b")  # one per tolerance, light to dark
+
+
+def draw(score: Score, folder: Path) -> list[Path]:
+    """Write `precision_recall.png` and `per_class.png` into `folder`; return their paths."""
+    figures = {"precision_recall.png": _precision_recall(score), "per_class.png": _per_class(score)}
+    paths = []
+    for name, figure in figures.items():
+        path = folder / name
+        with replacing(path) as temporary:
+            figure.savefig(temporary, format="png", dpi=140, facecolor="white")
+        paths.append(path)
+    return paths
+
+
+def _precision_recall(score: Score) -> Figure:
+    figure = Figure(figsize=(13, 5.6), layout="constrained")
+    axes = figure.subplots(2, 5, sharex=True, sharey=True)
+    for c, axis in enumerate(axes.flat):
+        for t, heading in enumerate(HEADINGS):
+            axis.plot(*zip(*step_curve(score, t, c), strict=True), color=SHADES[t], lw=1.6, label=heading)
+        if not score.events[c]:
+            axis.text(0.5, 0.5, "no events", ha="center", va="center", color="#8a97a5", fontsize=9)
+        axis.set_title(f"{SHORT_NAMES[c]} ({score.events[c]} events)", fontsize=10, color=INK)
+        axis.set(xlim=(0, 1), ylim=(0, 1.02))
+        _style(axis)
+    figure.supxlabel("recall", fontsize=10, color=INK)
+    figure.supylabel("precision (the best at this recall or beyond)", fontsize=10, color=INK)
+    handles, labels = axes.flat[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=6, frameon=False, fontsize=9)
+    return figure
+
+
+def _per_class(score: Score) -> Figure:
+    figure = Figure(figsize=(10, 4.6), layout="constrained")
+    axis = figure.subplots()
+    width = 0.8 / len(HEADINGS)
+    for t, heading in enumerate(HEADINGS):
+        places = np.arange(len(SHORT_NAMES)) + (t - 2.5) * width
+        axis.bar(places, 100 * score.ap[t], width, color=SHADES[t], label=heading)
+    names = [f"{name}\n{n}" for name, n in zip(SHORT_NAMES, score.events, strict=True)]
+    axis.set_xticks(range(len(names)), names, fontsize=9)
+    axis.set_ylabel("AP (%)", color=INK)
+    axis.set_title(
+        f"AP per action and tolerance, number of events below; mAP {100 * score.avg:.2f}", color=INK, loc="left"
+    )
+    figure.legend(loc="outside lower center", ncols=6, frameon=False, fontsize=9)
+    _style(axis)
+    axis.grid(axis="x", visible=False)
+    return figure
+
+
+def _style(axis: "matplotlib.axes.Axes") -> None:
+    axis.grid(color=GRID, lw=0.6)
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.spines[["left", "bottom"]].set_color(GRID)
+    axis.tick_params(colors=INK, labelsize=8)

@@ -1,1 +1,1 @@
-"""Jobs that put several packages together: the demo, the reproduction of the paper, a run's report."""
+"""Jobs that combine several packages: the demo, the reproduction of the paper's table, a training run's report."""

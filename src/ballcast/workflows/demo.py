@@ -1,7 +1,7 @@
 """`ballcast demo`: from pixels to a report, and a minute of training, on embedded data and on any machine.
 
-An excerpt of a simulated match that no part of the model has seen goes the whole way: features, predictions, the
-official score, a submission, a report. Then a small model is trained on embedded features, as `ballcast train` does it.
+An excerpt of a simulated match that was not used in training goes through all steps: features, predictions, the
+official score, a submission, a report. Then a small model is trained on embedded features, as in `ballcast train`.
 """
 
 from dataclasses import replace
@@ -38,9 +38,10 @@ from ballcast.training.run import train
 from ballcast.workflows.run_report import report_run
 
 EXCERPT = "excerpt"
-# A model that fits the embedded features and a minute on two cores; all else is the paper's recipe.
+NAME = "embedded model, from pixels"
+# A small model, to be trained in a minute on two cores; everything else is as in the paper's recipe.
 RECIPE = (
-    "data.drop_windows=0.1",  # the excerpt is also predicted from its start, before 30 s have passed
+    "data.drop_windows=0.1",  # the excerpt is also predicted from its start, with less than 30 s of video
     "data.stitch=false",
     "data.boost={}",
     "model.hierarchy.dim=64",
@@ -57,22 +58,32 @@ RECIPE = (
 
 
 def run(out: Path, console: Console, *, device: torch.device, samples: Path = SAMPLES) -> Path:
-    """Write features, a submission, a report and a training run into `out`; gives the report's path."""
+    """Run the demo.
+
+    Args:
+        out: folder for features, a submission, a report and a training run.
+        console: to print on.
+        device: to compute on.
+        samples: the embedded data.
+
+    Returns:
+        The report's path.
+    """
     if not (samples / "test" / f"{EXCERPT}.mp4").exists():
-        raise InputError(f"{samples}: the embedded data are not there; install ballcast again")
+        raise InputError(f"{samples}: the embedded data are missing; reinstall ballcast")
     clips, store = _features(out, console, device, samples)
     report = _anticipate(out, console, device, samples, clips, store)
     _train(out, console, device, samples)
-    console.print(f"\n[bold]The report:[/] {escape(str(report))}", soft_wrap=True)
+    console.print(f"\n[bold]Report:[/] {escape(str(report))}", soft_wrap=True)
     return report
 
 
 def _features(out: Path, console: Console, device: torch.device, samples: Path) -> tuple[list[Clip], FeatureStore]:
-    """The excerpt's clips and their features, computed here and now."""
+    """Extract the excerpt's features; returns its clips and their store."""
     clips = read_labels(samples / "test")
     console.print(
-        f"[bold]1  Features[/] of an excerpt of a simulated match (Google Research Football; see NOTICE), in which "
-        f"{len(clips)} clips of 30 s lie, one every 5 s"
+        f"[bold]1  Extract features[/] of an excerpt of a simulated match (Google Research Football; see NOTICE): "
+        f"{len(clips)} clips of 30 s, one every 5 s"
     )
     backbone = Backbone.from_pretrained(samples / "backbone")
     with _bar(console, "pixels to features") as bar:
@@ -92,41 +103,41 @@ def _features(out: Path, console: Console, device: torch.device, samples: Path) 
 def _anticipate(
     out: Path, console: Console, device: torch.device, samples: Path, clips: list[Clip], store: FeatureStore
 ) -> Path:
-    """Predictions, scores beside two systems that see no video, a submission and the report."""
-    console.print("[bold]2  Anticipation[/] of the 5 s after each clip by the embedded model")
+    """Predict the clips, score them beside two systems that see no video, and write a submission and the report."""
+    console.print("[bold]2  Anticipate[/] the 5 s after each clip with the embedded model")
     model = Anticipator.from_pretrained(samples / "anticipator")
     check_backbone(model, Backbone.from_pretrained(samples / "backbone"), samples / "anticipator", samples / "backbone")
-    said = predict_store(model, store, clips, model.emit, device)
-    shown = replace(model.emit.shown, vector="emitted")  # what people read: the labels emitted, with honest chances
-    undo_pos_weight = predict_store(model, store, clips, shown, device, pos_weight=model.pos_weight)
+    predicted = predict_store(model, store, clips, model.emit, device)
+    predicted = {clip: merge_bins(entries) for clip, entries in predicted.items()}  # the scorer keeps one entry a bin
+    # For people: only the labels that are emitted, with calibrated probabilities.
+    shown = replace(model.emit.shown, vector="emitted")
+    calibrated = predict_store(model, store, clips, shown, device, pos_weight=model.pos_weight)
     past = read_labels(samples / "train")
-    blind: dict[str, ClassPrior | Markov] = {
-        "Markov, told the true past": Markov(past),
+    systems: dict[str, ClassPrior | Markov] = {
+        "Markov, given the true past": Markov(past),
         "class prior": ClassPrior(past),
     }
-    said = {clip: merge_bins(entries) for clip, entries in said.items()}  # the scorer keeps one entry a bin
+    result = score(clips, predicted)
+    others = {name: score(clips, {clip.name: one.predict(clip) for clip in clips}) for name, one in systems.items()}
+    print_table(console, score_table({NAME: result, **others}))
     submission = out / "results_anticipation.zip"
-    write_submission(submission, said)
-    result = score(clips, said)
-    others = {name: score(clips, {clip.name: system.predict(clip) for clip in clips}) for name, system in blind.items()}
-    name = "embedded model, from pixels"
-    print_table(console, score_table({name: result, **others}))
+    write_submission(submission, predicted)
     defects = check_submission(submission, clips)
-    said_of_it = f"   a submission for the challenge's server: {submission}, {len(defects)} defects"
-    console.print(said_of_it, markup=False, soft_wrap=True)
+    message = f"   a submission for the challenge's server: {submission}, {len(defects)} defects"
+    console.print(message, markup=False, soft_wrap=True)
     video = samples / "test" / f"{EXCERPT}.mp4"
     report = Report(
-        "ballcast on a match it has not seen",
+        "ballcast on a match not used in training",
         clips,
-        said,
+        predicted,
         result,
-        name=name,
-        shown=undo_pos_weight,
-        intervals=bootstrap(clips, said),
+        name=NAME,
+        shown=calibrated,
+        intervals=bootstrap(clips, predicted),
         others=others,
         footage={clip.name: Footage(video, STEP_MS * i) for i, clip in enumerate(clips)},
         facts={
-            "data": f"an excerpt of a simulated match, {len(clips)} clips: a look, not a measurement",
+            "data": f"an excerpt of a simulated match, {len(clips)} clips: too few for a measurement",
             "model": f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters, trained on other matches",
             "features of": str(model.metadata.get("backbone", {}).get("name", "")),
         },
@@ -139,7 +150,7 @@ def _anticipate(
 
 
 def _train(out: Path, console: Console, device: torch.device, samples: Path) -> None:
-    """A small model for a minute, on the embedded features of other matches, validated on one of its own."""
+    """Train a small model for a minute on the embedded features of other matches, validated on a further match."""
     for split in ("valid", "train"):
         games = FeatureStore.open(samples / "features" / split)
         clips = read_labels(samples / split)
@@ -150,11 +161,11 @@ def _train(out: Path, console: Console, device: torch.device, samples: Path) -> 
     recipe = load(Recipe, None, [*RECIPE, f"model.clips={cut.clips}", f"model.width={cut.width}"])
     recipe = replace(recipe, data=replace(recipe.data, features=str(out / "features")))
     console.print(
-        f"[bold]3  Training[/] of a small model for about a minute, on features of other matches ({len(names)}); it is "
-        "scored on one more after each epoch"
+        f"[bold]3  Train[/] a small model for about a minute on features of {len(names)} other matches, scored on one "
+        "more match after each epoch"
     )
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # so small a model gains nothing from more, and on a busy machine they wait for each other
+    torch.set_num_threads(1)  # a small model gains nothing from more, and on a busy machine they wait for each other
     try:
         with Display(console, recipe.train.epochs) as display:
             progress = train(recipe, out / "run", device=device, show=display.show)
@@ -162,7 +173,7 @@ def _train(out: Path, console: Console, device: torch.device, samples: Path) -> 
         torch.set_num_threads(threads)
     console.print(f"   best validation mAP {100 * progress.best:.1f}, in epoch {progress.best_epoch}")
     report = report_run(recipe, out / "run", device=device)
-    console.print(f"   its report: {report}", markup=False, soft_wrap=True)
+    console.print(f"   report: {report}", markup=False, soft_wrap=True)
 
 
 def _bar(console: Console, what: str) -> Progress:

@@ -1,4 +1,4 @@
-"""Reports that need more than one room: what a training run's best model does on its validation clips."""
+"""The report of a training run: its best model on the validation clips."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,40 +23,45 @@ REPORT = "report.html"
 def report_run(
     recipe: Recipe, folder: Path, *, device: torch.device, training_data: TrainingData | None = None
 ) -> Path | None:
-    """Write the report of the run in `folder`; gives its path, or None for a run without validation.
+    """Write the report of a run.
 
-    None for a fine-tuned run too: the stores' features are not those of its backbone any more.
+    Args:
+        recipe: of the run.
+        folder: of the run; the report is written there.
+        device: to compute on.
+        training_data: replaces the windows of the recipe's stores, as in training.
 
-    `material` replaces the windows of the stores that the recipe names, as it did in training.
+    Returns:
+        The report's path. None for a run without validation, and for a fine-tuned one, whose backbone no longer
+        matches the stores' features.
     """
     if recipe.train.backbone == "finetune":
         return None
+    windows = None
     if training_data is not None:
         windows = training_data.valid
     elif recipe.data.valid:
         windows = scored_windows(open_splits(recipe.data, recipe.data.valid, recipe.model), recipe.model)
-    else:
-        windows = None
     if windows is None:
         return None
     model = Anticipator.from_pretrained(folder / "best").to(device)
     samples = Samples(windows, device, recipe.data.device)
     slots = predict_slots(model, samples)
-    said = dict(zip(windows.names, emit(slots, recipe.emission), strict=True))
-    # What people read: the labels that are emitted, with honest chances.
-    plain = emit(slots, replace(recipe.emission.shown, vector="emitted"), pos_weight=recipe.loss.pos_weight)
+    predicted = dict(zip(windows.names, emit(slots, recipe.emission), strict=True))
+    # For people: only the labels that are emitted, with calibrated probabilities.
+    shown = emit(slots, replace(recipe.emission.shown, vector="emitted"), pos_weight=recipe.loss.pos_weight)
     rows = Table(folder / "epochs.csv", EPOCH_COLUMNS, keep_through=recipe.train.epochs).rows
     loss, average = (EPOCH_COLUMNS.index(name) for name in ("total", "avg"))
     best = int(model.metadata["epoch"])
     parameters = sum(p.numel() for p in model.parameters())
-    merged = {name: merge_bins(entries) for name, entries in said.items()}
+    merged = {name: merge_bins(entries) for name, entries in predicted.items()}
     report = Report(
         f"Training run {folder.name}",
         windows.clips,
         merged,
-        score_of(samples, said),
+        score_of(samples, predicted),
         name=f"epoch {best}, on {', '.join(recipe.data.valid) or 'validation'}",
-        shown=dict(zip(windows.names, plain, strict=True)),
+        shown=dict(zip(windows.names, shown, strict=True)),
         intervals=bootstrap(windows.clips, merged) if len(windows.clips) > 1 else None,
         facts={
             "model": f"{recipe.model.kind}, {parameters / 1e6:.2f} M parameters",

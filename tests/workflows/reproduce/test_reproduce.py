@@ -22,9 +22,9 @@ from ballcast.data.labels.soccernet import read_labels, write_labels
 from ballcast.features.backbone import Backbone
 from ballcast.inference.submission import check_submission, read_submission
 from ballcast.metrics.average_precision import score
-from ballcast.workflows.reproduce import recipes, steps
+from ballcast.workflows.reproduce import job, steps
+from ballcast.workflows.reproduce.job import READINGS
 from ballcast.workflows.reproduce.plan import clip_stacks, duration
-from ballcast.workflows.reproduce.recipes import READINGS
 
 TINY = BackboneConfig(encoder="test_efficientnet", channels=16, blocks=1, projected=8, se_ratio=4, classes=10)
 SMALL = [
@@ -181,7 +181,7 @@ def test_without_a_backbone_one_is_trained_on_the_training_games(
     tiny = [
         f"backbone.{key}={getattr(TINY, key)}" for key in ("encoder", "channels", "blocks", "projected", "se_ratio")
     ]
-    monkeypatch.setattr("ballcast.workflows.reproduce.work.QUICK_PRETRAIN", (*recipes.QUICK_PRETRAIN, *tiny))
+    monkeypatch.setattr("ballcast.workflows.reproduce.job.QUICK_PRETRAIN", (*job.QUICK_PRETRAIN, *tiny))
     words = ["reproduce", str(world / "snbaa"), *SMALL, "--out", str(tmp_path / "out"), *QUICK]
     done = run([*words, "--only", "data,backbone"])
     assert done.exit_code == 0, done.output
@@ -195,12 +195,12 @@ def test_without_a_backbone_one_is_trained_on_the_training_games(
 @pytest.mark.parametrize(
     ("extra", "told"),
     [
-        (["--only", "train,tunes"], "no step 'tunes'; choose from data, backbone, features, train, score"),
-        (["--only", ","], "--only names nothing"),
-        (["--recipes", "paper,best"], "no model 'best' to reproduce; choose from paper, static, faantra"),
+        (["--only", "train,tunes"], "unknown step 'tunes'; choose from data, backbone, features, train, score"),
+        (["--only", ","], "--only is empty"),
+        (["--recipes", "paper,best"], "unknown model 'best'; choose from paper, static, faantra"),
         (["--only", "train"], "no features yet; run the step `features` first"),
-        (["--only", "table"], "nothing is scored yet; run the step `score` first"),
-        (["--only", "submit"], "is not scored yet; run the step `score` first"),
+        (["--only", "table"], "no run is scored yet; run the step `score` first"),
+        (["--only", "submit"], ": not scored yet; run the step `score` first"),
         (["--resolution", "720p"], "has no 720p; it has 224p"),
     ],
 )

@@ -1,7 +1,6 @@
-"""What there is to do, how long it takes on this machine and how much disk it needs, before anything is done.
+"""The plan: what is left to do, and estimates of its time on this machine and of the disk space.
 
-Times are estimates: a few stacks go through the backbone and a few batches through a model, here and now, and the rest
-is arithmetic. Sizes are arithmetic alone.
+Times are extrapolated from a few stacks through the backbone and a few batches through a model. Sizes are computed.
 """
 
 import shutil
@@ -27,16 +26,15 @@ from ballcast.features.stack_index import snippet_count, stack_count, stack_span
 from ballcast.features.videos import find_sources
 from ballcast.model.anticipator import Anticipator
 from ballcast.video.file import VideoFile
-from ballcast.workflows.reproduce.recipes import QUICK_CLIPS, stacks_a_step
-from ballcast.workflows.reproduce.work import EVERY, Run, RunningJob
+from ballcast.workflows.reproduce.job import EVERY, QUICK_CLIPS, Reproduction, Run, stacks_a_step
 
 PROBED = 8  # stacks that go through the backbone
 Pending = Mapping[str, tuple[str, list[str]]]  # step → what it does, what of it is left
 
 
-def plan_table(work: RunningJob, pending: Pending) -> None:
-    """Print the plan. `pending`: of every step that was asked for."""
-    seconds, sizes = _estimate(work, pending)
+def plan_table(job: Reproduction, pending: Pending) -> None:
+    """Print the plan; `pending`: of every step that was chosen."""
+    seconds, sizes = _estimate(job, pending)
     table = Table(title="the plan", title_justify="left", title_style="bold")
     for heading in ("step", "", "left to do", "time here", "disk"):
         table.add_column(heading, justify="right" if heading in ("time here", "disk") else "left")
@@ -46,128 +44,129 @@ def plan_table(work: RunningJob, pending: Pending) -> None:
             todo = "always"
         size = decimal(sizes[name]) if name in sizes else ""
         table.add_row(name, about, todo, duration(seconds[name]) if name in seconds else "", size)
-    print_table(work.console, table)
-    work.say(
-        f"time: {PROBED} stacks of pictures and two training steps measured on {_device_name(work.device)} just now, "
-        "the rest is arithmetic; compiled, a GPU is faster than that. disk: of what is left to make; extraction needs "
-        "as much again until it is merged."
+    print_table(job.console, table)
+    job.log(
+        f"time: extrapolated from {PROBED} stacks of frames and two training steps on {_device_name(job.device)}; "
+        "compiled, a GPU is faster. disk: of the remaining results; extraction needs as much again until it is merged."
     )
-    needed, free = sum(sizes.values()), shutil.disk_usage(_existing(work.out)).free
-    work.say(f"{work.out}: {decimal(needed)} to be written, {decimal(free)} free")
+    needed, free = sum(sizes.values()), shutil.disk_usage(_existing(job.out)).free
+    job.log(f"{job.out}: {decimal(needed)} to be written, {decimal(free)} free")
     if needed > free:
-        work.say(f"{work.out}: THE DISK IS TOO SMALL; choose another folder with --out, or free some")
+        job.log(f"{job.out}: THE DISK IS TOO SMALL; choose another folder with --out, or free some space")
 
 
 def duration(seconds: float) -> str:
-    """ "40 s", "12 min", "3.5 h"."""
+    """Format a duration: 40 s, 12 min, 3.5 h."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
 
 
-def _estimate(work: RunningJob, pending: Pending) -> tuple[dict[str, float], dict[str, int]]:
-    """Seconds and bytes of the steps of which anything is left, as far as they can be told."""
+def _estimate(job: Reproduction, pending: Pending) -> tuple[dict[str, float], dict[str, int]]:
+    """Estimate seconds and bytes of the unfinished steps, by name; steps that cannot be estimated are left out."""
     seconds: dict[str, float] = {}
     sizes: dict[str, int] = {}
     left = {name: names for name, (_, names) in pending.items()}
-    there = (work.given / "train").is_dir()
-    config = _network_config(work)
+    there = (job.given / "train").is_dir()
+    config = _network_config(job)
     if there and (left.get("backbone") or left.get("features")):
-        decode, stack = probe_backbone(work, config)
+        decode, stack = probe_backbone(job, config)
         if left.get("backbone"):
-            spotting = work.pretrain_config
+            spotting = job.pretrain_config
             steps = spotting.train.epochs * spotting.train.steps
             seconds["backbone"] = 3 * steps * stacks_a_step(spotting) * stack  # a backward pass costs about two forward
         if left.get("features"):
-            seconds["features"] = sum(_extraction(work, config, split, decode, stack) for split in left["features"])
-            sizes["features"] = sum(_store_bytes(work, config, split) for split in left["features"])
+            seconds["features"] = sum(_extraction(job, config, split, decode, stack) for split in left["features"])
+            sizes["features"] = sum(_store_bytes(job, config, split) for split in left["features"])
     if left.get("train"):
-        runs = [run for run in work.runs() if run.name in left["train"]]
-        samples = _samples(work)
+        runs = [run for run in job.runs() if run.name in left["train"]]
+        samples = _samples(job)
         seconds["train"], sizes["train"] = 0.0, 0
         for name in dict.fromkeys(run.recipe for run in runs):
             some = [run for run in runs if run.recipe == name]
-            recipe = _recipe(work, some[0], config)
-            step, parameters = probe_training(recipe, work.device)
+            recipe = _recipe(job, some[0], config)
+            step, parameters = probe_training(recipe, job.device)
             steps = max(1, samples // recipe.train.batch) * recipe.train.epochs
             seconds["train"] += len(some) * steps * step
-            sizes["train"] += len(some) * 5 * 4 * parameters  # weights, two moments, best and last, in float32
+            sizes["train"] += (
+                len(some) * 5 * 4 * parameters
+            )  # weights and two optimizer moments, best and last, in float32
     return seconds, sizes
 
 
-def _network_config(work: RunningJob) -> BackboneConfig:
-    if work.backbone is not None or (work.pretraining / "best").is_dir():
-        return work.network.config
-    return work.pretrain_config.network
+def _network_config(job: Reproduction) -> BackboneConfig:
+    if job.backbone is not None or (job.pretraining / "best").is_dir():
+        return job.network.config
+    return job.pretrain_config.network
 
 
-def _recipe(work: RunningJob, run: Run, config: BackboneConfig) -> Recipe:
-    return work.recipe(run, snippet_count(config), config.width)
+def _recipe(job: Reproduction, run: Run, config: BackboneConfig) -> Recipe:
+    return job.recipe(run, snippet_count(config), config.width)
 
 
 def clip_stacks(config: BackboneConfig, every: int) -> int:
-    """Distinct stacks that go through the 2D network for one clip of 30 s with windows `every` frames apart."""
+    """Count the distinct stacks of one clip of 30 s with windows `every` frames apart."""
     windows = range(0, CLIP_FRAMES - WINDOW_FRAMES + 1, every)
     stacks = range(stack_count(config, snippet_count(config)))
     return len({start + start_frame(config, i) for start in windows for i in stacks})
 
 
-def _clips(work: RunningJob, split: str) -> int:
-    if not (work.given / split).is_dir():
+def _clips(job: Reproduction, split: str) -> int:
+    if not (job.given / split).is_dir():
         return 0
-    count = len(find_sources(work.given / split))
-    return min(count, QUICK_CLIPS) if work.quick else count
+    count = len(find_sources(job.given / split))
+    return min(count, QUICK_CLIPS) if job.quick else count
 
 
-def _extraction(work: RunningJob, config: BackboneConfig, split: str, decode: float, stack: float) -> float:
-    workers = work.workers or cores()
+def _extraction(job: Reproduction, config: BackboneConfig, split: str, decode: float, stack: float) -> float:
+    workers = job.workers or cores()
     decoding, computing = CLIP_FRAMES * decode, clip_stacks(config, EVERY[split]) * stack
-    if work.device.type == "cuda":  # threads decode while the GPU computes
-        return _clips(work, split) * max(decoding / workers, computing)
-    return _clips(work, split) * (decoding + computing) / workers
+    if job.device.type == "cuda":  # threads decode while the GPU computes
+        return _clips(job, split) * max(decoding / workers, computing)
+    return _clips(job, split) * (decoding + computing) / workers
 
 
-def _store_bytes(work: RunningJob, config: BackboneConfig, split: str) -> int:
+def _store_bytes(job: Reproduction, config: BackboneConfig, split: str) -> int:
     windows = window_count(CLIP_FRAMES, EVERY[split])
-    return _clips(work, split) * windows * snippet_count(config) * config.width * 2
+    return _clips(job, split) * windows * snippet_count(config) * config.width * 2
 
 
-def _samples(work: RunningJob) -> int:
-    """Training windows, one a second of every stretch of clips."""
-    folder = next((f for f in (work.given / "train", work.features / "train") if f.is_dir()), None)
+def _samples(job: Reproduction) -> int:
+    """Count the training windows: one a second of every stretch of adjoining clips."""
+    folder = next((f for f in (job.given / "train", job.features / "train") if f.is_dir()), None)
     clips = read_labels(folder) if folder else []
-    stretches = stitch(clips[:QUICK_CLIPS] if work.quick else clips)
+    stretches = stitch(clips[:QUICK_CLIPS] if job.quick else clips)
     return sum((len(stretch.clips) - 1) * STEP_MS // 1000 + 1 for stretch in stretches)
 
 
-def probe_backbone(work: RunningJob, config: BackboneConfig) -> tuple[float, float]:
-    """Seconds to decode a frame, and to encode a stack, as one worker of an extraction does it."""
+def probe_backbone(job: Reproduction, config: BackboneConfig) -> tuple[float, float]:
+    """Measure the seconds to decode a frame and to encode a stack with one worker of an extraction."""
     threads = torch.get_num_threads()
-    video = find_sources(work.given / "train")[0].path
+    video = find_sources(job.given / "train")[0].path
     count = start_frame(config, PROBED - 1) + stack_span(config)
     with VideoFile(video) as opened:
         began = time.perf_counter()
         frames = np.stack(list(islice(opened.frames(), count)))
         decode = (time.perf_counter() - began) / count
-    trained = work.backbone is not None or (work.pretraining / "best").is_dir()
-    network = work.network if trained else Backbone(config).eval()
+    trained = job.backbone is not None or (job.pretraining / "best").is_dir()
+    network = job.network if trained else Backbone(config).eval()
     torch.set_num_threads(1)
     try:
-        engine = BatchEncoder(network, device=work.device, compiled=False)
-        pixels, begins = engine.load(frames), config.stride * torch.arange(PROBED, device=work.device)
+        engine = BatchEncoder(network, device=job.device, compiled=False)
+        pixels, begins = engine.load(frames), config.stride * torch.arange(PROBED, device=job.device)
         with torch.inference_mode():
             engine.maps(pixels, begins)  # the first is slower
-            _wait(work.device)
+            _wait(job.device)
             began = time.perf_counter()
             engine.maps(pixels, begins)
-            _wait(work.device)
+            _wait(job.device)
     finally:
         torch.set_num_threads(threads)
     return decode, (time.perf_counter() - began) / PROBED
 
 
 def probe_training(recipe: Recipe, device: torch.device) -> tuple[float, int]:
-    """Seconds that a step forward and back takes, without loss and optimizer and not compiled; and the parameters."""
+    """Measure the seconds of a forward and backward pass, not compiled; also return the number of parameters."""
     config, state = recipe.model, torch.get_rng_state()
     model = Anticipator(config, emit=recipe.emit).to(device).train()
     features = torch.randn(recipe.train.batch, config.windows, config.clips, config.width, device=device)

@@ -1,18 +1,21 @@
-"""The scores of one run's best epoch: tuned on valid, then every reading of valid and test, each with its interval."""
+"""Scores and submissions of the runs: each best epoch tuned on valid, then valid and test in every reading."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from ballcast.core.errors import InputError
 from ballcast.core.events import Clip, Prediction, merge_bins
-from ballcast.core.files import read_json
+from ballcast.core.files import read_json, write_json
 from ballcast.data.labels.soccernet import read_labels
 from ballcast.data.samples.batches import Samples
+from ballcast.features.store import FILE_NAME as MANIFEST
 from ballcast.features.store import FeatureStore
 from ballcast.inference.predictor import check_fits, grid_scores, open_windows, record_fit
+from ballcast.inference.submission import check_submission, write_submission
 from ballcast.inference.tuning import fit
 from ballcast.metrics.average_precision import match_all, score_of_matches
 from ballcast.metrics.bootstrap import bootstrap_matches
@@ -22,14 +25,13 @@ from ballcast.model.postprocess import SlotProbabilities, emit
 from ballcast.model.score_mapping import FILE_NAME, ScoreMapping, weights_hash, write_score_mapping
 from ballcast.model.slots import Slots
 from ballcast.training.engine import predict_slots
-from ballcast.workflows.reproduce.recipes import READINGS, Reading
-from ballcast.workflows.reproduce.work import Run, RunningJob
+from ballcast.workflows.reproduce.job import READINGS, Reading, Reproduction, Run
 
 SCORED = ("valid", "test")
 
 
 @dataclass(frozen=True)
-class SlotLike:
+class SplitSlots:
     """A model's slots for the clips of a split, in order."""
 
     clips: list[Clip]
@@ -38,7 +40,7 @@ class SlotLike:
     def predictions(
         self, model: Anticipator, reading: Reading, calibration: ScoreMapping | None
     ) -> dict[str, list[Prediction]]:
-        """All that is emitted, by clip, entries of one bin not merged yet; `calibration`: for a tuned reading."""
+        """Emit predictions by clip, entries of one bin not merged; `calibration`: for a tuned reading."""
         if reading.tuned and calibration is not None:
             made = calibration.predict([SlotProbabilities.of(self.slots)])
         else:
@@ -48,55 +50,55 @@ class SlotLike:
 
 def open_model(run: Run) -> Anticipator:
     if not (run.folder / "best").is_dir():
-        raise InputError(f"{run.folder}: is not trained yet; run the step `train` first")
+        raise InputError(f"{run.folder}: not trained yet; run the step `train` first")
     return Anticipator.from_pretrained(run.folder / "best")
 
 
-def answer(model: Anticipator, store: FeatureStore, run: Run, device: torch.device) -> SlotLike:
-    """The slots for all clips of a store, labelled or not."""
+def predict_split(model: Anticipator, store: FeatureStore, run: Run, device: torch.device) -> SplitSlots:
+    """Compute the slots for all clips of a store, labelled or not."""
     check_fits(model, store, run.folder / "best")
     clips = read_labels(store.labels) if store.labels else [Clip(name, labelled=False) for name in store.names]
     windows = open_windows(store, clips, model.config.windows)
-    return SlotLike(clips, predict_slots(model.to(device), Samples(windows, device, "auto")))
+    return SplitSlots(clips, predict_slots(model.to(device), Samples(windows, device, "auto")))
 
 
-def is_scored(work: RunningJob, run: Run) -> bool:
-    """Whether the scores on disk are of these weights, these readings and as many resamples."""
+def is_scored(job: Reproduction, run: Run) -> bool:
+    """Return whether the scores on disk are of these weights, these readings and as many resamples."""
     weights = run.folder / "best" / WEIGHTS
     if not run.scores.is_file() or not weights.is_file():
         return False
-    return _made_of(work, run) == read_scores(run).get("made_of")
+    return _made_of(job, run) == read_scores(run).get("made_of")
 
 
 def read_scores(run: Run) -> dict[str, Any]:
     tree = read_json(run.scores, "scores")
     if not isinstance(tree, dict) or not isinstance(tree.get("rows"), list):
-        raise InputError(f"{run.scores}: is not what the step `score` writes; remove it and run again")
+        raise InputError(f"{run.scores}: not written by the step `score`; remove it and run again")
     return tree
 
 
-def _made_of(work: RunningJob, run: Run) -> dict[str, Any]:
+def _made_of(job: Reproduction, run: Run) -> dict[str, Any]:
     return {
         "weights": weights_hash(run.folder / "best" / WEIGHTS),
         "readings": list(READINGS),
-        "resamples": work.resamples,
+        "resamples": job.resamples,
     }
 
 
-def score_run(work: RunningJob, run: Run) -> dict[str, Any]:
+def score_run(job: Reproduction, run: Run) -> dict[str, Any]:
     """Tune the run's best epoch on valid (the calibration goes beside its weights if it helps) and score it."""
     model = open_model(run)
-    given = {split: answer(model, work.store(split), run, work.device) for split in SCORED}
-    calibration, tuning = _tune(work, run, model, given["valid"])
+    given = {split: predict_split(model, job.store(split), run, job.device) for split in SCORED}
+    calibration, tuning = _tune(job, run, model, given["valid"])
     rows = []
-    for split, answered in given.items():
+    for split, slots in given.items():
         for name, reading in READINGS.items():
-            predicted = answered.predictions(model, reading, calibration)
-            row = _row(answered.clips, predicted, reading, work.resamples)
-            rows.append({"split": split, "reading": name, "clips": len(answered.clips), **row})
+            predicted = slots.predictions(model, reading, calibration)
+            row = _row(slots.clips, predicted, reading, job.resamples)
+            rows.append({"split": split, "reading": name, "clips": len(slots.clips), **row})
     about = model.metadata
     return {
-        "made_of": _made_of(work, run),
+        "made_of": _made_of(job, run),
         "epoch": about["epoch"],
         "samples": about["samples"],
         "class_weights": about["class_weights"],
@@ -108,26 +110,33 @@ def score_run(work: RunningJob, run: Run) -> dict[str, Any]:
 
 
 def _tune(
-    work: RunningJob, run: Run, model: Anticipator, valid: SlotLike
+    job: Reproduction, run: Run, model: Anticipator, valid: SplitSlots
 ) -> tuple[ScoreMapping | None, dict[str, float | bool]]:
-    """As `ballcast tune` does it: the calibration, None where it does not help in folds that had no say in it."""
+    """Tune as `ballcast tune` does; no calibration if it does not help in folds it was not fitted on."""
     before, target = grid_scores(valid.slots, model.emit), run.folder / "best" / FILE_NAME
     fitted = fit([SlotProbabilities.of(valid.slots)], valid.clips, before, pos_weight=model.pos_weight)
-    told = {"helps": fitted.helps, "outside_before": fitted.outside_before, "outside_after": fitted.outside_after}
+    about: dict[str, float | bool] = {
+        "helps": fitted.helps,
+        "outside_before": fitted.outside_before,
+        "outside_after": fitted.outside_after,
+    }
     if not fitted.helps:
         target.unlink(missing_ok=True)
-        return None, told
-    tuned = record_fit(fitted, [str(run.folder / "best")], work.store("valid"), len(valid.clips))
+        return None, about
+    tuned = record_fit(fitted, [str(run.folder / "best")], job.store("valid"), len(valid.clips))
     write_score_mapping(target, tuned)
-    return tuned, told
+    return tuned, about
 
 
 def _row(
     clips: Sequence[Clip], predicted: Mapping[str, Sequence[Prediction]], reading: Reading, resamples: int
 ) -> dict[str, Any]:
-    """mAP at each tolerance and their mean, as fractions; predictions a clip; `resampled`: the mean in each resample.
+    """Score a reading.
 
-    Every model and reading has the same resamples of a split's clips, so that their means and differences have too.
+    All models and readings share the resamples of a split's clips, so that their differences can be resampled too.
+
+    Returns:
+        mAP at each tolerance and `avg`, as fractions; `predictions` a clip; `resampled`: the mean in each resample.
     """
     merged = {name: merge_bins(entries) for name, entries in predicted.items()}
     matches = match_all(clips, merged, read=reading.read, exact=False)
@@ -140,3 +149,69 @@ def _row(
         "events": int(result.events.sum()),
         "resampled": [round(value, 6) for value in intervals.resampled.mean((1, 2)).tolist()],
     }
+
+
+# -- submissions ---------------------------------------------------------------------------------------------------
+
+SUBMITTED = ("test", "challenge")
+INDEX = "submissions.json"  # which run each zip is of
+
+
+def best_runs(job: Reproduction) -> list[Run]:
+    """Return, for every model, the run whose tuned reading is best on valid."""
+    runs = list(job.runs())
+    for run in runs:
+        if not is_scored(job, run):
+            raise InputError(f"{run.name}: not scored yet; run the step `score` first")
+    return [max((r for r in runs if r.recipe == name), key=_on_valid) for name in job.recipes]
+
+
+def _on_valid(run: Run) -> float:
+    rows = read_scores(run)["rows"]
+    return next(row["avg"] for row in rows if (row["split"], row["reading"]) == ("valid", "tuned"))
+
+
+def _zips(job: Reproduction, run: Run) -> dict[Path, tuple[str, str]]:
+    """Return the split and the reading of each zip of a run."""
+    splits = [split for split in SUBMITTED if (job.features / split / MANIFEST).is_file()]
+    names = ("tuned", "untuned") if read_scores(run)["tuning"]["helps"] else ("untuned",)
+    folder = job.out / "submissions"
+    return {folder / f"{run.recipe}-{split}-{name}.zip": (split, name) for split in splits for name in names}
+
+
+def _index(job: Reproduction, runs: list[Run]) -> dict[str, Any]:
+    return {
+        path.name: {"run": run.name, "weights": read_scores(run)["made_of"]["weights"]}
+        for run in runs
+        for path in _zips(job, run)
+    }
+
+
+def pending_submissions(job: Reproduction) -> list[str]:
+    """List the zips that are missing, or not of the weights of the best runs."""
+    if not all(is_scored(job, run) for run in job.runs()):
+        return ["every zip"]
+    path, runs = job.out / "submissions" / INDEX, best_runs(job)
+    made = read_json(path, "list of submissions") if path.is_file() else {}
+    wanted = _index(job, runs)
+    return [name for name in wanted if made.get(name) != wanted[name] or not (path.parent / name).is_file()]
+
+
+def write_submissions(job: Reproduction) -> None:
+    """Write every zip and check it as `ballcast submit --check` does."""
+    if not pending_submissions(job):
+        return
+    runs = best_runs(job)
+    for run in runs:
+        model = open_model(run)
+        zips = _zips(job, run)
+        for split in dict.fromkeys(split for split, _ in zips.values()):
+            slots = predict_split(model, job.store(split), run, job.device)
+            for path, (of, reading) in zips.items():
+                if of != split:
+                    continue
+                write_submission(path, slots.predictions(model, READINGS[reading], model.calibration))
+                if defects := check_submission(path, slots.clips):
+                    raise InputError(f"{path}: {len(defects)} defect(s), the first: {defects[0]}")
+                job.log(f"{path}: {len(slots.clips)} clips, {run.name}")
+    write_json(job.out / "submissions" / INDEX, _index(job, runs), indent=1)

@@ -1,4 +1,4 @@
-"""The steps, in order. Each is done when its output is there and whole, and goes on where it was stopped."""
+"""The steps, in order. A step is done when its output is complete; an interrupted step resumes."""
 
 import os
 import shutil
@@ -16,79 +16,85 @@ from ballcast.training.pretrain import Pretraining
 from ballcast.training.progress import Display
 from ballcast.training.run import train
 from ballcast.training.run_folder import is_finished
+from ballcast.workflows.reproduce.job import EVERY, LABELLED, QUICK_CLIPS, RECIPES, Reproduction
 from ballcast.workflows.reproduce.plan import plan_table
-from ballcast.workflows.reproduce.recipes import QUICK_CLIPS, RECIPES
-from ballcast.workflows.reproduce.scores import is_scored, score_run
-from ballcast.workflows.reproduce.submissions import is_submitted, write_submissions
+from ballcast.workflows.reproduce.scores import is_scored, pending_submissions, score_run, write_submissions
 from ballcast.workflows.reproduce.table import write_table
-from ballcast.workflows.reproduce.work import EVERY, LABELLED, RunningJob
 
 
 @dataclass(frozen=True)
 class Step:
-    """One part of the work.
+    """A step of the reproduction.
 
-    - `pending`: names what is left to do; nothing: the step is done.
-    - `run`: does it; a second call on finished work changes nothing.
+    Args:
+        about: one line for the plan.
+        pending: lists what is left to do; empty: the step is done.
+        run: does it; a second call on finished work changes nothing.
     """
 
     about: str
-    pending: Callable[[RunningJob], list[str]]
-    run: Callable[[RunningJob], None]
+    pending: Callable[[Reproduction], list[str]]
+    run: Callable[[Reproduction], None]
 
 
-def reproduce(work: RunningJob, only: Sequence[str] = (), *, plan: bool = False) -> None:
-    """Do the steps `only` (none: all), after printing the plan; `plan`: print the plan and do nothing."""
+def reproduce(job: Reproduction, only: Sequence[str] = (), *, plan: bool = False) -> None:
+    """Print the plan and run the steps.
+
+    Args:
+        job: the options and places.
+        only: names of the steps to run; none: all.
+        plan: print the plan and do nothing.
+    """
     for name in only:
         if name not in STEPS:
-            raise InputError(f"there is no step {name!r}; choose from {', '.join(STEPS)}")
+            raise InputError(f"unknown step {name!r}; choose from {', '.join(STEPS)}")
     chosen = {name: step for name, step in STEPS.items() if not only or name in only}
     if "data" in chosen or plan:
-        fetches = work.password is not None and _missing(work)
+        fetches = job.password is not None and _missing(job)
         if not fetches:
-            work.require_data()
-    left = {name: step.pending(work) for name, step in chosen.items()}
+            job.require_data()
+    left = {name: step.pending(job) for name, step in chosen.items()}
     if plan or any(left.values()):
-        plan_table(work, {name: (STEPS[name].about, names) for name, names in left.items()})
+        plan_table(job, {name: (STEPS[name].about, names) for name, names in left.items()})
     if plan:
         return
     for name, step in chosen.items():
         if left[name]:
-            work.say(f"\n{name}: {step.about}")
-        step.run(work)
+            job.log(f"\n{name}: {step.about}")
+        step.run(job)
 
 
 # -- data ----------------------------------------------------------------------------------------------------------
 
 
-def _missing(work: RunningJob) -> list[str]:
-    """The splits to fetch: all that are not there, if one of those that are needed is not."""
-    needed = any(not (work.given / split).is_dir() for split in LABELLED)
-    return [split for split in SPLITS if not (work.given / split).is_dir()] if needed else []
+def _missing(job: Reproduction) -> list[str]:
+    """List the splits to download: all that are missing, if a required one is missing."""
+    needed = any(not (job.given / split).is_dir() for split in LABELLED)
+    return [split for split in SPLITS if not (job.given / split).is_dir()] if needed else []
 
 
-def _data_pending(work: RunningJob) -> list[str]:
-    if missing := _missing(work):
+def _data_pending(job: Reproduction) -> list[str]:
+    if missing := _missing(job):
         return missing
-    return [split for split in work.splits if not (work.videos / split).is_dir()] if work.quick else []
+    return [split for split in job.splits if not (job.videos / split).is_dir()] if job.quick else []
 
 
-def _data(work: RunningJob) -> None:
-    """Fetch what is missing, check everything, and with --quick take the first clips."""
-    if work.password is not None and (missing := _missing(work)):
-        download(missing, work.data, password=work.password, resolution=work.wanted_resolution, say=work.say)
-    work.require_data()
-    defects = [defect for split in check(work.given) for defect in split.defects]
+def _data(job: Reproduction) -> None:
+    """Download what is missing, check everything, and with --quick select the first clips."""
+    if job.password is not None and (missing := _missing(job)):
+        download(missing, job.data, password=job.password, resolution=job.wanted_resolution, say=job.log)
+    job.require_data()
+    defects = [defect for split in check(job.given) for defect in split.defects]
     if defects:
         more = f" and {len(defects) - 1} more" if len(defects) > 1 else ""
         raise InputError(f"{defects[0]}{more}; `ballcast data check` lists them all")
-    if work.quick:
-        for split in (s for s in work.splits if (work.given / s).is_dir()):
-            _take_first(work.given / split, work.videos / split)
+    if job.quick:
+        for split in (s for s in job.splits if (job.given / s).is_dir()):
+            _take_first(job.given / split, job.videos / split)
 
 
 def _take_first(split: Path, target: Path) -> None:
-    """A split of the first clips, their folders linked; it appears all at once."""
+    """Make a split of the first clips with links to their folders; it appears in one step."""
     if target.is_dir():
         return
     clips = read_labels(split)[:QUICK_CLIPS]
@@ -105,93 +111,93 @@ def _take_first(split: Path, target: Path) -> None:
 # -- backbone and features -----------------------------------------------------------------------------------------
 
 
-def _backbone_pending(work: RunningJob) -> list[str]:
-    if work.backbone is not None or not (work.videos / "train").is_dir():
-        return [] if work.backbone is not None else ["pre-training"]
-    return [] if is_finished(work.pretrain_config, work.pretraining) else ["pre-training"]
+def _backbone_pending(job: Reproduction) -> list[str]:
+    if job.backbone is not None or not (job.videos / "train").is_dir():
+        return [] if job.backbone is not None else ["pre-training"]
+    return [] if is_finished(job.pretrain_config, job.pretraining) else ["pre-training"]
 
 
-def _backbone(work: RunningJob) -> None:
-    config = work.pretrain_config
-    if work.backbone is None and not is_finished(config, work.pretraining):
-        display = Display(work.console, config.train.epochs, measure="spotting AP")
-        run = Pretraining(config, work.pretraining, device=work.device, show=display.show, say=work.say)
-        with work.frames() as decoded:
+def _backbone(job: Reproduction) -> None:
+    config = job.pretrain_config
+    if job.backbone is None and not is_finished(config, job.pretraining):
+        display = Display(job.console, config.train.epochs, measure="spotting AP")
+        run = Pretraining(config, job.pretraining, device=job.device, show=display.show, say=job.log)
+        with job.frames() as decoded:
             run.load_frames(decoded)
         with display:
             run.fit()
-    work.network  # noqa: B018  (a checkpoint that cannot be read is told here)
+    job.network  # noqa: B018  (loads it: a checkpoint that cannot be read is reported here)
 
 
-def _features_pending(work: RunningJob) -> list[str]:
-    return [split for split in work.splits if not (work.features / split / FILE_NAME).is_file()]
+def _features_pending(job: Reproduction) -> list[str]:
+    return [split for split in job.splits if not (job.features / split / FILE_NAME).is_file()]
 
 
-def _features(work: RunningJob) -> None:
-    """Extract every split; a finished store is only compared with its videos."""
-    for split in work.splits:
-        source = work.videos / split
-        if not source.is_dir() and (work.features / split / FILE_NAME).is_file():
-            continue  # the challenge of an earlier call; nothing can have changed
-        with work.frames() as progress:
+def _features(job: Reproduction) -> None:
+    """Extract every split; of a finished store only the videos are compared."""
+    for split in job.splits:
+        source = job.videos / split
+        if not source.is_dir() and (job.features / split / FILE_NAME).is_file():
+            continue  # the challenge split of an earlier call: its videos are gone, so nothing can have changed
+        with job.frames() as progress:
             report = extract(
                 source,
-                work.features / split,
-                work.network,
+                job.features / split,
+                job.network,
                 every=EVERY[split],
-                device=work.device.type,
-                workers=work.workers,
+                device=job.device.type,
+                workers=job.workers,
                 progress=progress,
             )
         if report.failed:
             raise InputError(
-                f"{len(report.failed)} of {len(report.failed) + len(report.store)} clips of {split} gave no features; "
+                f"{len(report.failed)} of {len(report.failed) + len(report.store)} clips of {split} have no features; "
                 f"the first: {report.failed[0].reason}"
             )
         if report.frames:
-            work.say(f"{split}: {report.frames} frames in {report.seconds:.0f} s")
+            job.log(f"{split}: {report.frames} frames in {report.seconds:.0f} s")
 
 
 # -- training, scores, submissions, table --------------------------------------------------------------------------
 
 
-def _train_pending(work: RunningJob) -> list[str]:
-    if _features_pending(work):
-        return [run.name for run in work.runs()]
-    store = work.store("train")
-    return [run.name for run in work.runs() if not is_finished(work.recipe(run, store.clips, store.width), run.folder)]
+def _train_pending(job: Reproduction) -> list[str]:
+    if _features_pending(job):
+        return [run.name for run in job.runs()]
+    store = job.store("train")
+    return [run.name for run in job.runs() if not is_finished(job.recipe(run, store.clips, store.width), run.folder)]
 
 
-def _train(work: RunningJob) -> None:
-    store = work.store("train")
-    for run in work.runs():
-        recipe = work.recipe(run, store.clips, store.width)
+def _train(job: Reproduction) -> None:
+    store = job.store("train")
+    for run in job.runs():
+        recipe = job.recipe(run, store.clips, store.width)
         if is_finished(recipe, run.folder):
             continue
-        work.say(f"{run.name}: {RECIPES[run.recipe].title}, seed {run.seed}")
-        with Display(work.console, recipe.train.epochs) as display:
-            train(recipe, run.folder, device=work.device, show=display.show)
+        job.log(f"{run.name}: {RECIPES[run.recipe].title}, seed {run.seed}")
+        with Display(job.console, recipe.train.epochs) as display:
+            train(recipe, run.folder, device=job.device, show=display.show)
 
 
-def _score(work: RunningJob) -> None:
-    for run in work.runs():
-        if not is_scored(work, run):
-            scores = score_run(work, run)
+def _score(job: Reproduction) -> None:
+    for run in job.runs():
+        if not is_scored(job, run):
+            scores = score_run(job, run)
             write_json(run.scores, scores)
-            told = {row["split"]: row["avg"] for row in scores["rows"] if row["reading"] == "untuned"}
-            work.say(f"{run.name}: " + ", ".join(f"{split} {100 * avg:.2f}" for split, avg in told.items()))
+            means = {row["split"]: row["avg"] for row in scores["rows"] if row["reading"] == "untuned"}
+            job.log(f"{run.name}: " + ", ".join(f"{split} {100 * avg:.2f}" for split, avg in means.items()))
 
 
 STEPS = {
-    "data": Step("fetch what is missing, check clips and labels", _data_pending, _data),
+    "data": Step("download what is missing, check clips and labels", _data_pending, _data),
     "backbone": Step("pre-train a backbone on the training games", _backbone_pending, _backbone),
     "features": Step("extract features of every split", _features_pending, _features),
     "train": Step("train every model with every seed", _train_pending, _train),
     "score": Step(
         "tune on valid; score valid and test in every reading",
-        lambda work: [run.name for run in work.runs() if not is_scored(work, run)],
+        lambda job: [run.name for run in job.runs() if not is_scored(job, run)],
         _score,
     ),
-    "submit": Step("write the zips for the challenge's servers", is_submitted, write_submissions),
-    "table": Step("print the table beside the published rows", lambda work: [], write_table),
+    "submit": Step("write the zips for the challenge's servers", pending_submissions, write_submissions),
+    "table": Step("print the table beside the published rows", lambda job: [], write_table),
 }

@@ -1,18 +1,19 @@
-"""What one reproduction works with: its folders, its options, and where each result lies.
+"""A reproduction: the models and readings of the table, the command's options, and the place of each result.
 
 OUT/backbone/best          the backbone, if it is pre-trained here
 OUT/features/SPLIT         feature stores
 OUT/runs/RECIPE-sN         training runs
 OUT/scores/RECIPE-sN.json  the scores of a run's best epoch
-OUT/submissions/*.zip      what the challenge's servers take
+OUT/submissions/*.zip      for the challenge's servers
 OUT/table.md, table.json   the table
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from rich.console import Console
@@ -24,7 +25,75 @@ from ballcast.core.pretrain_config import PretrainConfig
 from ballcast.data.labels.soccernet import RESOLUTIONS, SPLITS, check
 from ballcast.features.backbone import Backbone
 from ballcast.features.store import FeatureStore
-from ballcast.workflows.reproduce.recipes import QUICK_PRETRAIN, QUICK_RESAMPLES, QUICK_TRAIN, RECIPES, RESAMPLES
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A model of the table: a recipe that comes with ballcast, and key=value changes to it."""
+
+    title: str
+    config: str
+    overrides: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a model's slots become scored predictions.
+
+    - `emit`: changes to the model's own `EmitConfig`.
+    - `read`: what the scorer reads, every entry of the class vectors or only label and confidence.
+    - `tuned`: with the calibration fitted on the validation clips, where that helps.
+    """
+
+    title: str
+    emit: Mapping[str, Any] = field(default_factory=dict)
+    read: Literal["vector", "label"] = "vector"
+    tuned: bool = False
+
+
+RECIPES = {
+    "paper": Variant("the paper's model", "paper"),
+    "static": Variant("static queries", "paper", ("model.hierarchy.queries=static",)),
+    "faantra": Variant("FAANTRA", "faantra"),
+}
+
+READINGS = {
+    "untuned": Reading("untuned"),
+    "label": Reading("untuned, only label and confidence", read="label"),
+    "class-0.3": Reading("τ 0.3, every class", {"mode": "class", "vector": "emitted", "threshold": 0.3}),
+    "class-0.05": Reading("τ 0.05, every class", {"mode": "class", "vector": "emitted", "threshold": 0.05}),
+    "tuned": Reading("tuned", tuned=True),
+    "tuned-label": Reading("tuned, only label and confidence", read="label", tuned=True),
+}
+
+# Published means (%) of the test server, by model and reading.
+PUBLISHED_MEANS = {
+    ("paper", "untuned"): 17.91,
+    ("paper", "class-0.3"): 17.91,
+    ("paper", "class-0.05"): 13.96,
+    ("faantra", "untuned"): 18.05,
+}
+STATIC_GAIN = "about 0.8 points of validation mAP"
+
+# The paper's own figures.
+PAPER_SAMPLES = 22_900
+PAPER_CLASS_WEIGHTS = (0.28, 2.46)
+PAPER_EPOCH = 17
+
+# --quick: all steps on little data, to check that they work.
+QUICK_CLIPS = 8  # of each split
+QUICK_TRAIN = ("train.epochs=2", "train.warmup_epochs=1", "train.restart_epochs=1", "train.compile=false")
+QUICK_PRETRAIN = (
+    *("train.start=scratch", "train.epochs=1", "train.steps=2", "train.compile=false"),
+    *("clips.batch=2", "clips.run=2"),
+)
+RESAMPLES, QUICK_RESAMPLES = 1000, 100  # of the clips, for the 95 % intervals
+
+
+def stacks_a_step(config: PretrainConfig) -> int:
+    """Return the number of stacks that a step of pre-training encodes: neighbouring snippets of a run share theirs."""
+    return config.clips.batch * (config.clips.run + config.network.stacks - 1)
+
 
 LABELLED = ("train", "valid", "test")
 EVERY = {"train": 25, "valid": 125, "test": 125, "challenge": 125}  # frames from one window to the next
@@ -33,7 +102,7 @@ FrameProgress = Callable[[], AbstractContextManager[Callable[[int, int | None], 
 
 @dataclass(frozen=True)
 class Run:
-    """One training: a model of the table and a seed."""
+    """A training: a model of the table and a seed."""
 
     recipe: str
     seed: int
@@ -46,20 +115,20 @@ class Run:
 
 
 @dataclass
-class RunningJob:
-    """The options of the command, and the places of what it makes.
+class Reproduction:
+    """The options of the command, and the places of its results.
 
     Args:
         data: SN-BAA's folder: its root, or that of one resolution.
-        out: the folder for everything that is made.
-        console: what people are told.
-        device: where to compute.
+        out: the folder for all results.
+        console: to print on.
+        device: to compute on.
         frames: gives a progress bar of frames.
         backbone: folder, hub id or published checkpoint; None: pre-train one on the training games.
         resolution: 224p or 720p; None: what is there, and of both 720p for a published checkpoint, else 224p.
         recipes: which models of `RECIPES`.
         seeds: trainings of each.
-        quick: the whole way on a few clips and epochs.
+        quick: all steps on a few clips and epochs.
         overrides: key=value for every training.
         password: of the archives; None: nothing is downloaded.
         workers: of the extraction; None: as many as there are cores.
@@ -82,9 +151,9 @@ class RunningJob:
     def __post_init__(self) -> None:
         for name in self.recipes:
             if name not in RECIPES:
-                raise InputError(f"there is no model {name!r} to reproduce; choose from {', '.join(RECIPES)}")
+                raise InputError(f"unknown model {name!r}; choose from {', '.join(RECIPES)}")
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         self.console.print(text, markup=False, soft_wrap=True)
 
     @property
@@ -95,7 +164,7 @@ class RunningJob:
 
     @property
     def wanted_resolution(self) -> str:
-        """What is downloaded, or taken where both are there; the published backbones were trained on 720p."""
+        """The resolution to download, or to use if both are there; the published backbones were trained on 720p."""
         published = self.backbone is not None and Path(self.backbone).is_file()
         return self.resolution or ("720p" if published else "224p")
 
@@ -111,25 +180,25 @@ class RunningJob:
 
     @property
     def videos(self) -> Path:
-        """The folder whose splits are worked on: with `quick`, one with the first clips of each."""
+        """The folder of the splits that are used: with `quick`, the first clips of each."""
         return self.out / "data" if self.quick else self.given
 
     @property
     def splits(self) -> list[str]:
-        """Those with videos or features, the challenge only where it is there."""
+        """The splits with videos or features; the challenge is optional."""
         stores = [split for split in SPLITS if split in LABELLED or (self.features / split).is_dir()]
         return [split for split in SPLITS if split in stores or (self.given / split).is_dir()]
 
     def require_data(self) -> None:
-        """An InputError unless train, valid and test are there."""
+        """Raise an InputError unless train, valid and test are there."""
         if missing := [split for split in LABELLED if not (self.given / split).is_dir()]:
-            check(self.given)  # no folder at all, or none of SN-BAA's, is told better there
+            check(self.given)  # its message for a wrong folder is better
             raise InputError(
                 f"{self.given}: has no {missing[0]}; train, valid and test are needed (see `ballcast download`), or "
-                "give --password to fetch what is missing"
+                "give --password to download them"
             )
 
-    # -- what is made ----------------------------------------------------------------------------------------------
+    # -- the results -----------------------------------------------------------------------------------------------
 
     @property
     def features(self) -> Path:
@@ -166,7 +235,7 @@ class RunningJob:
                 yield Run(recipe, seed, self.out / "runs" / name, self.out / "scores" / f"{name}.json")
 
     def recipe(self, run: Run, clips: int, width: int) -> Recipe:
-        """The recipe of a training on windows of so many clips of so many features."""
+        """Return a training's recipe; `clips`, `width`: snippets of a window, and features of a snippet."""
         variant = RECIPES[run.recipe]
         sizes = (f"model.clips={clips}", f"model.width={width}")
         changes = [*variant.overrides, *(QUICK_TRAIN if self.quick else ()), *sizes, *self.overrides]

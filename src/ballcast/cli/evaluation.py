@@ -1,4 +1,4 @@
-"""What `ballcast eval` does: one file of predictions scored, or two compared."""
+"""The work of `ballcast eval`: score one file of predictions, or compare two."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from ballcast.core.util import print_table
 from ballcast.data.labels.soccernet import read_labels
 from ballcast.features.store import LABELS
 from ballcast.inference.submission import Predictions, read_submission, require_same_clips
-from ballcast.metrics.average_precision import Matches, match_all, match_by_visibility, score_of_matches
+from ballcast.metrics.average_precision import Matches, Score, match_all, match_by_visibility, score_of_matches
 from ballcast.metrics.bootstrap import RESAMPLES, Intervals, bootstrap_matches, check_bootstrap, difference
 from ballcast.metrics.diagnosis import per_clip
 from ballcast.report.terminal import class_difference_table, class_table, score_table
@@ -23,7 +23,7 @@ from ballcast.report.terminal import class_difference_table, class_table, score_
 
 @dataclass(frozen=True)
 class Options:
-    """The command line of `eval`, as far as one and two files share it."""
+    """The options of `eval` that one and two files share."""
 
     labels: Path
     predictions: Sequence[Path]
@@ -35,7 +35,7 @@ class Options:
 
 
 def evaluate_one(options: Options, plots: Path | None, report: Path | None, videos: Path | None) -> None:
-    """Score a file: tables, and as asked for JSON, plots and a report."""
+    """Score one file: print tables and, where a path is given, write JSON, plots and a report."""
     _check_targets(options, report)
     if report:
         check_writable(report)
@@ -59,40 +59,50 @@ def evaluate_one(options: Options, plots: Path | None, report: Path | None, vide
         more = {"intervals": intervals["all"].as_dict()} if intervals else {}
         write_json(options.json, {**result.as_dict(), **more}, indent=1)
     if plots:
-        from ballcast.report.terminal import draw
+        from ballcast.report.charts import draw
 
         for path in draw(result, plots):
             typer.echo(f"drew {path}")
     if report:
-        from ballcast.report.film_strip import footage_in
-        from ballcast.report.report import Report, write_report
-
-        (source,), labels = options.predictions, options.labels
-        footage = footage_in(videos or (labels if labels.is_dir() else labels.parent))
-        if videos and not footage:
-            raise InputError(f"{videos}: has no clips' videos; give the folder that holds clip_1, clip_2, …")
         if not intervals and len(clips) > 1:
             intervals = _intervals({"all": matches["all"]}, len(clips), options)
-        others = {name: row for name, row in rows.items() if name != "all"}
-        facts = {"predictions": str(source), "labels": str(labels)}
-        title = f"{source.name} against {labels.name}"
-        page = Report(
-            title,
-            clips,
-            predicted,
-            result,
-            "all events",
-            intervals=intervals.get("all"),
-            others=others,
-            facts=facts,
-            footage=footage,
-        )
-        write_report(report, page)
-        typer.echo(f"wrote {report}")
+        _write_report(report, options, clips, predicted, rows, intervals.get("all"), videos)
+
+
+def _write_report(
+    path: Path,
+    options: Options,
+    clips: Sequence[Clip],
+    predicted: Predictions,
+    rows: Mapping[str, Score],
+    intervals: Intervals | None,
+    videos: Path | None,
+) -> None:
+    """Write the HTML report; `videos`: the split's folder, by default that of the labels."""
+    from ballcast.report.film_strip import footage_in
+    from ballcast.report.report import Report, write_report
+
+    (source,), labels = options.predictions, options.labels
+    footage = footage_in(videos or (labels if labels.is_dir() else labels.parent))
+    if videos and not footage:
+        raise InputError(f"{videos}: has no clips' videos; give the folder that holds clip_1, clip_2, …")
+    page = Report(
+        f"{source.name} against {labels.name}",
+        clips,
+        predicted,
+        rows["all"],
+        "all events",
+        intervals=intervals,
+        others={name: row for name, row in rows.items() if name != "all"},
+        facts={"predictions": str(source), "labels": str(labels)},
+        footage=footage,
+    )
+    write_report(path, page)
+    typer.echo(f"wrote {path}")
 
 
 def compare(options: Options) -> None:
-    """Score two files on the same resamples: tables of both and of their difference, and JSON if asked for."""
+    """Score two files on the same resamples: print tables of both and of their difference, and write JSON."""
     _check_targets(options)
     clips, systems = _read(options)
     names = [f"{number}: {path}" for number, path in zip(("first", "second"), options.predictions, strict=True)]
@@ -110,7 +120,7 @@ def compare(options: Options) -> None:
     print_table(console, score_table(rows, intervals=intervals, difference=gain))
     print_table(console, class_difference_table(rows[names[0]], gain))
     low, high = 100 * gain.avg
-    verdict = "" if low > 0 or high < 0 else "; the interval holds 0, so the clips do not tell which is better"
+    verdict = "" if low > 0 or high < 0 else "; the interval contains 0, so these clips do not show which is better"
     average = 100 * (rows[names[1]].avg - rows[names[0]].avg)
     typer.echo(
         f"difference of the mean mAP: {average:+.2f} points, 95 % interval {low:.2f} to {high:.2f}, "
@@ -145,7 +155,7 @@ def _read(options: Options) -> tuple[list[Clip], list[Predictions]]:
 
 
 def _intervals(matches: Mapping[str, Matches], clips: int, options: Options) -> dict[str, Intervals]:
-    """Of each system, by its name, on the same resamples."""
+    """Compute the intervals of each system, by its name, on the same resamples."""
     resamples = options.bootstrap if options.bootstrap is not None else RESAMPLES
     found = {}
     with step_progress(new_console(stderr=True), "resampling") as progress:
