@@ -71,7 +71,7 @@ def test_doctor(ballcast: Callable[..., Any]) -> None:
 def test_doctor_knows_all_that_is_needed() -> None:
     from ballcast.inference.doctor import EXTRAS, NEEDED
 
-    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     assert sorted(NEEDED) == sorted(_names(project["dependencies"]))
     extras = {extra: _names(packages) for extra, packages in project["optional-dependencies"].items() if extra != "dev"}
     assert {extra: list(packages) for extra, (packages, _) in EXTRAS.items()} == extras

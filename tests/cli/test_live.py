@@ -17,7 +17,7 @@ from stream_server import PieceServer
 from typer.testing import CliRunner
 
 from ballcast import cli
-from ballcast.cli.live import JsonLines, LiveView
+from ballcast.cli.live_output import JsonLines, LiveView
 from ballcast.core.errors import BallcastError, InputError
 from ballcast.core.events import Forecast, Prediction
 from ballcast.inference.torch_runtime import TorchRuntime
