@@ -49,7 +49,6 @@ def tune(
 
     from ballcast.core.files import check_writable
     from ballcast.core.util import print_table
-    from ballcast.data.events.event_windows import is_event_store
     from ballcast.data.labels.soccernet import read_labels
     from ballcast.features.store import LABELS, FeatureStore
     from ballcast.inference.predictor import answer, calibration_of, load_models, open_windows, scores_untuned
@@ -71,7 +70,7 @@ def tune(
         check_writable(target)
     store = FeatureStore.open(features)
     clips = []
-    if not is_event_store(store):
+    if not store.manifest.header.backbone.is_event_grid:
         found = labels or store.labels
         if found is None:
             raise InputError(f"{store.path}: no {LABELS} in the store; say where the labels are with --labels")

@@ -14,7 +14,7 @@ from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import load
 from ballcast.core.errors import InputError
 from ballcast.data.events.event_grid import WIDTH, WINDOWS, moments, observe
-from ballcast.data.events.event_windows import IDENTITIES, build, is_event_store, read_store, write_store
+from ballcast.data.events.event_windows import IDENTITIES, build, read_store, write_store
 from ballcast.data.events.feed import Feed
 from ballcast.data.samples.batches import Samples
 from ballcast.data.samples.windows import WindowSet
@@ -36,7 +36,7 @@ def feeds(tmp_path: Path) -> list[Feed]:
 def test_a_store_gives_what_memory_gives(tmp_path: Path, feeds: list[Feed]) -> None:
     held = build(feeds, 7000)
     store = write_store(tmp_path / "store", [feeds[0], Failure("9", "match 9: odd"), *feeds[1:]], 7000)
-    assert is_event_store(store)
+    assert store.manifest.header.backbone.is_event_grid
     assert [f.name for f in store.manifest.failed] == ["9"]
     read = read_store(FeatureStore.open(tmp_path / "store"))
     assert read.windows.names == held.windows.names

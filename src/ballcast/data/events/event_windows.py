@@ -204,10 +204,6 @@ _COLUMNS = {  # of that file, with their types
 }
 
 
-def is_event_store(store: FeatureStore) -> bool:
-    return (store.path / SAMPLES).is_file()
-
-
 def read_store(store: FeatureStore, *, scored: bool = True) -> EventWindows:
     """The samples of a store of event windows; the rows stay on disk until they are read."""
     path = store.path / SAMPLES

@@ -111,7 +111,7 @@ STEP_FRAMES = STEP_MS // FRAME_MS
 
 
 @dataclass(frozen=True)
-class Piece:
+class VideoSegment:
     """Frames start … stop − 1 of a video, at 25 fps; `stop` None: to its end, which only the file knows."""
 
     path: Path
@@ -121,19 +121,19 @@ class Piece:
 
 @dataclass(frozen=True)
 class Game:
-    """A game, or a stretch of one: pieces of video that follow each other without a gap.
+    """A game, or a stretch of one: segments of video that follow each other without a gap.
 
     Attributes:
         name: "match_003", "2019-10-01 - Leeds United - West Bromwich", or "train/clip_1" after its first clip.
         split: what its data set calls it: "train"; empty where there are none.
-        pieces: the video.
+        segments: the video.
         events: what happens, by time in ms from the first frame.
         clips: of SN-BAA, the first frame of each of its clips.
     """
 
     name: str
     split: str
-    pieces: tuple[Piece, ...]
+    segments: tuple[VideoSegment, ...]
     events: tuple[Event, ...]
     clips: dict[str, int] = field(default_factory=dict)
 
@@ -144,7 +144,7 @@ def find_games(folder: Path) -> list[Game]:
         raise InputError(f"{folder}: no such folder; give one of SN-BAA, SN-BAS or simulated matches")
     if (folder / MATCHES).is_file():
         return [
-            Game(Path(m.video).stem, m.split, (Piece(folder / m.video, 0, m.frames),), m.events)
+            Game(Path(m.video).stem, m.split, (VideoSegment(folder / m.video, 0, m.frames),), m.events)
             for m in read_matches(folder / MATCHES)
         ]
     splits = [folder / split for split in SPLITS if (folder / split / LABELS).is_file()]
@@ -199,14 +199,14 @@ def _stretch_game(folder: Path, stretch: Stretch) -> Game:
     """Each frame once: every sixth clip, and of the last what those before it do not have."""
     clips = stretch.clips
     frames = (len(clips) - 1) * STEP_FRAMES + CLIP_FRAMES
-    pieces, done = [], 0
+    segments, done = [], 0
     while done < frames:
         i = min(done // STEP_FRAMES, len(clips) - 1)
-        pieces.append(Piece(_clip_video(folder, clips[i]), done - i * STEP_FRAMES, CLIP_FRAMES))
+        segments.append(VideoSegment(_clip_video(folder, clips[i]), done - i * STEP_FRAMES, CLIP_FRAMES))
         done = i * STEP_FRAMES + CLIP_FRAMES
     events = tuple(e for e in stretch.events() if e.position_ms * FPS < frames * 1000)
     offsets = {clip.name: i * STEP_FRAMES for i, clip in enumerate(clips)}
-    return Game(f"{folder.name}/{clips[0].name}", folder.name, tuple(pieces), events, offsets)
+    return Game(f"{folder.name}/{clips[0].name}", folder.name, tuple(segments), events, offsets)
 
 
 def _clip_video(folder: Path, clip: Clip) -> Path:
@@ -228,10 +228,10 @@ def _spotting_games(labels: Path) -> list[Game]:
                 f"{labels}: has no actions of half {min(missing)}, but its video {min(missing)}_{parts} is there"
             )
         videos = {half: folder / f"{half}_{parts}" for half in (1, 2)}
-        return [Game(f"{folder.name} ({half})", "", (Piece(path),), halves[half]) for half, path in videos.items()]
+        return [Game(f"{folder.name} ({half})", "", (VideoSegment(path),), halves[half]) for half, path in videos.items()]
     if whole is None:
         raise InputError(f"{folder}: has {LABELS} but no video like {RESOLUTIONS[0]}.mp4 or 1_{RESOLUTIONS[1]}.mkv")
-    return [Game(folder.name, "", (Piece(whole),), one_clock(labels, halves))]
+    return [Game(folder.name, "", (VideoSegment(whole),), one_clock(labels, halves))]
 
 
 def _fits(game: Game, wish: str) -> bool:

@@ -18,7 +18,7 @@ from torch import Tensor
 from ballcast.core.actions import FPS
 from ballcast.core.errors import InputError
 from ballcast.core.util import cores
-from ballcast.data.labels.games import Game, Piece
+from ballcast.data.labels.games import Game, VideoSegment
 from ballcast.data.samples.batches import place
 from ballcast.video.file import VideoFile
 from ballcast.video.luma import show_size
@@ -57,15 +57,15 @@ class FrameCache:
         self.games, self.device = list(games), device
         self.workers = workers or cores()
         self._open = threading.local()
-        self.size = self._video(games[0].pieces[0]).size
-        self._pieces = [piece for game in games for piece in self._measured(game)]
-        lengths = [p.stop - p.start for p in self._pieces if p.stop is not None]
-        self._piece_first = np.concatenate([[0], np.cumsum(lengths)])
-        counts = [len(game.pieces) for game in games]
+        self.size = self._video(games[0].segments[0]).size
+        self._segments = [segment for game in games for segment in self._measured(game)]
+        lengths = [p.stop - p.start for p in self._segments if p.stop is not None]
+        self._segment_first = np.concatenate([[0], np.cumsum(lengths)])
+        counts = [len(game.segments) for game in games]
         ends = np.cumsum(counts)
-        self.first: NDArray[np.int64] = self._piece_first[ends - counts]
-        self.length: NDArray[np.int64] = self._piece_first[ends] - self.first
-        self.total = int(self._piece_first[-1])
+        self.first: NDArray[np.int64] = self._segment_first[ends - counts]
+        self.length: NDArray[np.int64] = self._segment_first[ends] - self.first
+        self.total = int(self._segment_first[-1])
         H, W = self.size
         self.where = place(self.total * H * W, device, where)
         self._bank: Tensor | None = None
@@ -114,10 +114,10 @@ class FrameCache:
         return self._decode(first, int(frames.max()) + 1)[frames - first]
 
     def _fill(self, progress: Progress) -> None:
-        """Decode everything, a chunk of a piece a thread."""
+        """Decode everything, a chunk of a segment a thread."""
         chunks = [
             (int(a), int(min(a + CHUNK, end)))
-            for begin, end in zip(self._piece_first[:-1], self._piece_first[1:], strict=True)
+            for begin, end in zip(self._segment_first[:-1], self._segment_first[1:], strict=True)
             for a in range(begin, end, CHUNK)
         ]
         bank = self._bank
@@ -138,48 +138,48 @@ class FrameCache:
         self._open = threading.local()
 
     def _decode(self, first: int, stop: int) -> NDArray[np.uint8]:
-        """Frames first … stop − 1 by their numbers, from as many pieces as they lie in."""
+        """Frames first … stop − 1 by their numbers, from as many segments as they lie in."""
         parts = []
         while first < stop:
-            i = int(np.searchsorted(self._piece_first, first, side="right")) - 1
-            piece, begin = self._pieces[i], int(self._piece_first[i])
-            end = min(stop, int(self._piece_first[i + 1]))
-            start, until = piece.start + first - begin, piece.start + end - begin
-            frames = list(self._video(piece).frames(start, until))
+            i = int(np.searchsorted(self._segment_first, first, side="right")) - 1
+            segment, begin = self._segments[i], int(self._segment_first[i])
+            end = min(stop, int(self._segment_first[i + 1]))
+            start, until = segment.start + first - begin, segment.start + end - begin
+            frames = list(self._video(segment).frames(start, until))
             if len(frames) < until - start:
                 raise InputError(
-                    f"{piece.path}: ends at frame {start + len(frames)}, before frame {until} that its labels speak of"
+                    f"{segment.path}: ends at frame {start + len(frames)}, before frame {until} that its labels speak of"
                 )
             parts += frames
             first = end
         return np.stack(parts)
 
-    def _video(self, piece: Piece) -> VideoFile:
-        """The piece's video, kept open by this thread."""
+    def _video(self, segment: VideoSegment) -> VideoFile:
+        """The segment's video, kept open by this thread."""
         kept: OrderedDict[str, VideoFile] = self._open.__dict__.setdefault("videos", OrderedDict())
-        key = str(piece.path)
+        key = str(segment.path)
         if key not in kept:
-            kept[key] = VideoFile(piece.path, threads=1)
+            kept[key] = VideoFile(segment.path, threads=1)
             if kept[key].size != getattr(self, "size", kept[key].size):
                 mine, before = show_size(kept[key].size), show_size(self.size)
                 raise InputError(
-                    f"{piece.path}: its pictures are {mine}, those before it {before}; train on videos of one size"
+                    f"{segment.path}: its pictures are {mine}, those before it {before}; train on videos of one size"
                 )
         kept.move_to_end(key)
         while len(kept) > OPEN:
             kept.popitem(last=False)[1].close()
         return kept[key]
 
-    def _measured(self, game: Game) -> Iterator[Piece]:
-        """The game's pieces, each with its end."""
-        for piece in game.pieces:
-            video = self._video(piece)
-            if piece.stop is not None:
-                yield piece
+    def _measured(self, game: Game) -> Iterator[VideoSegment]:
+        """The game's segments, each with its end."""
+        for segment in game.segments:
+            video = self._video(segment)
+            if segment.stop is not None:
+                yield segment
                 continue
             frames = video.frame_count()
             if frames is None:  # some streams do not say how long they are
                 frames = UNSURE + sum(1 for _ in video.frames())
-            if frames - UNSURE <= piece.start:
-                raise InputError(f"{piece.path}: is too short to learn from")
-            yield Piece(piece.path, piece.start, frames - UNSURE)
+            if frames - UNSURE <= segment.start:
+                raise InputError(f"{segment.path}: is too short to learn from")
+            yield VideoSegment(segment.path, segment.start, frames - UNSURE)
