@@ -23,7 +23,7 @@ from ballcast.model.faantra import Faantra
 from ballcast.model.hierarchical import Aggregator, Hierarchy, LocalEncoder, PresenceHead, SlotDecoder
 from ballcast.model.layers import DecoderLayer, EncoderLayer, band, embedding
 from ballcast.model.slots import Heads, Slots
-from ballcast.publish.cards import write_card
+from ballcast.publish.cards import model_card
 
 POSITION_STD = 0.02
 SLOT_STD = 1.0
@@ -304,6 +304,6 @@ class Anticipator(nn.Module):
         `licence`: of the weights, by the hub's short name. `backbone`: the hub id of the one it reads, for the card.
         `folder`: where it was read from, if it has not changed since; then those files go as they are.
         """
-        card = write_card(repo_id, self.config, self.metadata, self.calibration, licence=licence, backbone=backbone)
+        card = model_card(repo_id, self.config, self.metadata, self.calibration, licence=licence, backbone=backbone)
         names = (CONFIG, WEIGHTS, FILE_NAME)
         return hub.push_model(repo_id, names, self.save_pretrained, card, private=private, folder=folder)

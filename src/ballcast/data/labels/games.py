@@ -228,7 +228,9 @@ def _spotting_games(labels: Path) -> list[Game]:
                 f"{labels}: has no actions of half {min(missing)}, but its video {min(missing)}_{parts} is there"
             )
         videos = {half: folder / f"{half}_{parts}" for half in (1, 2)}
-        return [Game(f"{folder.name} ({half})", "", (VideoSegment(path),), halves[half]) for half, path in videos.items()]
+        return [
+            Game(f"{folder.name} ({half})", "", (VideoSegment(path),), halves[half]) for half, path in videos.items()
+        ]
     if whole is None:
         raise InputError(f"{folder}: has {LABELS} but no video like {RESOLUTIONS[0]}.mp4 or 1_{RESOLUTIONS[1]}.mkv")
     return [Game(folder.name, "", (VideoSegment(whole),), one_clock(labels, halves))]
