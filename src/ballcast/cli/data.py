@@ -44,7 +44,7 @@ def download(
             repo_id=repo,
             keep_zips=keep_zips,
             retries=retries,
-            say=typer.echo,
+            log=typer.echo,
         )
 
 

@@ -55,7 +55,7 @@ def export(
         def tell(step: str) -> None:
             status.update(step)
 
-        done = run(chosen, network, out, kind=format_, int8=int8, video=video or EXCERPT, tell=tell)
+        done = run(chosen, network, out, kind=format_, int8=int8, video=video or EXCERPT, log=tell)
     size = sum((out / record.file).stat().st_size for record in done.config.files.values()) / 1e6
     worst = max(done.apart, key=lambda name: done.apart[name])
     figures = done.config.figures

@@ -13,7 +13,7 @@ from ballcast.core.actions import ACTIONS
 from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import load
 from ballcast.core.errors import InputError
-from ballcast.data.events.event_grid import WIDTH, WINDOWS, moments, observe
+from ballcast.data.events.event_grid import WIDTH, WINDOWS, observe, window_ends
 from ballcast.data.events.event_windows import IDENTITIES, build, read_store, write_store
 from ballcast.data.events.feed import Feed
 from ballcast.data.samples.batches import Samples
@@ -49,7 +49,7 @@ def test_a_store_gives_what_memory_gives(tmp_path: Path, feeds: list[Feed]) -> N
     batch = Samples(read.windows, CPU, "disk").take(every)
     assert torch.equal(batch.features, Samples(held.windows, CPU, "memory").take(every).features)
     # and these are the windows of the feeds, one after the other
-    first = moments(feeds[0], 7000)
+    first = window_ends(feeds[0], 7000)
     np.testing.assert_array_equal(batch.features[: len(first)].numpy(), observe(feeds[0], first))
     assert held.windows.names[1] == "100-1H+37000"
 

@@ -167,5 +167,5 @@ def test_a_video_shorter_than_its_labels_say_is_told(tmp_path: Path) -> None:
     assert FrameCache([Game("a", "", (VideoSegment(path),), ())], CPU, "memory").total == 40 - UNSURE
     write_video(tmp_path / "b.mp4", np.zeros((40, 48, 64), np.uint8))
     both = [Game(n, "", (VideoSegment(tmp_path / f"{n}.mp4", 0, 40),), ()) for n in ("a", "b")]
-    with pytest.raises(InputError, match=r"b\.mp4: its pictures are 64×48, those before it 64×32"):
+    with pytest.raises(InputError, match=r"b\.mp4: its frames are 64×48, those before it 64×32"):
         FrameCache(both, CPU, "memory")

@@ -77,7 +77,7 @@ def _data_pending(work: RunningJob) -> list[str]:
 def _data(work: RunningJob) -> None:
     """Fetch what is missing, check everything, and with --quick take the first clips."""
     if work.password is not None and (missing := _missing(work)):
-        download(missing, work.data, password=work.password, resolution=work.wanted_resolution, say=work.say)
+        download(missing, work.data, password=work.password, resolution=work.wanted_resolution, log=work.say)
     work.require_data()
     defects = [defect for split in check(work.given) for defect in split.defects]
     if defects:
