@@ -108,18 +108,18 @@ def made_up(H: int, W: int, count: int = 50) -> list[np.ndarray]:
 
 
 class Camera:
-    """Frames at 25 a second, whatever happens, as a `LiveSource`; `unpaced`: as fast as they are read."""
+    """Frames at 25 a second, whatever happens, as a `LiveSource`; `patient`: as fast as they are read."""
 
     name = "camera"
 
-    def __init__(self, frames: list[np.ndarray], seconds: float, *, unpaced: bool = False) -> None:
+    def __init__(self, frames: list[np.ndarray], seconds: float, *, patient: bool = False) -> None:
         self._frames, self._count, self._stopped = frames, round(seconds * FPS), threading.Event()
-        self.unpaced = unpaced
+        self.patient = patient
 
     def items(self) -> Iterator[LiveFrame | StreamGap]:
         began = time.monotonic()
         for n in range(self._count):
-            due = began if self.unpaced else began + n / FPS
+            due = began if self.patient else began + n / FPS
             if self._stopped.wait(max(0.0, due - time.monotonic())):
                 return
             yield LiveFrame(self._frames[n % len(self._frames)], n * FRAME_MS, time.time())
@@ -261,7 +261,7 @@ def timed(run: Callable[[], object], repeats: int, *, on_gpu: bool) -> float:
 
 def hour(rolling: RollingAnticipator, frames: list[np.ndarray], seconds: int = 3600) -> dict[str, Any]:
     """Resident memory in MB at each minute of the stream."""
-    session, began = LiveSession(Camera(frames, seconds, unpaced=True), rolling), time.perf_counter()
+    session, began = LiveSession(Camera(frames, seconds, patient=True), rolling), time.perf_counter()
     sizes: list[float] = []
     with session.subscribe(room=64) as records, session:
         for record in records:

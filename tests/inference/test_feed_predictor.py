@@ -120,4 +120,4 @@ def test_who_asks_for_more_than_a_provider_tells_is_told(tmp_path: Path, monkeyp
                 assert CliRunner().invoke(app, command, catch_exceptions=False).exit_code == 0
             told = [str(w.message) for w in caught if w.category is BallcastWarning]
             assert len(told) == (detail == "rich"), command
-            assert all("datafactory does not tell" in text for text in told)
+            assert all("datafactory does not record" in text for text in told)

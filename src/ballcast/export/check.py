@@ -93,8 +93,8 @@ def differences(run: Run, reference: Reference, backbone: Backbone) -> dict[str,
     c, r = backbone.config, reference
     begins = range(0, c.stride * (len(r.features) + c.overlap), c.stride)
     maps = np.concatenate([run("stacks", r.frames[None, t : t + c.stack_span : c.step])[0] for t in begins])
-    clips = range(len(r.features))
-    features = np.concatenate([run("clips", maps[None, i : i + c.overlap + 1 : c.hop])[0] for i in clips])
+    snippets = range(len(r.features))
+    features = np.concatenate([run("clips", maps[None, i : i + c.overlap + 1 : c.hop])[0] for i in snippets])
     tokens = run("window", r.windows)[0]
     outputs = run("slots", tokens[r.samples], r.present)
     pairs = {

@@ -40,7 +40,7 @@ class StacksPart(nn.Module):
         return self.backbone.encode(pictures.float() / 255)
 
 
-class ClipsPart(nn.Module):
+class SnippetsPart(nn.Module):
     """Mix the maps of a snippet's J stacks (B, J, C, h, w) → features (B, D)."""
 
     inputs, outputs = INPUTS["clips"], OUTPUTS["clips"]
@@ -81,7 +81,7 @@ class SlotsPart(nn.Module):
         return slots.objectness, slots.classes, slots.offsets
 
 
-Part = StacksPart | ClipsPart | WindowPart | SlotsPart
+Part = StacksPart | SnippetsPart | WindowPart | SlotsPart
 Examples = tuple[Tensor, ...]
 
 
@@ -103,7 +103,7 @@ def make_parts(model: Anticipator, backbone: Backbone) -> dict[str, tuple[Part, 
     present[0, :-1] = False
     return {
         "stacks": (stacks, (pictures,)),
-        "clips": (ClipsPart(backbone).eval(), (maps,)),
+        "clips": (SnippetsPart(backbone).eval(), (maps,)),
         "window": (WindowPart(model).eval(), (features,)),
         "slots": (SlotsPart(model).eval(), (tokens, present)),
     }
