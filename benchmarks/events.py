@@ -1,4 +1,4 @@
-"""Anticipation on real football: five leagues as event feeds, windows as the data's README says, the official score.
+"""Anticipation on real football: five leagues as event feeds, windows as in the data's README, the official score.
 
     python -m benchmarks.events --size small --config configs/events.yaml [key=value …] [--seeds 3]
     python -m benchmarks.events --size small --config prior|markov
@@ -44,10 +44,10 @@ def build_splits(table: Path, size: Size, matches: int | None = None, detail: De
         name: build(feeds[name][:matches], EVERY_MS[name], detail=detail, scored=name != "train")
         for name in ("train", "valid", "test")
     }
-    told = ", ".join(
+    sizes = ", ".join(
         f"{name} {len(feeds[name][:matches])} matches {len(w.windows)} windows" for name, w in splits.items()
     )
-    print(f"{size}, {detail}: {told}; read and built in {time.perf_counter() - began:.1f} s", flush=True)
+    print(f"{size}, {detail}: {sizes}; read and built in {time.perf_counter() - began:.1f} s", flush=True)
     return splits
 
 
@@ -55,19 +55,19 @@ def baseline(kind: str, splits: Splits) -> Result:
     began = time.perf_counter()
     known = splits["train"]
     events = known.windows.classes, known.windows.position_ms
-    answer: Callable[[EventWindows], list[list[Prediction]]]
+    predict: Callable[[EventWindows], list[list[Prediction]]]
     if kind == "prior":
         prior = ClassPrior.of(*events)
-        answer = lambda split: prior.predict_all(len(split.windows))  # noqa: E731
+        predict = lambda split: prior.predict_all(len(split.windows))  # noqa: E731
     else:
         markov = Markov.of(*events, known.last, known.since_ms)
-        answer = lambda split: markov.predict_all(split.last, split.since_ms)  # noqa: E731
-    rows = {name: scored(splits[name].windows, answer(splits[name])) for name in ("valid", "test")}
+        predict = lambda split: markov.predict_all(split.last, split.since_ms)  # noqa: E731
+    rows = {name: scored(splits[name].windows, predict(splits[name])) for name in ("valid", "test")}
     return {**rows, "seconds": time.perf_counter() - began}
 
 
 def detail_of(recipe: Recipe) -> Detail:
-    """How much of the feeds a recipe's model sees, told by its width."""
+    """How much of the feeds a recipe's model sees, known from its width."""
     found = [detail for detail, width in WIDTHS.items() if width == recipe.model.width]
     if not found:
         raise InputError(f"model.width={recipe.model.width} is no event grid; they are {WIDTHS}")
@@ -102,7 +102,7 @@ def main() -> None:
             for row, (base, chosen_by) in recipes.items():
                 names += train_row(row, base, chosen_by, windows_of, results, Path(folder), device, args)
     print(f"\n{args.size}")
-    results.tell(names)
+    results.show(names)
 
 
 def train_row(

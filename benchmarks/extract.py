@@ -114,7 +114,7 @@ def windows(backbone: Backbone, frames: Tensor, repeats: int, *, on_gpu: bool) -
 
 
 def one_by_one(engine: BatchEncoder, frames: Tensor) -> Tensor:
-    """The published predictor's order: every clip alone, and in it every stack alone."""
+    """The published predictor's order: one snippet at a time, and in it one stack at a time."""
     c, features = engine.config, []
     with torch.no_grad():
         pixels = pad_frames(frames, c.padding)
@@ -170,20 +170,20 @@ def parts(engine: BatchEncoder, frames: Tensor, repeats: int, *, on_gpu: bool) -
     c = engine.config
     with torch.no_grad():
         begins = c.stride * torch.arange(engine.stacks_per_batch, device=frames.device)
-        pictures = begins[:, None] + stack_offsets(c, partial(torch.arange, device=frames.device))
-        stacks = pad_frames(frames, c.padding)[pictures]
+        frame_index = begins[:, None] + stack_offsets(c, partial(torch.arange, device=frames.device))
+        stacks = pad_frames(frames, c.padding)[frame_index]
         maps = engine.encode(stacks)
-        told = {}
+        figures = {}
         for name, run in (("encode", lambda: engine.encode(stacks)), ("mix", lambda: engine.mix(maps))):
             with FlopCounterMode(display=False) as counter:
                 run()
-            told[f"{name}_ms"] = round(one_ms(run, repeats, on_gpu=on_gpu), 3)
-            told[f"{name}_gflop"] = round(counter.get_total_flops() / 1e9, 1)
+            figures[f"{name}_ms"] = round(one_ms(run, repeats, on_gpu=on_gpu), 3)
+            figures[f"{name}_gflop"] = round(counter.get_total_flops() / 1e9, 1)
     print(
-        f"  eager parts: 2D encoder {told['encode_ms']:.1f} ms ({told['encode_gflop']:.0f} GFLOP), "
-        f"3D blocks and pooling {told['mix_ms']:.1f} ms ({told['mix_gflop']:.0f} GFLOP)"
+        f"  eager parts: 2D encoder {figures['encode_ms']:.1f} ms ({figures['encode_gflop']:.0f} GFLOP), "
+        f"3D blocks and pooling {figures['mix_ms']:.1f} ms ({figures['mix_gflop']:.0f} GFLOP)"
     )
-    return told
+    return figures
 
 
 def end_to_end(
@@ -204,7 +204,7 @@ def end_to_end(
         pieces = [Piece(source, i, 0, CLIP_FRAMES // WINDOW_FRAMES, WINDOW_FRAMES) for i in range(clips)]
         began = time.perf_counter()
         frames, _ = decode(pieces[0])
-        alone = CLIP_FRAMES / (time.perf_counter() - began)
+        single = CLIP_FRAMES / (time.perf_counter() - began)
         for _ in range(3 if device.startswith("cuda") else 0):
             engine.windows(frames[:WINDOW_FRAMES], [0])  # compile and record, outside the clock
         # The clock starts when the decoders are under way and their page-locked memory, a GB a clip, is there.
@@ -223,19 +223,19 @@ def end_to_end(
     print(
         f"  end to end: {clips} clips of 30 s, {decoders} decoding threads: {speed:.0f} frames a second, "
         f"{speed / FPS:.1f} × real time; the network waits {100 * share:.0f} % of the time "
-        f"(one thread alone decodes {alone:.0f} frames a second)"
+        f"(a single thread decodes {single:.0f} frames a second)"
     )
     return {
         "clips": clips,
         "decoders": decoders,
         "times_real_time": round(speed / FPS, 2),
         "waiting": round(share, 4),
-        "decoded_a_second": round(alone, 1),
+        "decoded_a_second": round(single, 1),
     }
 
 
 def _draw(path: Path, size: tuple[int, int], frames: int) -> Path:
-    """A pitch-like picture that pans, with a few moving boxes: compressible, but not still."""
+    """A pitch-like image that pans, with a few moving boxes: compressible, but not still."""
     import av
     import numpy as np
 
@@ -246,11 +246,11 @@ def _draw(path: Path, size: tuple[int, int], frames: int) -> Path:
         stream = out.add_stream("libx264", rate=FPS, options={"preset": "veryfast", "g": "125"})
         stream.width, stream.height, stream.pix_fmt = W, H, "yuv420p"
         for i in range(frames):
-            picture = pitch[:, i % W : i % W + W].copy()
+            image = pitch[:, i % W : i % W + W].copy()
             for k in range(22):
                 top, left = (37 * k + i) % (H - 8), (53 * k + (k % 5 + 1) * i) % (W - 4)
-                picture[top : top + 8, left : left + 4] = 200
-            out.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="gray").reformat(format="yuv420p")))
+                image[top : top + 8, left : left + 4] = 200
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="gray").reformat(format="yuv420p")))
         out.mux(stream.encode())
     return path
 

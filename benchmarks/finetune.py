@@ -52,13 +52,13 @@ def main() -> None:
         rows["frozen"] = (Anticipator.from_pretrained(args.anticipator), windows)
     began, run = time.perf_counter(), args.work / "finetune"
 
-    def show(moment: ProgressUpdate) -> None:
+    def show(update: ProgressUpdate) -> None:
         took = time.perf_counter() - began
-        if moment.ended and moment.score is not None:
-            loss, valid = moment.losses["total"], 100 * moment.score.avg
-            print(f"  epoch {moment.epoch + 1}: loss {loss:.4f}, valid {valid:.2f}, {took:.0f} s", flush=True)
-        elif not moment.ended:
-            print(f"  step {moment.step}/{moment.steps}: {moment.samples_per_s:.1f} samples/s", flush=True)
+        if update.ended and update.score is not None:
+            loss, valid = update.losses["total"], 100 * update.score.avg
+            print(f"  epoch {update.epoch + 1}: loss {loss:.4f}, valid {valid:.2f}, {took:.0f} s", flush=True)
+        elif not update.ended:
+            print(f"  step {update.step}/{update.steps}: {update.samples_per_s:.1f} samples/s", flush=True)
 
     train(recipe, run, device=device, show=show, training_data=training_data)
     tuned = features_of(Backbone.from_pretrained(run / "best_backbone"), args.data, args.work, device.type)

@@ -1,16 +1,16 @@
-"""Kill extract, pretrain and train with SIGKILL at random moments, let them go on, and compare what they leave.
+"""Kill extract, pretrain and train with SIGKILL at random times, let them go on, and compare what they leave.
 
     python -m benchmarks.kills [--kills 50] [--renames 20] [--only extract|pretrain|train] [--seed 0]
 
-Each command runs once without being disturbed, T seconds. Then it is started and killed at a moment drawn from 0 … T,
-started again in the same folder, and so on until it ends before its moment comes; that folder must then hold the same
+Each command runs once without being disturbed, T seconds. Then it is started and killed at a time drawn from 0 … T,
+started again in the same folder, and so on until it ends before that time; that folder must then hold the same
 files with the same bytes as the undisturbed one. New folders follow until there have been so many kills. Besides,
 `--renames` more kills strike right before or after a rename, drawn from all of a run's, where a torn write would show.
 
 After every kill, whatever file is there must be whole: JSON that parses, safetensors that open, CSV that ends its line.
-Left out of the comparison is what tells the time: seconds in epochs.csv and report.json, TensorBoard, environment.json.
+Not compared are times: seconds in epochs.csv and report.json, TensorBoard, environment.json.
 
-Commands run in forked processes that have torch imported already, so that moments fall on the work, not on its start.
+Commands run in forked processes that have torch imported already, so that kills hit the work, not its start.
 """
 
 import argparse
@@ -103,9 +103,9 @@ def fork(work: Callable[[], Any], log: Path) -> int:
         return child
     status = 1
     try:
-        said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(said, 1)
-        os.dup2(said, 2)
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
         torch.set_num_threads(1)
         work()
         status = 0
@@ -123,7 +123,7 @@ def fork(work: Callable[[], Any], log: Path) -> int:
 def start(job: Job, out: Path, *, strike: tuple[int, bool] = (0, False)) -> int:
     """The command in a process of its own; `strike`: killed by its own hand at rename number n, before or after it.
 
-    How many renames it has made is told beside `out`.
+    The number of renames it has made is written beside `out`.
     """
 
     def work() -> None:
@@ -133,14 +133,14 @@ def start(job: Job, out: Path, *, strike: tuple[int, bool] = (0, False)) -> int:
     return fork(work, out.parent / "log.txt")
 
 
-def count_renames(strike: tuple[int, bool], told: Path) -> None:
+def count_renames(strike: tuple[int, bool], count_file: Path) -> None:
     number, after = strike
     rename, done = os.replace, 0
 
     def replace(source: Any, target: Any) -> None:
         nonlocal done
         done += 1
-        told.write_text(str(done))
+        count_file.write_text(str(done))
         if done == number and not after:
             os.kill(os.getpid(), signal.SIGKILL)
         rename(source, target)
@@ -257,7 +257,7 @@ def kill_often(job: Job, folder: Path, kills: int, renames: int, rng: random.Ran
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=50, help="at random moments, of each command")
+    parser.add_argument("--kills", type=int, default=50, help="at random times, of each command")
     parser.add_argument("--renames", type=int, default=20, help="more, right at renames")
     parser.add_argument("--only", choices=("extract", "pretrain", "train"))
     parser.add_argument("--seed", type=int, default=0)
@@ -272,8 +272,8 @@ def main() -> None:
                 rng = random.Random(f"{given.seed} {job.name}")
                 account = kill_often(job, folder / job.name, given.kills, given.renames, rng)
                 total += account.differences
-                told = f"{account.kills} kills, {account.runs} runs that went on to their end"
-                print(f"{job.name}: {told}: {account.differences} differences", flush=True)
+                summary = f"{account.kills} kills, {account.runs} runs that went on to their end"
+                print(f"{job.name}: {summary}: {account.differences} differences", flush=True)
     print(f"{total} differences in all")
     sys.exit(1 if total else 0)
 

@@ -7,7 +7,7 @@
 Parts, which `--only` picks; the first two by default:
 
 - latency: from the last frame's arrival to the prediction, backbone included. Frames come 25 a second for `--seconds`
-  through a live session, its threads and queues included; then back to back, for many more moments.
+  through a live session, its threads and queues included; then back to back, for many more forecasts.
 - work: one step (a second of video, one anticipation) against computing the last 30 s anew, in FLOP and in time.
 - hour: an hour of frames through a live session as fast as it goes, and the resident memory from minute to minute.
 - grid: windows snapped to the absolute grid of clip starts (at most 2 frames early) against exact ones, on simulated
@@ -109,7 +109,7 @@ def made_up(H: int, W: int, count: int = 50) -> list[np.ndarray]:
 
 
 class Camera:
-    """Frames at 25 a second, whatever happens, as a `LiveSource`; `blocking`: as they are read."""
+    """Frames at 25 a second, whatever happens, as a `LiveSource`; `blocking`: as fast as they are read."""
 
     name = "camera"
 
@@ -140,11 +140,11 @@ def latency(
     asked_ms = rolling.every_ms
     session = LiveSession(Camera(frames, seconds), rolling)
     with session.subscribe(room=100_000) as records, session:
-        told = list(records)
+        received = list(records)
     if session.error is not None:
         raise session.error
-    made = [r for r in told if isinstance(r, LiveForecast)]
-    states = [r for r in told if isinstance(r, Status)]
+    made = [r for r in received if isinstance(r, LiveForecast)]
+    states = [r for r in received if isinstance(r, Status)]
     busy = [r.busy for r in states if r.state in ("running", "slow")][1:]
     live: dict[str, Any] = {
         "moments": len(made),
@@ -191,8 +191,8 @@ def percentiles(times: list[float]) -> dict[str, float]:
 
 
 def _said(figures: dict[str, Any]) -> str:
-    told = ", ".join(f"{p} {figures[p]:.1f}" for p in ("p50", "p95", "p99"))
-    return f"{told} ms ({figures['moments']} moments)"
+    times = ", ".join(f"{p} {figures[p]:.1f}" for p in ("p50", "p95", "p99"))
+    return f"{times} ms ({figures['moments']} moments)"
 
 
 # -- work ----------------------------------------------------------------------------------------------------------
@@ -278,8 +278,8 @@ def hour(rolling: RollingAnticipator, frames: list[np.ndarray], seconds: int = 3
 
 
 def _rss_mb() -> float:
-    told = Path("/proc/self/status").read_text().partition("VmRSS:")[2].split()[0]
-    return round(int(told) / 1024, 1)
+    resident = Path("/proc/self/status").read_text().partition("VmRSS:")[2].split()[0]
+    return round(int(resident) / 1024, 1)
 
 
 # -- grid ----------------------------------------------------------------------------------------------------------
@@ -297,7 +297,7 @@ def grid(
     W, stride = model.network.lookback, backbone.config.stride
     clips: list[Clip] = []
     features_moved, scores_moved = [], []
-    said: dict[str, dict[str, list[Any]]] = {"exact": {}, "snapped": {}}
+    predictions: dict[str, dict[str, list[Any]]] = {"exact": {}, "snapped": {}}
     for match in (m for m in read_matches(folder / MATCHES) if m.split == split):
         with VideoFile(folder / match.video) as video:
             frames = video.read(0, min(match.frames, round(most_s * FPS)))
@@ -314,8 +314,8 @@ def grid(
             name, begin_ms = f"{match.video}_{end}", end * FRAME_MS - OBSERVED_MS
             events = [replace(e, position_ms=e.position_ms - begin_ms) for e in match.events]
             clips.append(Clip(name, (), tuple(e for e in events if OBSERVED_MS <= e.position_ms < END_MS)))
-            for kind in said:
-                (said[kind][name],) = emit(slots[kind], model.emit)
+            for kind in predictions:
+                (predictions[kind][name],) = emit(slots[kind], model.emit)
     figures = {
         "moments": len(clips),
         "features_relative": round(statistics.mean(features_moved), 5),
@@ -324,8 +324,11 @@ def grid(
     print(f"  snapped against exact windows, {len(clips)} moments of split {split}: features differ by ", end="")
     print(f"{figures['features_relative']:.2%} (L2), the slots' scores by {figures['scores_relative']:.2%} (L1)")
     if trained:
-        figures |= {f"map_{kind}": round(score(clips, told).avg, 5) for kind, told in said.items()}
-        print("  mAP: " + ", ".join(f"{kind} {100 * figures[f'map_{kind}']:.2f}" for kind in said))
+        figures |= {
+            f"map_{kind}": round(score(clips, clips_predictions).avg, 5)
+            for kind, clips_predictions in predictions.items()
+        }
+        print("  mAP: " + ", ".join(f"{kind} {100 * figures[f'map_{kind}']:.2f}" for kind in predictions))
     return figures
 
 

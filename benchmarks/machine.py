@@ -1,4 +1,4 @@
-"""The machine a benchmark runs on, and the pictures it gets unless told otherwise."""
+"""The machine a benchmark runs on, and the default frames."""
 
 import argparse
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ SIZES = {"720p": (720, 1280), "224p": (224, 398)}  # H, W
 
 @dataclass(frozen=True)
 class Machine:
-    """Where it computes, told in `name`, and H, W of the pictures."""
+    """The device, its `name`, and H, W of the frames."""
 
     on_gpu: bool
     name: str

@@ -5,7 +5,7 @@
 
 Extracts the features of whole matches once, trains each model on a window a second of the training matches, takes the
 epoch that is best on the validation match's clips, and scores it on the test matches' clips, one every 5 s as SN-BAA
-cuts its games. Markov is told the true past; the models have to see it. With --json, rows are written after every run,
+cuts its games. Markov is given the true past; the models have to see it. With --json, rows are written after every run,
 and runs found there are not repeated. Data: Google Research Football (Apache 2.0).
 """
 
@@ -78,9 +78,9 @@ def main() -> None:
             recipes |= read_recipes(config, overrides, args.variants, Path(config).stem)
         windows = windows_of(store, find_games(args.data), next(iter(recipes.values()))[0].model.windows)
         about = {"data": args.data.name, "backbone": store.manifest.header.backbone.hash}
-        for every_ms in (EVERY_MS["train"], EVERY_MS["test"]):  # it moves them by points, so both are told
-            for kind, words in ((ClassPrior, "class prior"), (Markov, "Markov on the true past")):
-                names.append(f"{words}, every {every_ms // 1000} s")
+        for every_ms in (EVERY_MS["train"], EVERY_MS["test"]):  # it moves them by points, so both are reported
+            for kind, title in ((ClassPrior, "class prior"), (Markov, "Markov on the true past")):
+                names.append(f"{title}, every {every_ms // 1000} s")
                 results.put(names[-1], about, [baseline(kind, windows, every_ms)])
         for name, (base, chosen_by) in recipes.items():
             names.append(name)
@@ -94,7 +94,7 @@ def main() -> None:
                 results.put(name, of_recipe, done)
     counts = windows["test"].class_counts()
     print("\ntest, actions to come: " + ", ".join(f"{a} {n}" for a, n in zip(ACTIONS, counts, strict=True)))
-    results.tell(names)
+    results.show(names)
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ class Results:
         if self.path is not None:
             write_json(self.path, self.rows, indent=1)
 
-    def tell(self, names: Sequence[str]) -> None:
+    def show(self, names: Sequence[str]) -> None:
         """Print these rows as a table."""
         print(f"| | | {HEADER}")
         for split in ("valid", "test"):
@@ -104,7 +104,7 @@ def match_of(name: str) -> str:
 def row_of(matches: Matches, names: Sequence[str], predictions: float) -> Result:
     """A row: mAP at each tolerance, their mean and its interval, each class's mean, and the predictions a window.
 
-    names: of the windows, which say their matches.
+    names: of the windows; they contain their matches.
     """
     result = score_of_matches(matches)
     games = [match_of(name) for name in names]
@@ -127,7 +127,7 @@ def scored(windows: WindowSet, predictions: Sequence[Sequence[Prediction]]) -> R
 
 
 def emitted(slots: Slots, windows: WindowSet, emit: EmitConfig) -> Result:
-    """The row of what is emitted of a model's answers to all windows."""
+    """Score what is emitted of a model's outputs for all windows, as a row."""
     clip, position_ms, vectors = emit_flat(slots, emit)
     matches = match_arrays(windows.clips, *merge_arrays(clip, position_ms, vectors))
     return row_of(matches, windows.names, len(clip) / len(slots.objectness))
@@ -147,16 +147,16 @@ def trained(
 
     `chosen_by`: the emission that epochs are compared by, the same for variants that share a training.
 
-    The slots it answers with go into `slots_to`.
+    Its output slots are written to `slots_to`.
     """
     began = time.perf_counter()
 
-    def show(moment: ProgressUpdate) -> None:
-        if moment.score is not None and moment.step == moment.steps:
+    def show(update: ProgressUpdate) -> None:
+        if update.score is not None and update.step == update.steps:
             took = time.perf_counter() - began
-            loss = moment.losses["total"]
+            loss = update.losses["total"]
             print(
-                f"  epoch {moment.epoch + 1}: loss {loss:.4f}, valid {100 * moment.score.avg:.2f}, {took:.0f} s",
+                f"  epoch {update.epoch + 1}: loss {loss:.4f}, valid {100 * update.score.avg:.2f}, {took:.0f} s",
                 flush=True,
             )
 
@@ -173,10 +173,10 @@ def trained(
         rows[name] = emitted(slots, windows[name], recipe.emission)
         if slots_to is not None:
             slots_to.mkdir(parents=True, exist_ok=True)
-            told = {key: getattr(slots, key).half().cpu().numpy() for key in ("objectness", "classes", "offsets")}
-            np.savez_compressed(slots_to / f"{folder.name}-{name}.npz", **told)
-    told = {split: round(100 * row["avg"], 2) for split, row in rows.items()}
-    print(f"seed {recipe.train.seed}: {told}, epoch {progress.best_epoch}, {seconds:.0f} s, {folder}", flush=True)
+            arrays = {key: getattr(slots, key).half().cpu().numpy() for key in ("objectness", "classes", "offsets")}
+            np.savez_compressed(slots_to / f"{folder.name}-{name}.npz", **arrays)
+    scores = {split: round(100 * row["avg"], 2) for split, row in rows.items()}
+    print(f"seed {recipe.train.seed}: {scores}, epoch {progress.best_epoch}, {seconds:.0f} s, {folder}", flush=True)
     return {**rows, "seconds": seconds, "epoch": progress.best_epoch, "seed": recipe.train.seed, "run": folder.name}
 
 

@@ -82,8 +82,8 @@ def measured(kind: str, folder: Path, args: argparse.Namespace) -> dict[str, flo
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{kind}: {done.stderr}")
-    told = json.loads(done.stdout.splitlines()[-1])
-    return {**told, "ready_s": told["ready_s"] - began, "first_s": told["first_s"] - began}
+    figures = json.loads(done.stdout.splitlines()[-1])
+    return {**figures, "ready_s": figures["ready_s"] - began, "first_s": figures["first_s"] - began}
 
 
 def child(kind: str, folder: Path, video: Path, seconds: float) -> None:
@@ -102,8 +102,8 @@ def child(kind: str, folder: Path, video: Path, seconds: float) -> None:
             if first and rolling.frames >= (5 + seconds) * FPS:
                 break
     rate = (rolling.frames / FPS - 5) / (time.perf_counter() - since)
-    told = {"ready_s": ready, "first_s": first, "clip_ms": statistics.median(steps), "times_real_time": rate}
-    print(json.dumps({**told, "rss_mb": _status_mb("VmRSS"), "peak_mb": _status_mb("VmHWM")}))
+    figures = {"ready_s": ready, "first_s": first, "clip_ms": statistics.median(steps), "times_real_time": rate}
+    print(json.dumps({**figures, "rss_mb": _status_mb("VmRSS"), "peak_mb": _status_mb("VmHWM")}))
 
 
 def _runtime(kind: str, folder: Path) -> Runtime:
@@ -142,10 +142,10 @@ def scores(folders: dict[str, Path], matches: Path, most: float, threads: int) -
         for match in chosen:
             with VideoFile(matches / match.video) as video:
                 frames = video.read(0, min(match.frames, round(most * FPS)))
-            said = slots_along(runtime, clip_features(runtime, frames), windows)
-            # The last answer may have less than 5 s of the match after it, and no labels to be held against.
-            count = min(len(said.objectness), (len(frames) - windows * WINDOW_FRAMES) // WINDOW_FRAMES)
-            outputs.append(said.first(count))
+            slots = slots_along(runtime, clip_features(runtime, frames), windows)
+            # The last output may have less than 5 s of the match after it, so no labels to compare with.
+            count = min(len(slots.objectness), (len(frames) - windows * WINDOW_FRAMES) // WINDOW_FRAMES)
+            outputs.append(slots.first(count))
             clips += [cut_clip(match.events, STEP_MS * n, f"{match.video}+{5 * n}") for n in range(count)]
         found[kind] = 100 * score_slots(runtime, join(outputs), clips).avg
         print(f"{kind}: mAP {found[kind]:.2f} on {len(clips)} clips of {len(chosen)} matches", flush=True)

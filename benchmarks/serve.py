@@ -2,7 +2,7 @@
 
     python -m benchmarks.serve ../shared/data/simbaa/match_010.mp4 --viewers 200 --seconds 12
 
-The video is played in real time as a stream, with the pictures and records of a real one; the network is left out, so
+The video is played in real time as a stream, with the frames and records of a real one; the network is left out, so
 that what is measured is the server. Viewers and server are one process: the cost counts both.
 """
 
@@ -75,7 +75,7 @@ def main() -> None:
         with running(service, listener):
             until = time.monotonic() + given.seconds
 
-            def ask() -> None:
+            def request() -> None:
                 while time.monotonic() < until:
                     began = time.perf_counter()
                     urllib.request.urlopen(f"http://127.0.0.1:{port}/api/health").read()
@@ -85,12 +85,12 @@ def main() -> None:
             async def all_() -> list[Counter[str]]:
                 return await asyncio.gather(*(watch(port, until) for _ in range(given.viewers)))
 
-            asking = threading.Thread(target=ask)
-            asking.start()
+            requests = threading.Thread(target=request)
+            requests.start()
             computed, began = time.process_time(), time.monotonic()
             got = asyncio.run(all_())
             took, computed = time.monotonic() - began, time.process_time() - computed
-            asking.join()
+            requests.join()
             started = service.streams["stream"].started
     for kind in ("anticipation", "preview", "lost"):
         counts = [viewer[kind] for viewer in got]

@@ -120,7 +120,7 @@ class Graphed:
 
 
 class FixedDraws(nn.Module):
-    """Dropout, or DropPath with `whole`, whose draws follow from the places alone, whatever code runs it."""
+    """Dropout, or DropPath with `whole`, whose draws depend only on the positions, whichever code runs it."""
 
     def __init__(self, rate: float, salt: int, *, whole: bool) -> None:
         super().__init__()

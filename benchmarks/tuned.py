@@ -44,7 +44,7 @@ def _tuned(
     seconds = time.perf_counter() - began
     outside = f"{100 * fitted.outside_before:.2f} → {100 * fitted.outside_after:.2f}"
     kept = "" if fitted.helps else ", so it is left as it was"
-    print(f"tuned {len(models)} model(s) in {seconds:.0f} s; in folds that had no say {outside}{kept}", flush=True)
+    print(f"tuned {len(models)} model(s) in {seconds:.0f} s; in folds it was not fitted on {outside}{kept}", flush=True)
     if fitted.helps:
         scores = {split: fitted.calibration.scores(chosen[split]) for split in SPLITS}
     else:
@@ -55,7 +55,7 @@ def _tuned(
 def _rows(scores: Mapping[str, Floats], windows: Mapping[str, WindowSet]) -> Result:
     """Of scores (n, 32, C) of each split's windows."""
     return {
-        split: row_of(match_scores(own.clips, told), own.names, float(told.any(-1).sum(1).mean()))
-        for split, told in scores.items()
+        split: row_of(match_scores(own.clips, emitted), own.names, float(emitted.any(-1).sum(1).mean()))
+        for split, emitted in scores.items()
         for own in (windows[split],)
     }

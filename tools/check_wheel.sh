@@ -13,8 +13,8 @@ mkdir -p "$place"
 place=$(cd "$place" && pwd)
 
 # Without a network of its own not even the local machine can be reached, so nothing can slip through a proxy.
-if unshare --net true 2>/dev/null; then alone=(unshare --net)
-elif unshare --map-root-user --net true 2>/dev/null; then alone=(unshare --map-root-user --net)
+if unshare --net true 2>/dev/null; then offline=(unshare --net)
+elif unshare --map-root-user --net true 2>/dev/null; then offline=(unshare --map-root-user --net)
 else echo "this machine lets nobody leave its network: the demo would prove nothing" >&2; exit 1
 fi
 
@@ -24,8 +24,8 @@ echo "$(basename "$wheel"): $(stat -c %s "$wheel") bytes"
 
 for python in "${pythons[@]}"; do
   name=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
-  env="$place/$name" room="$place/$name-demo"
-  rm -rf "$room" && mkdir -p "$room"
+  env="$place/$name" demo="$place/$name-demo"
+  rm -rf "$demo" && mkdir -p "$demo"
   "$python" -m venv "$env"
   began=$SECONDS
   "$env/bin/pip" install --quiet --disable-pip-version-check "$wheel"
@@ -33,13 +33,13 @@ for python in "${pythons[@]}"; do
   echo "$name: installed in $((SECONDS - began)) s, $(du -sm "$env" | cut -f1) MB"
   began=$SECONDS
   (
-    cd "$room"
+    cd "$demo"
     unset PYTHONPATH
-    "${alone[@]}" "$env/bin/ballcast" --version
-    "${alone[@]}" "$env/bin/ballcast" doctor >doctor.txt || { cat doctor.txt; exit 1; }
-    said=$("${alone[@]}" "$env/bin/ballcast" train paper data.features=nowhere 2>&1) && exit 1
-    case $said in *"nowhere"*) ;; *) echo "the recipe 'paper' is not found: $said"; exit 1 ;; esac
-    "${alone[@]}" "$env/bin/ballcast" demo --no-open >demo.txt 2>&1 || { tail -30 demo.txt; exit 1; }
+    "${offline[@]}" "$env/bin/ballcast" --version
+    "${offline[@]}" "$env/bin/ballcast" doctor >doctor.txt || { cat doctor.txt; exit 1; }
+    output=$("${offline[@]}" "$env/bin/ballcast" train paper data.features=nowhere 2>&1) && exit 1
+    case $output in *"nowhere"*) ;; *) echo "the recipe 'paper' is not found: $output"; exit 1 ;; esac
+    "${offline[@]}" "$env/bin/ballcast" demo --no-open >demo.txt 2>&1 || { tail -30 demo.txt; exit 1; }
   )
   echo "$name: the demo passed offline in $((SECONDS - began)) s"
 done

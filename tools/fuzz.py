@@ -6,7 +6,7 @@
 
 One case in thirty goes through the command line in the same process, one in a thousand through a process of its own.
 All cases run in a forked worker with bounded memory: one that crashes or hangs there is a finding too. Findings are
-told at the end and lie, as short as could be made, below --found; what was mended belongs into tests/corpus/TARGET/.
+listed at the end and kept, shortened, below --found; inputs of fixed faults belong into tests/corpus/TARGET/.
 """
 
 import argparse
@@ -153,8 +153,8 @@ def main() -> None:
                 seconds = min(TURN_S, left, max(1.0, 60 * given.minutes / len(made)))
                 rounds[name] += turn(target, 1000 * given.seed + number, seconds, base / "work", given.found, known)
                 spent[name] += round(1000 * (time.monotonic() - at))
-                tell = {name: {"seconds": round(spent[name] / 1000), "rounds": rounds[name]} for name in rounds}
-                (base / "told.json").write_text(json.dumps(tell))
+                stats = {name: {"seconds": round(spent[name] / 1000), "rounds": rounds[name]} for name in rounds}
+                (base / "stats.json").write_text(json.dumps(stats))
         for name, target in made.items():
             console.print(f"{target.kind:10s} {name:20s} {rounds[name]:8d} rounds in {spent[name] / 1000:6.0f} s")
         texts = sorted(given.found.rglob("*.txt"))

@@ -78,7 +78,7 @@ def halve(source: Path, target: Path) -> None:
 
 
 def embed_models(backbone: Path, anticipator: Path, out: Path) -> Backbone:
-    """Both models in half precision; the anticipator is told the hash its backbone has then."""
+    """Both models in half precision; the anticipator gets the hash that its backbone then has."""
     halve(backbone, out / "backbone")
     halve(anticipator, out / "anticipator")
     whole, half = Backbone.from_pretrained(backbone), Backbone.from_pretrained(out / "backbone")
@@ -109,7 +109,7 @@ def tell_size(folder: Path, size: tuple[int, int] | None) -> None:
 
 
 def taken_back(outputs: SlotProbabilities, real: np.ndarray, pos_weight: float) -> tuple[np.ndarray, float]:
-    """What to take from the biases of the class head, (C,), and of the objectness head, for these answers to be right.
+    """Compute what to subtract from the biases of the class head, (C,), and of the objectness head, from these outputs.
 
     Right in number: with it, each action is expected as often as it came, `real` (C,). Found by repeated correction.
     """
@@ -140,10 +140,10 @@ def make_natural(folder: Path, learned: WindowSet) -> None:
     write_bytes(path, save(state))
     config = folder / "config.json"
     tree = json.loads(config.read_text())
-    told = {action: round(float(n), 3) for action, n in zip(ACTIONS, classes, strict=True)}
-    tree["metadata"]["sampler_taken_back"] = {**told, "any": round(objectness, 3)}
+    biases = {action: round(float(n), 3) for action, n in zip(ACTIONS, classes, strict=True)}
+    tree["metadata"]["sampler_taken_back"] = {**biases, "any": round(objectness, 3)}
     write_json(config, tree, indent=1)
-    shown = ", ".join(f"{action} {n:+.1f}" for action, n in told.items())
+    shown = ", ".join(f"{action} {n:+.1f}" for action, n in biases.items())
     console.print(f"taken from the biases: {shown}; of any action {objectness:+.1f}")
 
 

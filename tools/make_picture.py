@@ -38,7 +38,7 @@ LANE, ROW, AXIS = 34, 46, 40  # heights: a lane's name, a row of marks, the axis
 
 
 def anticipate(video: Path, clips: Sequence[Clip], model: str, backbone: str) -> dict[str, list[Prediction]]:
-    """What the model says of each clip, with honest chances."""
+    """Predict each clip, with probabilities as confidences."""
     anticipator, network = Anticipator.from_pretrained(model), Backbone.load(backbone)
     check_backbone(anticipator, network, model, backbone)
     with tempfile.TemporaryDirectory() as work:
@@ -50,10 +50,10 @@ def anticipate(video: Path, clips: Sequence[Clip], model: str, backbone: str) ->
 
 def draw(frame: Image.Image, pairs: Sequence[Pair]) -> Image.Image:
     """The frame above, the five seconds to come below."""
-    said = [(p.prediction, p.right) for p in pairs if p.prediction]
+    predicted = [(p.prediction, p.right) for p in pairs if p.prediction]
     came = [(p.event, p.right) for p in pairs if p.event]
     big, small = ImageFont.load_default(size=24), ImageFont.load_default(size=19)
-    lanes = [("ballcast saw coming", _place(said, big)), ("what came", _place(came, big))]
+    lanes = [("ballcast saw coming", _place(predicted, big)), ("what came", _place(came, big))]
     top = round(frame.height * WIDTH / frame.width)
     height = top + AXIS + sum(LANE + ROW * max(1, max((m[0] for m in marks), default=0) + 1) for _, marks in lanes) + 14
     picture = Image.new("RGB", (WIDTH, height), rgb(DARK.ground))
@@ -77,7 +77,7 @@ def _x(ahead_ms: float) -> float:
     return EDGE + (WIDTH - 2 * EDGE) * ahead_ms / HORIZON_MS
 
 
-def _words(item: Prediction | Event) -> str:
+def _label(item: Prediction | Event) -> str:
     name = SHORT_NAMES[ACTION_INDEX[item.label]]
     return f"{name} {100 * item.confidence:.0f} %" if isinstance(item, Prediction) else name
 
@@ -89,7 +89,7 @@ def _place(
     ends: list[float] = []
     placed = []
     for item, right in sorted(items, key=lambda pair: pair[0].position_ms):
-        wide = font.getlength(_words(item)) + 56
+        wide = font.getlength(_label(item)) + 56
         left = min(_x(item.position_ms - OBSERVED_MS), WIDTH - 8 - wide)
         row = next((r for r, end in enumerate(ends) if left >= end + 10), len(ends))
         ends[row:] = [left + wide, *ends[row + 1 :]]
@@ -105,8 +105,8 @@ def _mark(
     right: bool,
     font: "ImageFont.FreeTypeFont | ImageFont.ImageFont",
 ) -> None:
-    hue, words = rgb(DARK.actions[ACTION_INDEX[item.label]]), _words(item)
-    wide = font.getlength(words) + 44
+    hue, label = rgb(DARK.actions[ACTION_INDEX[item.label]]), _label(item)
+    wide = font.getlength(label) + 44
     box = (left, top + 3, left + wide, top + ROW - 5)
     if isinstance(item, Prediction):
         pen.rounded_rectangle(box, 6, fill=hue)
@@ -122,7 +122,7 @@ def _mark(
     else:
         pen.rounded_rectangle((box[0], box[1], box[2] - 22, box[3]), 6, outline=hue, width=3)
         ink = rgb(DARK.ink)
-    pen.text((left + 11, top + ROW / 2 - 1), words, font=font, fill=ink, anchor="lm")
+    pen.text((left + 11, top + ROW / 2 - 1), label, font=font, fill=ink, anchor="lm")
 
 
 def main() -> None:
@@ -135,8 +135,8 @@ def main() -> None:
     given = parser.parse_args()
     model, backbone = choose_models(given.model, given.backbone, "make_picture")
     clips, video = read_labels(given.samples), given.samples / "excerpt.mp4"
-    said = anticipate(video, clips, model, backbone)
-    near = pair_all(clips, said, reach_ms=REACH_MS)
+    predictions = anticipate(video, clips, model, backbone)
+    near = pair_all(clips, predictions, reach_ms=REACH_MS)
     chosen = given.clip or ranked(near, REACH_MS)[0]
     at = [clip.name for clip in clips].index(chosen) * STEP_MS + OBSERVED_MS
     (frame,) = stills(video, [at - 40])  # the last one seen

@@ -1,11 +1,11 @@
-"""More matches to learn from: play Google Research Football, film it as a broadcast, tell its ball actions.
+"""Simulate training matches: play Google Research Football, record it as a broadcast, label its ball actions.
 
     python -m tools.simulate OUT --matches 30 --seed 5001 --engine FOLDER
     ballcast pretrain pretrain data.sources=[../shared/data/simbaa,OUT]
 
 Both sides are played by the game's own AI. OUT gets, for each seed, match_NNNN.mp4 (398×224) and match_NNNN.npz
 (the state of every step), and matches.json with the actions of all of them, as simbaa has it. What is played stays: the
-same command goes on where it was killed. --matches 0 plays nothing and only tells the actions anew, with the rules of
+same command goes on where it was killed. --matches 0 plays nothing and only labels the actions again, with the rules of
 tools/simulation/actions.py. A match takes minutes, nearly all of it rendering, on about one core: with more cores run
 it several times, with seeds apart.
 
@@ -39,7 +39,7 @@ console = Console(highlight=False)
 
 
 def simulate(out: Path, seeds: Sequence[int], *, engine: Path | None, steps: int, every: int, split: str) -> None:
-    """Play the seeds that are not played yet, each of `steps` steps, and label after each match; tells how it goes."""
+    """Play the seeds that are not played yet, each of `steps` steps, label after each match, and show the progress."""
     check_split((video_of(out, seed) for seed in seeds), split)
     missing = [seed for seed in seeds if not is_played(video_of(out, seed))]
     if len(missing) < len(seeds):
@@ -53,7 +53,7 @@ def simulate(out: Path, seeds: Sequence[int], *, engine: Path | None, steps: int
         for seed in missing:
             began, video = time.monotonic(), video_of(out, seed)
             bar.update(task, description=video.stem)
-            record(game, Fixture.draw(seed), video, steps, every=every, tell=lambda: bar.advance(task))
+            record(game, Fixture.draw(seed), video, steps, every=every, tick=lambda: bar.advance(task))
             (match,) = (match for match in label_matches(out, split) if match.video == video.name)
             bar.console.print(f"{video.name}: {len(match.events)} actions, in {time.monotonic() - began:.0f} s")
 

@@ -120,7 +120,7 @@ def test_torch_export_agrees_too(tmp_path: Path, names: tuple[str, str], video: 
     with pytest.raises(InputError, match="was exported for torch; export it with --format onnx"):
         OnnxRuntime.open(done.folder)
     low = make_video(tmp_path / "low.mp4", range(300), Fraction(1, 25), size=(32, 72))
-    with pytest.raises(InputError, match=r"low\.mp4: its pictures of 72×32 are too small for --format torch, which"):
+    with pytest.raises(InputError, match=r"low\.mp4: its frames of 72×32 are too small for --format torch, which"):
         export(*names, tmp_path / "low", kind="torch", video=low)
     assert not (tmp_path / "low").exists()
 
@@ -229,13 +229,13 @@ def test_bytes_that_are_no_graph(exported: Path) -> None:
 
 def test_other_peoples_folders_are_left_alone(tmp_path: Path, names: tuple[str, str], video: Path) -> None:
     (tmp_path / "thesis.docx").write_text("years of work")
-    with pytest.raises(InputError, match="holds other things than an export"):
+    with pytest.raises(InputError, match="holds other files than an export"):
         export(*names, tmp_path, video=video)
     with pytest.raises(InputError, match="is a file"):
         export(*names, tmp_path / "thesis.docx", video=video)
     (tmp_path / "settings").mkdir()
     (tmp_path / "settings" / "config.json").write_text('{"mine": true}')
-    with pytest.raises(InputError, match="holds other things than an export"):
+    with pytest.raises(InputError, match="holds other files than an export"):
         check_target(tmp_path / "settings")
     (tmp_path / "broken").mkdir()
     for left in ("stacks.onnx", ".clips.onnx.1f2e3d4c.tmp"):  # of an export that was killed

@@ -127,4 +127,4 @@ def test_a_warning_if_a_provider_lacks_the_details_of_the_model(
                 assert CliRunner().invoke(app, command, catch_exceptions=False).exit_code == 0
             messages = [str(w.message) for w in caught if w.category is BallcastWarning]
             assert len(messages) == (detail == "rich"), command
-            assert all("datafactory does not tell" in text for text in messages)
+            assert all("datafactory does not record" in text for text in messages)

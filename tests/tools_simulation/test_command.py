@@ -62,9 +62,9 @@ def test_matches_are_played_and_can_be_learned_from(run: Run, tmp_path: Path, ca
     assert "2 matches" in capsys.readouterr().out
     games = find_games(out)
     assert [(g.name, g.split) for g in games] == [("match_0041", "valid"), ("match_0042", "valid")]
-    (piece,) = games[0].pieces
-    assert piece.stop == 40
-    with VideoFile(piece.path) as video:
+    (segment,) = games[0].segments
+    assert segment.stop == 40
+    with VideoFile(segment.path) as video:
         assert video.read(0, 40).shape == (40, 224, 398)
     assert [(e.label, e.position_ms, e.team) for e in games[0].events] == [
         ("DRIVE", 3 * 40, "home"),  # before the cut, 20 steps with the ball

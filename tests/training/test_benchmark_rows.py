@@ -62,7 +62,7 @@ def test_runs_are_found_again_unless_the_recipe_has_changed(tmp_path: Path, caps
     assert again.done("a", {"recipe": {"lr": 0.2}}) == []
     again.put("c", about, [RUN])
     assert [row["name"] for row in Results(path).rows] == ["a", "b", "c"]  # rows nobody asked for now stay
-    again.tell(["a", "c"])
+    again.show(["a", "c"])
     told = capsys.readouterr().out
     assert "| a | valid | 10.0" in told
     assert "| b |" not in told

@@ -188,7 +188,7 @@ def test_a_fine_tuned_backbone_says_what_it_is(data: Data, tmp_path: Path) -> No
     told = Anticipator.from_pretrained(tmp_path / "best").metadata["backbone"]
     assert (told["name"], told["trained_on"]) == (tuned.name, ["train/clip_1", "match_001"])
     text = backbone_card("me/tuned", tuned, licence="mit")
-    assert f"started from: tiny (`{given.hash[:12]}…`), which had learned from `match_001`" in text
+    assert f"Initial weights: tiny (`{given.hash[:12]}…`), which were trained on `match_001`" in text
     assert "It was trained to spot ball actions, then to anticipate them" in text
 
 

@@ -25,7 +25,7 @@ LONGEST = 1500  # characters of a message; paths and quoted values take their sh
 
 @dataclass(frozen=True)
 class Finding:
-    """What went wrong: `where` tells one fault from another, `what` is for people."""
+    """What went wrong: `where` identifies the fault, `what` describes it."""
 
     target: str
     where: str
@@ -112,19 +112,19 @@ def _check_message(message: str) -> None:
 def _command(arguments: list[str]) -> bool:
     from ballcast.cli import main
 
-    said, told = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
+    output, errors = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
     code: object = 0
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(told), warnings.catch_warnings():
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors), warnings.catch_warnings():
         try:
             main(arguments)
         except SystemExit as ended:
             code = ended.code
-    return _check_end(code, told)
+    return _check_end(code, errors)
 
 
-def _check_end(code: object, told: io.TextIOWrapper) -> bool:
-    told.seek(0)
-    errors = told.read()
+def _check_end(code: object, stderr: io.TextIOWrapper) -> bool:
+    stderr.seek(0)
+    errors = stderr.read()
     if code not in (0, 1, 2, None):
         raise AssertionError(f"exit code {code}")
     lines = [line for line in errors.splitlines() if line.startswith("ballcast: ") and "note:" not in line]
@@ -141,10 +141,10 @@ def _process(arguments: list[str], work: Path) -> bool:
         timeout=100,
         stdin=subprocess.DEVNULL,
     )
-    told = io.TextIOWrapper(io.BytesIO(done.stderr), "utf-8", errors="replace")
+    errors = io.TextIOWrapper(io.BytesIO(done.stderr), "utf-8", errors="replace")
     if b"Traceback" in done.stderr:
         raise AssertionError(f"a traceback: {done.stderr[-300:]!r}")
-    return _check_end(done.returncode, told)
+    return _check_end(done.returncode, errors)
 
 
 def _where(error: BaseException) -> str:

@@ -151,7 +151,7 @@ class Upload(Video):
         self.client: httpx.Client | None = None
 
     def begin(self) -> httpx.Client:
-        """The server runs in the process that asks, so it is started by the first case."""
+        """Start the server in this process, with the first case."""
         if self.client is None:
             from ballcast.web.settings import Engine, Limits, Settings
             from tests.web.conftest import Quick, running
@@ -164,21 +164,21 @@ class Upload(Video):
             self.client = self.served.client
         return self.client
 
-    def ask(self, method: str, address: str, **how: object) -> httpx.Response:
-        answer = self.begin().request(method, address, timeout=50, **how)  # type: ignore[arg-type]
-        if answer.status_code >= 500 or (answer.status_code >= 400 and "error" not in answer.json()):
-            raise AssertionError(f"{method} {address}: {answer.status_code} {answer.text[:200]}")
-        return answer
+    def request(self, method: str, address: str, **how: object) -> httpx.Response:
+        response = self.begin().request(method, address, timeout=50, **how)  # type: ignore[arg-type]
+        if response.status_code >= 500 or (response.status_code >= 400 and "error" not in response.json()):
+            raise AssertionError(f"{method} {address}: {response.status_code} {response.text[:200]}")
+        return response
 
     def drive(self, path: Path, out: Path) -> None:
         raw = path.read_bytes()
         name = quote(raw[-40:], safe="/. ").strip() or "x"
-        answer = self.ask("POST", "/api/uploads", content=raw, headers={"X-File-Name": name})
-        if answer.status_code == 201:
-            job = answer.json()["id"]
+        response = self.request("POST", "/api/uploads", content=raw, headers={"X-File-Name": name})
+        if response.status_code == 201:
+            job = response.json()["id"]
             done = self.served.until(job, "done", "failed", seconds=40)
             assert "\n" not in (done.get("error") or "")
-            self.ask("DELETE", f"/api/jobs/{job}")
+            self.request("DELETE", f"/api/jobs/{job}")
         jobs = self.served.service.settings.data / "jobs"
         left = [p for p in jobs.rglob("*") if p.is_file()]
         assert not left, f"left behind: {left[:3]}"
@@ -210,9 +210,9 @@ class UploadedLabels(Upload):
     def drive(self, path: Path, out: Path) -> None:
         if self.client is None or not self.job:
             name = {"X-File-Name": "clip_1.mp4"}
-            self.job = self.ask("POST", "/api/uploads", content=self.video, headers=name).json()["id"]
-        self.ask("PUT", f"/api/jobs/{self.job}/labels", content=path.read_bytes())
-        self.ask("GET", f"/api/jobs/{self.job}/actual")
+            self.job = self.request("POST", "/api/uploads", content=self.video, headers=name).json()["id"]
+        self.request("PUT", f"/api/jobs/{self.job}/labels", content=path.read_bytes())
+        self.request("GET", f"/api/jobs/{self.job}/actual")
         folder = self.served.service.settings.data / "jobs" / self.job
         assert not list(folder.glob(".*.tmp"))
 
@@ -240,8 +240,8 @@ class Request(Upload):
 
     def drive(self, path: Path, out: Path) -> None:
         try:
-            told = json.loads(path.read_bytes())
-            method, address, body = str(told["method"]), "/" + str(told["address"]).lstrip("/"), told["body"]
+            case = json.loads(path.read_bytes())
+            method, address, body = str(case["method"]), "/" + str(case["address"]).lstrip("/"), case["body"]
             content = json.dumps(body).encode()
             httpx.Request(method, "http://x" + address, content=content)
             method.encode("ascii")
@@ -249,4 +249,4 @@ class Request(Upload):
             return  # a client would not send it
         if not method.isalpha():
             return
-        self.ask(method, address, content=content, headers={"Content-Type": "application/json"})
+        self.request(method, address, content=content, headers={"Content-Type": "application/json"})

@@ -227,7 +227,7 @@ def mutate_zip(inner: Mutation) -> Mutation:
                     made.writestr(name + "2", content)
         spoilt = bytearray(out.getvalue())
         if rng.random() < 0.1:
-            spoilt[6] |= 1  # encrypted, it says
+            spoilt[6] |= 1  # flagged as encrypted
         return bytes(spoilt)
 
     return mutate

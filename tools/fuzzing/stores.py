@@ -69,10 +69,10 @@ class Manifest(Target):
             store.windows(name)
             store.starts(name)
         store.check_finite()
-        Run(small_recipe(home), out / "run", CPU, Ranks(), lambda moment: None)
+        Run(small_recipe(home), out / "run", CPU, Ranks(), lambda update: None)
         check_fits(self.model, store, "model")
-        told = predict_store(self.model, store, clips_of(store), EmitConfig(threshold=0.0), CPU)
-        write_submission(out / "results.json", told)
+        predictions = predict_store(self.model, store, clips_of(store), EmitConfig(threshold=0.0), CPU)
+        write_submission(out / "results.json", predictions)
 
     def command(self, path: Path, out: Path) -> list[str]:
         recipe = path.parent / "recipe.yaml"
@@ -200,8 +200,8 @@ class Model(Target):
         home = self.at_home(path)
         model = Anticipator.from_pretrained(home)
         check_fits(model, self.store, home)
-        told = predict_store(model, self.store, clips_of(self.store), model.emit, CPU)
-        write_submission(out / "results.json", told)
+        predictions = predict_store(model, self.store, clips_of(self.store), model.emit, CPU)
+        write_submission(out / "results.json", predictions)
         read_score_mapping(home / "calibration.json", hashes([str(home)]))
 
     def command(self, path: Path, out: Path) -> list[str]:
@@ -278,7 +278,7 @@ class SavedRun(Target):
 
     def drive(self, path: Path, out: Path) -> None:
         home = self.at_home(path)
-        Run(small_recipe(self.home, "train.epochs=2"), home / "run", CPU, Ranks(), lambda moment: None)
+        Run(small_recipe(self.home, "train.epochs=2"), home / "run", CPU, Ranks(), lambda update: None)
 
 
 class SavedSteps(SavedRun):

@@ -56,7 +56,7 @@ class Challenge(Target):
         self.labels, self.results = self.base / "Labels-ball.json", self.base / "results.json"
         write_labels(self.labels, self.clips)
         self.results.write_text(json.dumps(predictions_of(self.clips, 0)))
-        self.told = read_submission(self.results)
+        self.predictions = read_submission(self.results)
         convert(self.labels, self.base / "osl_labels.json")
         convert(self.results, self.base / "osl_results.json")
 
@@ -86,9 +86,9 @@ class Labels(Challenge):
         (folder / "Labels-ball.json").write_bytes(path.read_bytes())
         check(folder)  # collects defects instead of raising them
         clips = read_labels(path)
-        score(clips, self.told)
-        score(clips, self.told, exact=True)
-        score_by_visibility(clips, self.told)
+        score(clips, self.predictions)
+        score(clips, self.predictions, exact=True)
+        score_by_visibility(clips, self.predictions)
         read_actual(path, "clip_1")
         self.there_and_back(path, out)
         split_games(folder)
@@ -104,8 +104,8 @@ class HalvesLabels(Target):
 
     def prepare(self) -> None:
         record = {"team": "left", "visibility": "visible"}
-        told = [("1 - 00:12", "PASS", "12960"), ("2 - 05:17", "GOAL", "317000"), ("2 - 05:20", "OUT", "320040")]
-        rows = [{"gameTime": time, "label": label, "position": at, **record} for time, label, at in told]
+        actions = [("1 - 00:12", "PASS", "12960"), ("2 - 05:17", "GOAL", "317000"), ("2 - 05:20", "OUT", "320040")]
+        rows = [{"gameTime": time, "label": label, "position": at, **record} for time, label, at in actions]
         self.seeds = [json.dumps({"annotations": rows}).encode()]
 
     def drive(self, path: Path, out: Path) -> None:
@@ -162,12 +162,12 @@ class Submission(Challenge):
     def drive(self, path: Path, out: Path) -> None:
         check_submission(path, self.clips)  # collects defects instead of raising them
         score(self.clips, read_submission(path, read="label"), read="label")
-        told = read_submission(path)
-        score(self.clips, told)
+        predictions = read_submission(path)
+        score(self.clips, predictions)
         self.there_and_back(path, out)
         handed = read_submission(path, hand_in=True)
-        if handed.keys() == self.told.keys():
-            write_submission(out / "merged.zip", merge_systems([handed, self.told]))
+        if handed.keys() == self.predictions.keys():
+            write_submission(out / "merged.zip", merge_systems([handed, self.predictions]))
             read_submission(out / "merged.zip", hand_in=True)
 
     def command(self, path: Path, out: Path) -> list[str]:

@@ -1,1 +1,1 @@
-"""Matches of Google Research Football as labelled broadcasts: played, filmed, and told in the ten actions."""
+"""Matches of Google Research Football as labelled broadcasts: played, recorded, and labelled with the ten actions."""

@@ -1,8 +1,8 @@
-"""The ten ball actions, told from a match's states. The rules are ours; their numbers are in thresholds.py.
+"""Derive the ten ball actions from a match's states. The rules are ours; their numbers are in thresholds.py.
 
 A player who wins the ball from an opponent has tackled, one who runs with it drives. A free ball that is touched high
 up is headed, one that is touched right after an opponent's kick is blocked. When a player who had the ball sends it
-away, that is a shot, a cross, a high pass or a pass, the first of these that fits. Kicks with one touch are not told:
+away, that is a shot, a cross, a high pass or a pass, the first of these that fits. One-touch kicks are not labelled:
 with them there would be more passes than in simbaa. Restarts by foot are no actions; a throw-in is.
 """
 

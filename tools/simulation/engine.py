@@ -20,12 +20,12 @@ def load_engine(folder: Path | None = None) -> Any:
         raise InputError(f"{folder}: has no {NAME}/ in it; give the folder that holds {NAME}/ as --engine")
     if folder is not None and str(folder.resolve()) not in sys.path:
         sys.path.insert(0, str(folder.resolve()))
-    logging.disable(logging.WARNING)  # where it fails it also tells, in four lines, how to build it elsewhere
+    logging.disable(logging.WARNING)  # a failed import also logs four lines on how to build it
     try:
         return importlib.import_module(NAME)
     except ImportError as error:
         raise InputError(
-            f"Google Research Football's engine cannot be imported ({error}): build it as docs/backbone.md tells, for "
+            f"Google Research Football's engine cannot be imported ({error}): build it as in docs/backbone.md, for "
             f"this Python, and give the folder that holds {NAME}/ as --engine"
         ) from None
     finally:

@@ -31,7 +31,7 @@ class Fixture:
     """A match to be played.
 
     Attributes:
-        seed: of the engine's chance; the same seed is the same match.
+        seed: of the engine's random numbers; the same seed gives the same match.
         gain: what red, green and blue of its pictures are multiplied by.
         left, right: the skills of the sides that begin on the left and on the right.
     """
@@ -43,7 +43,7 @@ class Fixture:
 
     @classmethod
     def draw(cls, seed: int) -> "Fixture":
-        """Brightness and skills by chance, from the seed alone."""
+        """Draw brightness and skills at random, from the seed."""
         rng = np.random.default_rng(seed)
         gain = float(rng.uniform(*GAINS))
         left, right = rng.choice(SKILLS, 2)

@@ -19,7 +19,7 @@ class ProgressUpdate:
     """One step that a broadcast shows.
 
     Attributes:
-        row: the state, as `state_row` tells it.
+        row: the state, as `state_row` returns it.
         hidden: how many steps before it are not shown: the ball is fetched, players walk to their places.
         picture: (224, 400, 3) uint8 RGB, or None where none is asked for.
     """

@@ -40,11 +40,11 @@ def check_split(videos: Iterable[Path], split: str) -> None:
 
 
 def record(
-    game: Game, fixture: Fixture, video: Path, steps: int, *, every: int, tell: Callable[[], None] = lambda: None
+    game: Game, fixture: Fixture, video: Path, steps: int, *, every: int, tick: Callable[[], None] = lambda: None
 ) -> None:
     """Play a match of `steps` steps into `video` and the states beside it; both are there in the end, or neither.
 
-    `tell` is called after each step.
+    `tick` is called after each step.
     """
     make_parents(video)
     busy = f"{video}: is being played by another process; wait for it, or give another --seed"
@@ -55,12 +55,12 @@ def record(
         hidden: list[int] = []
         with replacing(video) as temporary:
             with filming(temporary) as add:
-                for moment in game.play(fixture, steps, every=every):
-                    if moment.picture is not None:
-                        add(develop(moment.picture, fixture.gain), len(rows))
-                    rows.append(moment.row)
-                    hidden.append(moment.hidden)
-                    tell()
+                for step in game.play(fixture, steps, every=every):
+                    if step.picture is not None:
+                        add(develop(step.picture, fixture.gain), len(rows))
+                    rows.append(step.row)
+                    hidden.append(step.hidden)
+                    tick()
             write_states(states_of(video), rows, hidden, fixture)
 
 

@@ -1,4 +1,4 @@
-"""What the game knows of every step, 25 a second: as the engine tells it, as it is kept, and in metres."""
+"""The state of the game at every step, 25 a second: as the engine gives it, as it is stored, and in metres."""
 
 import zipfile
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ PLAYERS = 11  # a side
 COLUMNS = 11 + 2 * PLAYERS * 2
 METRES = np.array([54.4, 83.6, 1.0])  # of the engine's units along the pitch, across it, up
 HALF_LENGTH = METRES[0]  # from the middle to a goal line
-PER_SECOND = 4  # the engine tells the ball's way in a quarter of a second
+PER_SECOND = 4  # the engine gives the ball's movement in a quarter of a second
 
 # The engine's modes of play that matter here.
 IN_PLAY, GOAL_KICK, CORNER, THROW_IN = 0, 2, 4, 5
@@ -31,9 +31,9 @@ def state_row(info: Any) -> list[float]:
     33–54; all in the engine's units.
     """
     ball = [where[axis] for where in (info.ball_position, info.ball_direction) for axis in range(3)]
-    said = [info.ball_owned_team, info.ball_owned_player, int(info.game_mode), info.left_goals, info.right_goals]
+    status = [info.ball_owned_team, info.ball_owned_player, int(info.game_mode), info.left_goals, info.right_goals]
     players = [p.position[axis] for team in (info.left_team, info.right_team) for p in team for axis in range(2)]
-    return [*ball, *said, *players]
+    return [*ball, *status, *players]
 
 
 @dataclass(frozen=True)

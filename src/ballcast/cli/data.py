@@ -43,7 +43,7 @@ def download(
             repo_id=repo,
             keep_zips=keep_zips,
             retries=retries,
-            say=typer.echo,
+            log=typer.echo,
         )
 
 

@@ -55,7 +55,7 @@ def export(
     chosen, network = choose_models(model, backbone, "export")
     console = new_console()
     with console.status("opening the networks") as status:
-        done = run(chosen, network, out, kind=format_, int8=int8, video=video or EXCERPT, tell=status.update)
+        done = run(chosen, network, out, kind=format_, int8=int8, video=video or EXCERPT, log=status.update)
     size = sum((out / record.file).stat().st_size for record in done.config.files.values()) / 1e6
     worst = max(done.apart, key=lambda name: done.apart[name])
     figures = done.config.figures

@@ -84,11 +84,10 @@ def _check_has_folder(models: list[str]) -> None:
 
 def _labelled_clips(store: "FeatureStore", labels: Path | None) -> "list[Clip]":
     """Read the labels of a store's clips; a store of event windows has its own, and gives none."""
-    from ballcast.data.events.event_windows import is_event_store
     from ballcast.data.labels.soccernet import read_labels
     from ballcast.features.store import LABELS
 
-    if is_event_store(store):
+    if store.manifest.header.backbone.is_event_grid:
         return []
     path = labels or store.labels
     if path is None:

@@ -1,4 +1,4 @@
-"""Does an export say what torch says? Asked on real frames and real windows, before anything is written."""
+"""Compare an export with torch on real frames and windows, before it is written."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,24 +16,24 @@ from ballcast.features.stack_index import snippet_stacks, stack_count, stack_fra
 from ballcast.features.stream_encoder import Floats
 from ballcast.model.anticipator import Anticipator
 
-LIMIT = 1e-4  # of the largest number: how far an export may be from torch
-WINDOWS = 200  # windows and samples that are compared, at most
-MAPS = 16  # stacks whose maps are compared; all of them show in the features
+LIMIT = 1e-4  # largest difference from torch, as a fraction of the largest value
+WINDOWS = 200  # windows and samples compared, at most
+MAPS = 16  # stacks whose maps are compared; the features depend on all of them
 
 Run = Callable[..., list[NDArray[Any]]]  # a part's name and its inputs → its outputs
 
 
 class ExportMismatch(BallcastError):
-    """An export that does not give what torch gives: it is not written."""
+    """An export differs from torch; it is not written."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Real inputs, and what torch makes of them.
+    """Real inputs, and torch's outputs for them.
 
-    - `frames` (T, H, W) uint8, padded; `maps` of the first stacks; `features` (n, D) of all clips.
-    - `windows` (S, N, D), `tokens` (S, N, d); `samples` (R, W): which windows each sample reads; `present` (R, W).
-    - `answers`: objectness, classes, offsets of each sample.
+    - `frames` (T, H, W) uint8, padded; `maps` of the first stacks; `features` (n, D) of all snippets.
+    - `windows` (S, N, D), `tokens` (S, N, d); `samples` (R, W): the windows of each sample; `present` (R, W).
+    - `outputs`: objectness, classes, offsets of each sample.
     """
 
     frames: NDArray[np.uint8]
@@ -48,8 +48,14 @@ class Reference:
 
 @torch.inference_mode()
 def make_reference(model: Anticipator, backbone: Backbone, frames: NDArray[np.uint8]) -> Reference:
-    """From the frames (T, H, W) uint8 of a real video, 10 s at least: windows are spread over it, and every window is
-    the last of a sample that reads earlier ones too, as far as there are any.
+    """Compute torch's outputs for a real video.
+
+    Windows are spread over the video, and each is the last of a sample with earlier windows, as far as there are any.
+
+    Args:
+        model: the anticipator.
+        backbone: its backbone.
+        frames: (T, H, W) uint8, of at least 10 s.
     """
     c, m, lookback = backbone.config, model.config, model.network.lookback
     left, right, above, below = padding_sides(frames.shape[1], frames.shape[2], c.padding)
@@ -67,15 +73,23 @@ def make_reference(model: Anticipator, backbone: Backbone, frames: NDArray[np.ui
     samples = np.arange(len(chosen))[:, None] - apart * np.arange(lookback - 1, -1, -1)  # (R, W)
     present, samples = samples >= 0, samples.clip(0)
     slots = model.anticipate(tokens[torch.from_numpy(samples)], torch.from_numpy(present))
-    told = slots.arrays()
-    outputs = {"objectness": told.objectness, "classes": told.classes, "offsets": told.offsets}
+    arrays = slots.arrays()
+    outputs = {"objectness": arrays.objectness, "classes": arrays.classes, "offsets": arrays.offsets}
     return Reference(padded, maps.numpy(), features.numpy(), windows.numpy(), tokens.numpy(), samples, present, outputs)
 
 
 def differences(run: Run, reference: Reference, backbone: Backbone) -> dict[str, float]:
-    """For each output the largest difference from torch, as a share of its largest number.
+    """Run an export on the reference's inputs and compare it with torch.
 
-    Each is computed from the export's own earlier parts: features from its maps, slots from its tokens.
+    Each output is computed from the export's own earlier parts: features from its maps, slots from its tokens.
+
+    Args:
+        run: runs a part of the export.
+        reference: inputs and torch's outputs.
+        backbone: has the sizes of snippets and stacks.
+
+    Returns:
+        Output → the largest difference, as a fraction of the largest value.
     """
     c, r = backbone.config, reference
     count = len(r.features)
@@ -90,11 +104,13 @@ def differences(run: Run, reference: Reference, backbone: Backbone) -> dict[str,
         "tokens": (tokens, r.tokens),
         **{name: (got, r.outputs[name]) for name, got in zip(r.outputs, outputs, strict=True)},
     }
-    return {name: float(np.abs(got - said).max() / np.abs(said).max()) for name, (got, said) in pairs.items()}
+    return {
+        name: float(np.abs(got - expected).max() / np.abs(expected).max()) for name, (got, expected) in pairs.items()
+    }
 
 
 def require_agreement(found: dict[str, float], what: str) -> None:
-    """A `Disagrees` unless every difference is within the limit; one that is not a number is not."""
+    """Raise `ExportMismatch` unless every difference is within `LIMIT`; NaN is not."""
     for name, apart in found.items():
         if not apart <= LIMIT:
             raise ExportMismatch(

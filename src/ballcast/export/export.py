@@ -1,4 +1,4 @@
-"""`ballcast export`: a model and its backbone as graphs that run elsewhere; written only if they agree with torch."""
+"""Export a model and its backbone as ONNX or torch.export graphs; written only if they agree with torch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -38,15 +38,15 @@ from ballcast.model.anticipator import Anticipator
 from ballcast.video.file import VideoFile
 
 EXCERPT = SAMPLES / "test" / "excerpt.mp4"
-CHECKED_S = 40  # of the video: enough for 200 windows, and few enough for a minute's work
-CALIBRATED = 48  # stacks whose ranges INT8 is made for
+CHECKED_S = 40  # seconds of video compared: enough for 200 windows, and done in a minute
+CALIBRATED = 48  # stacks that the INT8 ranges are computed from
 
 Kind = Literal["onnx", "torch"]
 
 
 @dataclass(frozen=True)
 class ExportResult:
-    """What was written: where, what it says of itself, and how far each output is from torch's."""
+    """A written export: its folder, its config, and output → largest difference from torch (see `differences`)."""
 
     folder: Path
     config: ExportConfig
@@ -61,12 +61,17 @@ def export(
     kind: Kind = "onnx",
     int8: bool = False,
     video: Path = EXCERPT,
-    tell: Callable[[str], None] = lambda step: None,
+    log: Callable[[str], None] = lambda step: None,
 ) -> ExportResult:
-    """Write the export of a model and of the backbone it was trained on into the folder `out`.
+    """Export a model and the backbone it was trained on.
 
-    `video`: real pictures, on which the export is compared with torch and INT8's ranges are found. `tell` is called
-    before each longer step. An export that was there is replaced; any other folder must be empty.
+    Args:
+        model, backbone: folders or hub ids.
+        out: the folder to write; an export in it is replaced, otherwise it must be new or empty.
+        kind: the format.
+        int8: quantise the backbone's 2D encoder (ONNX only).
+        video: real frames, on which the export is compared with torch and the INT8 ranges are computed.
+        log: called with a line before each longer step.
     """
     if int8 and kind != "onnx":
         raise InputError("--int8 goes with --format onnx")
@@ -77,22 +82,22 @@ def export(
         frames = file.read(0, CHECKED_S * FPS)
     padding, (height, width) = network.config.padding, frames.shape[1:]
     if kind == "torch" and min(height, width) <= padding:
-        pictures = f"its pictures of {width}×{height} are too small for --format torch"
-        raise InputError(f"{video}: {pictures}, which takes sides above {padding} pixels; give another --video")
-    tell("cutting the networks into parts")
+        fault = f"its frames of {width}×{height} are too small for --format torch"
+        raise InputError(f"{video}: {fault}, which needs sides above {padding} pixels; give another --video")
+    log("splitting the networks into parts")
     parts = make_parts(anticipator, network)
     graphs = {name: to_onnx(*part) if kind == "onnx" else to_pt2(*part, padding) for name, part in parts.items()}
     config = _config(kind, model, anticipator, network, graphs)
-    tell(f"comparing with torch on {len(frames) / FPS:.0f} s of {video.name}")
+    log(f"comparing with torch on {len(frames) / FPS:.0f} s of {video.name}")
     reference = make_reference(anticipator, network, frames)
     apart = differences(_onnx(config, graphs) if kind == "onnx" else _pt2(graphs), reference, network)
     require_agreement(apart, str(out))
     figures = {f"{name}_from_torch": float(f"{value:.3g}") for name, value in apart.items()}
     figures["windows_compared"] = len(reference.windows)
     if int8:
-        tell("finding the ranges for INT8")
-        small = {**graphs, "stacks": quantise(graphs["stacks"], _pictures(reference.frames, network))}
-        tell("scoring INT8 beside fp32 on the embedded excerpt")
+        log("computing the ranges for INT8")
+        small = {**graphs, "stacks": quantise(graphs["stacks"], _stacks(reference.frames, network))}
+        log("scoring INT8 beside fp32 on the embedded excerpt")
         figures |= int8_loss(OnnxRuntime(config, graphs), OnnxRuntime(config, small), config)
         graphs, config = small, replace(_config(kind, model, anticipator, network, small), precision="int8")
     config = replace(config, figures=figures)
@@ -101,7 +106,7 @@ def export(
 
 
 def int8_loss(full: OnnxRuntime, small: OnnxRuntime, config: ExportConfig) -> dict[str, float]:
-    """mAP (in points) of both on the embedded excerpt's clips, and how far INT8's features are from fp32's."""
+    """Score both on the embedded excerpt (mAP in points), and measure how far INT8's features are from fp32's."""
     clips = read_labels(EXCERPT.parent)
     with VideoFile(EXCERPT) as file:
         frames = file.read(0, 1 << 20)
@@ -115,14 +120,14 @@ def int8_loss(full: OnnxRuntime, small: OnnxRuntime, config: ExportConfig) -> di
 
 
 def check_target(out: Path) -> None:
-    """An InputError if `out` is anything but a new folder, an empty one, or an export, even one that was broken off."""
+    """Raise an InputError unless `out` is a new folder, an empty one, or an export, even an incomplete one."""
     if out.is_file():
         raise InputError(f"{out}: is a file; give a folder to export into")
     if out.is_dir():
         own = {f"{part}{suffix}" for part in PARTS for suffix in (".onnx", ".pt2")}
         own |= {CONFIG} if is_export(out) else set()
         if any(path.name not in own and path.suffix != ".tmp" for path in out.iterdir()):
-            raise InputError(f"{out}: holds other things than an export; give a new folder")
+            raise InputError(f"{out}: holds other files than an export's; give a new folder")
     check_writable(out / CONFIG)
 
 
@@ -145,7 +150,7 @@ def _config(kind: Kind, source: str, model: Anticipator, backbone: Backbone, gra
 
 
 def _write(out: Path, config: ExportConfig, graphs: dict[str, bytes]) -> None:
-    """The config last and, of an export that was there, gone first: with one the folder is whole."""
+    """Write the graphs, then the config; an old config is removed first, so a folder with a config is complete."""
     (out / CONFIG).unlink(missing_ok=True)
     sweep(out)
     for part, raw in graphs.items():
@@ -156,8 +161,8 @@ def _write(out: Path, config: ExportConfig, graphs: dict[str, bytes]) -> None:
     write_config(out, config)
 
 
-def _pictures(frames: NDArray[np.uint8], backbone: Backbone) -> list[NDArray[np.uint8]]:
-    """Stacks (1, stack, H, W) spread over the padded frames."""
+def _stacks(frames: NDArray[np.uint8], backbone: Backbone) -> list[NDArray[np.uint8]]:
+    """Take stacks (1, stack, H, W) spread over the padded frames (T, H, W)."""
     c = backbone.config
     begins = np.unique(np.linspace(0, len(frames) - stack_span(c), CALIBRATED).astype(np.int64))
     return [frames[None, begin + stack_offsets(c)] for begin in begins]
@@ -168,7 +173,7 @@ def _onnx(config: ExportConfig, graphs: dict[str, bytes]) -> Run:
 
 
 def _pt2(graphs: dict[str, bytes]) -> Run:
-    """The programs as they were written, read back."""
+    """Read the programs back from their bytes, to run them as they will be loaded."""
     programs = {part: torch.export.load(BytesIO(raw)).module() for part, raw in graphs.items()}
 
     def run(part: str, *arrays: NDArray[Any]) -> list[NDArray[Any]]:

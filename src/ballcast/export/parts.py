@@ -1,4 +1,4 @@
-"""The networks cut into the four parts of an export, as torch modules and as files, and quantised to INT8."""
+"""The four parts of an export: torch modules, their ONNX and torch.export graphs, INT8 quantisation."""
 
 import copy
 import logging
@@ -22,26 +22,26 @@ from ballcast.inference.export_config import INPUTS, OUTPUTS
 from ballcast.model.anticipator import Anticipator
 
 OPSET = 17  # of ONNX: the first with layer norms
-TRACED = (64, 96)  # H, W of the pictures that are traced; a graph takes any multiple of the padding
+TRACED = (64, 96)  # H, W of the frames that are traced; a graph takes any multiple of the padding
 
 
 class StacksPart(nn.Module):
-    """Pictures (B, stack, H, W) uint8, H and W padded → maps (B, C, h, w)."""
+    """Encode stacks of frames (B, stack, H, W) uint8, H and W padded → maps (B, C, h, w)."""
 
     inputs, outputs = INPUTS["stacks"], OUTPUTS["stacks"]
 
     def __init__(self, backbone: Backbone) -> None:
         super().__init__()
         self.backbone = _with_fixed_padding(backbone)
-        self.backbone.blocks = nn.ModuleList()  # the rest is the next part's, and need not be written twice
+        self.backbone.blocks = nn.ModuleList()  # these weights are in the next part
         self.backbone.project3d = nn.Sequential()
 
     def forward(self, pictures: Tensor) -> Tensor:
         return self.backbone.encode(pictures.float() / 255)
 
 
-class ClipsPart(nn.Module):
-    """Maps (B, J, C, h, w) → features (B, D)."""
+class SnippetsPart(nn.Module):
+    """Mix the maps of a snippet's J stacks (B, J, C, h, w) → features (B, D)."""
 
     inputs, outputs = INPUTS["clips"], OUTPUTS["clips"]
 
@@ -55,7 +55,7 @@ class ClipsPart(nn.Module):
 
 
 class WindowPart(nn.Module):
-    """Features (B, N, D) → tokens (B, N, d)."""
+    """Encode a window: features (B, N, D) → tokens (B, N, d)."""
 
     inputs, outputs = INPUTS["window"], OUTPUTS["window"]
 
@@ -68,7 +68,7 @@ class WindowPart(nn.Module):
 
 
 class SlotsPart(nn.Module):
-    """Tokens (B, W, N, d) and present (B, W) bool → objectness, classes, offsets."""
+    """Anticipate: tokens (B, W, N, d) and present (B, W) bool → objectness (B, K), classes (B, K, C), offsets."""
 
     inputs, outputs = INPUTS["slots"], OUTPUTS["slots"]
 
@@ -81,12 +81,16 @@ class SlotsPart(nn.Module):
         return slots.objectness, slots.classes, slots.offsets
 
 
-Part = StacksPart | ClipsPart | WindowPart | SlotsPart
+Part = StacksPart | SnippetsPart | WindowPart | SlotsPart
 Examples = tuple[Tensor, ...]
 
 
 def make_parts(model: Anticipator, backbone: Backbone) -> dict[str, tuple[Part, Examples]]:
-    """Each part by name, in eval mode on the CPU, with inputs it can be traced with: a batch of two."""
+    """Split a model and its backbone into the parts of an export.
+
+    Returns:
+        Part name → the part in eval mode on the CPU, and inputs to trace it with, a batch of two.
+    """
     model, backbone = copy.deepcopy(model).cpu().eval(), copy.deepcopy(backbone).cpu().eval()
     c, m = backbone.config, model.config
     stacks = StacksPart(backbone).eval()
@@ -99,14 +103,14 @@ def make_parts(model: Anticipator, backbone: Backbone) -> dict[str, tuple[Part, 
     present[0, :-1] = False
     return {
         "stacks": (stacks, (pictures,)),
-        "clips": (ClipsPart(backbone).eval(), (maps,)),
+        "clips": (SnippetsPart(backbone).eval(), (maps,)),
         "window": (WindowPart(model).eval(), (features,)),
         "slots": (SlotsPart(model).eval(), (tokens, present)),
     }
 
 
 def to_onnx(part: Part, examples: Examples) -> bytes:
-    """The part as an ONNX graph of any batch and, for the backbone's, any picture."""
+    """Write a part as an ONNX graph for any batch size and, for the backbone's parts, any frame size."""
     try:
         import onnx  # noqa: F401  (the exporter wants it)
     except ImportError:
@@ -114,7 +118,7 @@ def to_onnx(part: Part, examples: Examples) -> bytes:
     axes = {name: {axis: f"{name}_{axis}" for axis in _free(part, name)} for name in (*part.inputs, *part.outputs)}
     file = BytesIO()
     with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # that sizes are taken for constants, which is meant where it is said
+        warnings.simplefilter("ignore")  # that sizes are traced as constants, which is intended
         # The tracing exporter, because it keeps the GRU one node; the newer one unrolls it, which takes minutes.
         torch.onnx.export(
             part,
@@ -130,9 +134,9 @@ def to_onnx(part: Part, examples: Examples) -> bytes:
 
 
 def to_pt2(part: Part, examples: Examples, padding: int) -> bytes:
-    """The part as torch.export writes it, with the same freedom but for maps of one row or column.
+    """Write a part with torch.export, for the same sizes as `to_onnx` except maps of one row or column.
 
-    torch takes a size of 1 for a special case (it broadcasts) and writes into the program that it was not one.
+    torch.export specialises a size of 1 (it broadcasts), so a traced size must be at least 2.
     """
     batch, high, wide = Dim("batch", min=1), Dim("high", min=2), Dim("wide", min=2)
     unit = padding if isinstance(part, StacksPart) else 1
@@ -149,16 +153,16 @@ def to_pt2(part: Part, examples: Examples, padding: int) -> bytes:
 
 
 def _free(part: Part, name: str) -> list[int]:
-    """The axes of an input or output that may have any size: the batch, and a picture's or a map's sides."""
+    """List the axes of an input or output that may have any size: the batch, and the sides of a frame or map."""
     if isinstance(part, StacksPart):
         return [0, 2, 3]
     return [0, 3, 4] if name == "maps" else [0]
 
 
 def _with_fixed_padding(backbone: Backbone) -> Backbone:
-    """The backbone with TensorFlow's size-dependent padding written down for sizes that are multiples of the stride.
+    """Replace TensorFlow's size-dependent padding by the fixed one of sizes that are multiples of the stride.
 
-    All are, since pictures are padded. A graph then holds no arithmetic on sizes, and the padding fuses with the
+    All sizes are, since frames are padded. A graph then holds no arithmetic on sizes, and the padding fuses with the
     convolution.
     """
     fixed = copy.deepcopy(backbone)
@@ -186,8 +190,16 @@ def _with_fixed_padding(backbone: Backbone) -> Backbone:
 QUANTISED = ("Conv", "Sigmoid", "Mul", "Add")
 
 
-def quantise(graph: bytes, pictures: Iterable[NDArray[np.uint8]]) -> bytes:
-    """The stacks' part in INT8, its ranges taken from real `pictures`, each (1, stack, H, W) and padded."""
+def quantise(graph: bytes, stacks: Iterable[NDArray[np.uint8]]) -> bytes:
+    """Quantise the ONNX graph of `StacksPart` to INT8.
+
+    Args:
+        graph: the ONNX file.
+        stacks: real ones, each (1, stack, H, W) uint8 and padded, which the ranges are computed from.
+
+    Returns:
+        The ONNX file in INT8.
+    """
     try:
         import onnxruntime
         from onnxruntime import quantization
@@ -196,7 +208,7 @@ def quantise(graph: bytes, pictures: Iterable[NDArray[np.uint8]]) -> bytes:
 
     class Reader(quantization.CalibrationDataReader):
         def __init__(self) -> None:
-            self._given: Iterator[NDArray[np.uint8]] = iter(pictures)
+            self._given: Iterator[NDArray[np.uint8]] = iter(stacks)
 
         def get_next(self) -> dict[str, Any] | None:
             given = next(self._given, None)
@@ -217,7 +229,7 @@ def quantise(graph: bytes, pictures: Iterable[NDArray[np.uint8]]) -> bytes:
                 quant_format=quantization.QuantFormat.QDQ,
                 op_types_to_quantize=list(QUANTISED),
                 per_channel=True,
-                reduce_range=True,  # or sums overflow on processors without VNNI, which would then answer otherwise
+                reduce_range=True,  # or sums overflow on processors without VNNI, and outputs differ
                 activation_type=quantization.QuantType.QUInt8,
                 weight_type=quantization.QuantType.QInt8,
             )

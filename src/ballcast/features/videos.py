@@ -18,7 +18,7 @@ from ballcast.core.actions import CLIP_FRAMES, WINDOW_FRAMES
 from ballcast.core.errors import BallcastError, InputError
 from ballcast.core.util import natural
 from ballcast.features.stack_index import window_count
-from ballcast.video.container import SUFFIXES
+from ballcast.video.container import SUFFIXES, clip_video, is_video
 from ballcast.video.luma import FrameResizer, Size, fitted
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def find_sources(given: Path) -> list[Source]:
     clips = [path for path in inside if path.is_dir() and _CLIP.fullmatch(path.name)]
     if clips:
         return [_source(clip.name, clip_video(clip, missing_ok=True), given, CLIP_FRAMES) for clip in clips]
-    videos = [path for path in inside if _is_video(path)]
+    videos = [path for path in inside if is_video(path)]
     if not videos:
         splits = [
             path.name for path in inside if path.is_dir() and any(_CLIP.fullmatch(p.name) for p in path.iterdir())
@@ -70,23 +70,6 @@ def find_sources(given: Path) -> list[Source]:
     if len(set(names)) < len(names):  # a.mp4, a.mkv and a.mp4.mkv
         names = [path.name for path in videos]
     return [_source(name, path, given, None) for name, path in zip(names, videos, strict=True)]
-
-
-def _is_video(path: Path) -> bool:
-    return path.suffix.lower() in SUFFIXES and path.is_file()
-
-
-def clip_video(folder: Path, *, missing_ok: bool = False) -> Path:
-    """Find the only video of a clip's folder; an InputError if there are several, such as two resolutions.
-
-    Args:
-        folder: such as `train/clip_1`.
-        missing_ok: if there is none, return the path it should have instead of raising an InputError.
-    """
-    videos = sorted(path for path in folder.glob("*") if _is_video(path))
-    if len(videos) > 1 or not (videos or missing_ok):
-        raise InputError(f"{folder}: has {len(videos)} videos; a clip's folder must have one")
-    return videos[0] if videos else folder / "224p.mp4"  # missing: listed as failed, the others are still extracted
 
 
 def _source(name: str, path: Path, root: Path, frames: int | None) -> Source:

@@ -13,7 +13,7 @@ from ballcast.core.anticipator_config import EmitConfig
 from ballcast.core.backbone_config import BackboneIdentity, trained_size
 from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.core.events import GRID_BINS, Clip, Prediction, grid_bin, merge_arrays
-from ballcast.data.events.event_windows import is_event_store, read_store
+from ballcast.data.events.event_windows import read_store
 from ballcast.data.samples.batches import Samples
 from ballcast.data.samples.windows import WindowSet, official_windows
 from ballcast.features.backbone import Backbone
@@ -74,7 +74,9 @@ def open_windows(store: FeatureStore, clips: Sequence[Clip], windows: int) -> Wi
         windows: W, the number of windows the model reads.
     """
     store.check_finite()
-    return read_store(store).windows if is_event_store(store) else official_windows([(store, clips)], windows)
+    if store.manifest.header.backbone.is_event_grid:
+        return read_store(store).windows
+    return official_windows([(store, clips)], windows)
 
 
 @torch.inference_mode()

@@ -22,7 +22,7 @@ from ballcast.model.faantra import Faantra
 from ballcast.model.hierarchical import Hierarchy
 from ballcast.model.score_mapping import FILE_NAME, ScoreMapping
 from ballcast.model.slots import Slots
-from ballcast.publish.cards import write_card
+from ballcast.publish.cards import model_card
 
 FORMAT = "ballcast-anticipator-1"
 WEIGHTS = "model.safetensors"
@@ -254,6 +254,6 @@ class Anticipator(nn.Module):
         Returns:
             The address of the repository.
         """
-        card = write_card(repo_id, self.config, self.metadata, self.calibration, licence=licence, backbone=backbone)
+        card = model_card(repo_id, self.config, self.metadata, self.calibration, licence=licence, backbone=backbone)
         names = (CONFIG, WEIGHTS, FILE_NAME)
         return hub.push_model(repo_id, names, self.save_pretrained, card, private=private, folder=folder)

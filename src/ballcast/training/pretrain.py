@@ -158,9 +158,9 @@ class Pretraining:
         bank, rng = self.bank, np.random.default_rng([config.seed, epoch])
         assert bank is not None
         begins = self.sampler.draw(total, rng)  # (steps, B)
-        pictures = len(self.sampler.pictures)
+        pictures = len(self.sampler.frame_offsets)
         changes = draw_augmentation(self.config.augment, total, self.config.clips.batch, pictures, rng).to(self.device)
-        frames = begins[..., None] + self.sampler.pictures  # (steps, B, P)
+        frames = begins[..., None] + self.sampler.frame_offsets  # (steps, B, P)
         middles = torch.from_numpy(begins[..., None] + self.sampler.middles).to(self.device)  # (steps, B, n)
         every = READ_EVERY if self.device.type == "cuda" else 1
         rates: list[float] = []

@@ -283,3 +283,20 @@ class _Account:
 
     def _time(self, at: int) -> str:
         return f"{float((at - (self._origin or 0)) * self._unit):.2f} s"
+
+
+def is_video(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES and path.is_file()
+
+
+def clip_video(folder: Path, *, missing_ok: bool = False) -> Path:
+    """Find the only video of a clip's folder; an InputError if there are several, such as two resolutions.
+
+    Args:
+        folder: such as `train/clip_1`.
+        missing_ok: if there is none, return the path it should have instead of raising an InputError.
+    """
+    videos = sorted(path for path in folder.glob("*") if is_video(path))
+    if len(videos) > 1 or not (videos or missing_ok):
+        raise InputError(f"{folder}: has {len(videos)} videos; a clip's folder must have one")
+    return videos[0] if videos else folder / "224p.mp4"  # missing: listed as failed, the others are still extracted

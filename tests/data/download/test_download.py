@@ -186,7 +186,7 @@ def test_a_large_file_is_asked_for_in_pieces(hub: Hub, to: Path) -> None:
     hub.files[KEY] = aes_zip(files)
     program = (
         "import sys; from ballcast import cli; import ballcast.data.download.hub_files as h; "
-        "h.PIECE = 50_000; cli.main(sys.argv[1:])"
+        "h.REQUEST_BYTES = 50_000; cli.main(sys.argv[1:])"
     )
     env = {**os.environ, **hub.env, "SOCCERNET_PASSWORD": "pa55"}
     subprocess.run([sys.executable, "-c", program, "download", "train", "--to", str(to)], env=env, check=True)

@@ -23,8 +23,8 @@ from ballcast.data.events.event_grid import (
     TEAM,
     WIDTH,
     expect,
-    moments,
     observe,
+    window_ends,
 )
 from ballcast.data.events.feed import DUEL_MS, OTHER, Feed
 from ballcast.data.events.wyscout import read_table
@@ -84,7 +84,7 @@ def plain_events(half: Feed, T: int) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_grid_is_what_the_rules_say(tmp_path: Path, seed: int) -> None:
     half = feed(made_up(150, seed), tmp_path)
-    at = np.concatenate([moments(half, 700), half.t_ms[::7], half.t_ms[::11] + 1, [0, 5]])
+    at = np.concatenate([window_ends(half, 700), half.t_ms[::7], half.t_ms[::11] + 1, [0, 5]])
     got, coming = observe(half, at, detail="rich"), expect(half, at)
     np.testing.assert_array_equal(observe(half, at), got[..., :WIDTH])
     for s, T in enumerate(at.tolist()):
@@ -97,7 +97,7 @@ def test_real_matches_read_the_same(shared: Path) -> None:
     feeds = read_table(shared / "data/events/wyscout_leagues.parquet")
     for number in (3, 1200):
         for _, half in feeds[number].halves():
-            at = moments(half, 11_000)[::9]
+            at = window_ends(half, 11_000)[::9]
             got, coming = observe(half, at, detail="rich"), expect(half, at)
             for s, T in enumerate(at.tolist()):
                 np.testing.assert_array_equal(got[s], plain_view(half, T).astype(np.float16))
@@ -107,10 +107,10 @@ def test_real_matches_read_the_same(shared: Path) -> None:
 
 def test_moments_run_from_30_s_to_5_s_before_the_last_event(tmp_path: Path) -> None:
     half = feed([event(s, 10, KINDS[0]) for s in (1.0, 58.0)], tmp_path)
-    assert moments(half, 7000).tolist() == [30_000, 37_000, 44_000, 51_000]
-    assert len(moments(half.take([0]), 7000)) == 0
-    assert moments(half, 1000)[-1] == 52_000  # the last event is more than 5 s later
-    assert moments(half, 1)[-1] == 52_999
+    assert window_ends(half, 7000).tolist() == [30_000, 37_000, 44_000, 51_000]
+    assert len(window_ends(half.take([0]), 7000)) == 0
+    assert window_ends(half, 1000)[-1] == 52_000  # the last event is more than 5 s later
+    assert window_ends(half, 1)[-1] == 52_999
 
 
 def views(rows: list[dict[str, Any]], T: int, folder: Path) -> np.ndarray:

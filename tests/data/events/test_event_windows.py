@@ -13,8 +13,8 @@ from ballcast.core.actions import ACTIONS
 from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import load
 from ballcast.core.errors import InputError
-from ballcast.data.events.event_grid import WIDTH, WINDOWS, moments, observe
-from ballcast.data.events.event_windows import IDENTITIES, build, is_event_store, read_store, write_store
+from ballcast.data.events.event_grid import WIDTH, WINDOWS, observe, window_ends
+from ballcast.data.events.event_windows import IDENTITIES, build, read_store, write_store
 from ballcast.data.events.feed import Feed
 from ballcast.data.samples.batches import Samples
 from ballcast.data.samples.windows import WindowSet
@@ -35,7 +35,7 @@ def feeds(tmp_path: Path) -> list[Feed]:
 def test_a_store_gives_what_memory_gives(tmp_path: Path, feeds: list[Feed]) -> None:
     held = build(feeds, 7000)
     store = write_store(tmp_path / "store", [feeds[0], Failure("9", "match 9: odd"), *feeds[1:]], 7000)
-    assert is_event_store(store)
+    assert store.manifest.header.backbone.is_event_grid
     assert [f.name for f in store.manifest.failed] == ["9"]
     read = read_store(FeatureStore.open(tmp_path / "store"))
     assert read.windows.names == held.windows.names
@@ -48,7 +48,7 @@ def test_a_store_gives_what_memory_gives(tmp_path: Path, feeds: list[Feed]) -> N
     batch = Samples(read.windows, CPU, "disk").take(every)
     assert torch.equal(batch.features, Samples(held.windows, CPU, "memory").take(every).features)
     # and these are the windows of the feeds, one after the other
-    first = moments(feeds[0], 7000)
+    first = window_ends(feeds[0], 7000)
     np.testing.assert_array_equal(batch.features[: len(first)].numpy(), observe(feeds[0], first))
     assert held.windows.names[1] == "100-1H+37000"
 

@@ -208,11 +208,11 @@ def test_what_is_no_kind_and_no_outcome() -> None:
     assert set(feed.outcome[carried].tolist()) == {0}  # kloppy says of every carry that it succeeded
 
 
-def test_what_a_provider_does_not_tell_is_told_once(tmp_path: Path) -> None:
+def test_what_a_provider_does_not_record_is_warned_of_once(tmp_path: Path) -> None:
     for number in (1, 2):
         shutil.copy(sample("datafactory_events.json"), tmp_path / f"{number}.json")
     (tmp_path / "0.json").write_text("{")  # it fails, as it would without
-    with pytest.warns(BallcastWarning, match=r"^datafactory does not tell .*: offside, save, .*, whistle; ") as told:
+    with pytest.warns(BallcastWarning, match=r"^datafactory does not record .*: offside, save, .*, whistle; ") as told:
         found = list(read_folder(tmp_path, "datafactory", rich=True))
     assert [w.category for w in told].count(BallcastWarning) == 1
     assert [type(f) for f in found] == [Failure, Feed, Feed]

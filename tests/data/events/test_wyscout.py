@@ -127,7 +127,7 @@ def test_tags_belong_to_their_row(tmp_path: Path) -> None:
 
 
 def test_a_table_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is a folder; give the parquet table, or say with --provider"):
+    with pytest.raises(InputError, match="is a folder; give the parquet table, or the provider of the matches with"):
         read_table(tmp_path)
     with pytest.raises(InputError, match="no such file"):
         read_table(tmp_path / "t.parquet")

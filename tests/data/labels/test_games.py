@@ -11,7 +11,7 @@ from games import as_coded, draw_game, make_events, make_matches, write_video
 from ballcast.core.errors import InputError
 from ballcast.core.events import Clip, Event
 from ballcast.core.pretrain_config import GamesConfig
-from ballcast.data.labels.games import Game, Piece, choose, choose_games, find_games
+from ballcast.data.labels.games import Game, VideoSegment, choose, choose_games, find_games
 from ballcast.data.labels.soccernet import write_labels
 from ballcast.data.samples.frames import UNSURE, FrameCache
 
@@ -30,7 +30,7 @@ def annotation(label: str, position: int, half: int = 1) -> dict[str, str]:
 
 def test_simulated_matches(tmp_path: Path) -> None:
     games = find_games(make_matches(tmp_path, ("train", "valid"), frames=60))
-    assert [(g.name, g.split, g.pieces[0].stop) for g in games] == [
+    assert [(g.name, g.split, g.segments[0].stop) for g in games] == [
         ("match_000", "train", 60),
         ("match_001", "valid", 60),
     ]
@@ -50,7 +50,7 @@ def test_a_game_of_spotting_with_one_video(tmp_path: Path) -> None:
     write_video(game / "720p.mp4", draw_game(50, ()))
     (found,) = find_games(tmp_path)
     assert found.name == game.name
-    assert found.pieces == (Piece(game / "224p.mp4"),)  # the smaller
+    assert found.segments == (VideoSegment(game / "224p.mp4"),)  # the smaller
     assert [(e.label, e.position_ms) for e in found.events] == [("PASS", 400), ("SHOT", 900)]
 
 
@@ -163,9 +163,9 @@ def test_frames_are_the_same_from_memory_and_from_disk(tmp_path: Path) -> None:
 def test_a_video_shorter_than_its_labels_say_is_told(tmp_path: Path) -> None:
     path = write_video(tmp_path / "a.mp4", draw_game(40, ()))
     with pytest.raises(InputError, match=r"a\.mp4: ends at frame 40, before frame 60"):
-        FrameCache([Game("a", "", (Piece(path, 0, 60),), ())], CPU, "memory")
-    assert FrameCache([Game("a", "", (Piece(path),), ())], CPU, "memory").total == 40 - UNSURE
+        FrameCache([Game("a", "", (VideoSegment(path, 0, 60),), ())], CPU, "memory")
+    assert FrameCache([Game("a", "", (VideoSegment(path),), ())], CPU, "memory").total == 40 - UNSURE
     write_video(tmp_path / "b.mp4", np.zeros((40, 48, 64), np.uint8))
-    both = [Game(n, "", (Piece(tmp_path / f"{n}.mp4", 0, 40),), ()) for n in ("a", "b")]
-    with pytest.raises(InputError, match=r"b\.mp4: its pictures are 64×48, those before it 64×32"):
+    both = [Game(n, "", (VideoSegment(tmp_path / f"{n}.mp4", 0, 40),), ()) for n in ("a", "b")]
+    with pytest.raises(InputError, match=r"b\.mp4: its frames are 64×48, those before it 64×32"):
         FrameCache(both, CPU, "memory")

@@ -40,7 +40,7 @@ def test_runs_stay_in_their_game_and_come_back_the_same() -> None:
     drawn = sampler(near=0.5, near_ms=60_000)
     begins = drawn.draw(200, np.random.default_rng(3))
     assert np.array_equal(begins, drawn.draw(200, np.random.default_rng(3)))
-    ends = begins + drawn.pictures[-1]
+    ends = begins + drawn.frame_offsets[-1]
     game = np.searchsorted(FIRST, begins, side="right")
     assert (ends < (FIRST + LENGTH)[game - 1]).all()
     assert begins.min() == 0
@@ -49,7 +49,7 @@ def test_runs_stay_in_their_game_and_come_back_the_same() -> None:
 
 def test_a_run_reads_what_its_clips_need() -> None:
     drawn = sampler()
-    assert drawn.pictures.tolist() == list(range(0, 42, 2))  # 7 stacks of 3 for 3 clips of 5
+    assert drawn.frame_offsets.tolist() == list(range(0, 42, 2))  # 7 stacks of 3 for 3 clips of 5
     assert drawn.middles.tolist() == [14, 20, 26]
 
 

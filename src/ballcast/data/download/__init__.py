@@ -1,1 +1,1 @@
-"""Data sets from the hub: fetched, verified, unpacked."""
+"""Download data sets from the hub: fetch, verify, unpack."""

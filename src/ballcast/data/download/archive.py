@@ -1,4 +1,4 @@
-"""AES-encrypted zips, opened with care: the password is tried first, and no member may land outside its folder."""
+"""AES-encrypted zips: the password is checked first, and no member may be unpacked outside its folder."""
 
 import errno
 import lzma
@@ -18,10 +18,8 @@ import pyzipper
 from ballcast.core.errors import InputError
 from ballcast.core.files import replacing
 
-WITNESSES = 3  # members the password is tried on: one with a damaged head must not make a good password look wrong
-LARGEST_RATIO = (
-    200  # videos hardly shrink; an archive that says it unpacks to more than this many times its size is a trap
-)
+PASSWORD_CHECKS = 3  # members the password is tried on, since one of them may be damaged
+LARGEST_RATIO = 200  # of unpacked to packed bytes; videos hardly shrink, so a larger ratio is a zip bomb
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +66,10 @@ class Archive:
         self._zip.close()
 
     def check_password(self) -> None:
-        """Tries the password on the smallest members, so that a wrong one is known before gigabytes are unpacked."""
-        smallest = sorted((m for m in self.members if m.info.is_encrypted), key=lambda m: m.size)[:WITNESSES]
+        """Try the password on the smallest members, so that a wrong one is found before gigabytes are unpacked."""
+        smallest = sorted((m for m in self.members if m.info.is_encrypted), key=lambda m: m.size)[:PASSWORD_CHECKS]
         opened = [m for m in smallest if self._opens(m)]
-        # AES zips keep two bytes to know the password by: a wrong one passes on one member in 65 536.
+        # AES zips check the password with two bytes: a wrong one passes on one member in 65 536.
         if 2 * len(opened) < len(smallest):
             raise InputError(
                 f"{self.path}: the password is wrong; give the one that came with SoccerNet's NDA in SOCCERNET_PASSWORD"
@@ -80,7 +78,7 @@ class Archive:
             pass
 
     def unpack(self, member: Member, target: Path, tick: Callable[[int], Any] = lambda count: None) -> None:
-        """Writes one member to `target`, which appears only when complete; `tick` is told the bytes written."""
+        """Write one member to `target`, which appears only when complete; `tick` is called with the bytes written."""
         written = 0
         with replacing(target) as temporary, temporary.open("wb") as file:
             for chunk in self._chunks(member):
@@ -96,7 +94,7 @@ class Archive:
                 self._zip.open(member.info).close()
             except NotImplementedError:
                 raise
-            except RuntimeError:  # pyzipper's word for a password that does not fit
+            except RuntimeError:  # what pyzipper raises for a wrong password
                 return False
             return True
 
@@ -124,7 +122,7 @@ class Archive:
 
     @contextmanager
     def _broken(self, what: str) -> Iterator[None]:
-        """Everything a damaged zip can make the libraries say, as one sentence."""
+        """Turn every error that a damaged zip can cause in the libraries into one InputError."""
         try:
             yield
         except (
@@ -139,13 +137,13 @@ class Archive:
         ):
             raise self._fault(what) from None
         except OSError as error:
-            if error.errno not in (None, errno.EINVAL):  # a wrong offset, or bz2's complaint, which has no number
+            if error.errno not in (None, errno.EINVAL):  # EINVAL: a wrong offset; None: bz2's errors
                 raise
             raise self._fault(what) from None
 
 
 def _safe_path(archive: Path, info: Any) -> PurePosixPath:
-    """The member's path below the folder it is unpacked to, or an error if it would leave it."""
+    """Return the member's path below the folder it is unpacked to; an InputError if it would leave the folder."""
     name = info.filename.replace("\\", "/")  # some Windows tools write these
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts or re.match("[A-Za-z]:", name):

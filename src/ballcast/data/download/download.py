@@ -1,12 +1,12 @@
-"""SN-BAA from the hub to a folder: fetched, checked, unpacked; interrupted at any point, it goes on from there.
+"""Download SN-BAA from the hub: fetch, check and unpack its zips; an interrupted download is resumed.
 
-What lies in `DIR/224p` while the work goes on, all of it hidden and named by the zip's checksum:
+Hidden files in `DIR/224p` during a download, named by the zip's checksum:
 
-    .train.<sha>.zip.part   bytes that have arrived
-    .train.<sha>.zip        all of them, checked
+    .train.<sha>.zip.part   bytes received so far
+    .train.<sha>.zip        the whole zip, checked
     .train.<sha>.tree       members unpacked so far, each complete
 
-When the last member is there, a mark that lists them is added and the tree becomes `train` in one step.
+When the last member is unpacked, a file that lists them all is added and the tree is renamed to `train`.
 """
 
 import os
@@ -40,19 +40,19 @@ def download(
     repo_id: str = SNBAA,
     keep_zips: bool = False,
     retries: int = 5,
-    say: Callable[[str], object] = lambda line: None,
+    log: Callable[[str], object] = lambda line: None,
 ) -> None:
-    """Fetches and unpacks splits of SN-BAA; those that are complete are left alone, without asking the hub.
+    """Fetch and unpack splits of SN-BAA; complete ones are kept as they are, without a request to the hub.
 
     Args:
-        splits: of `SPLITS`; none means all four.
-        to: `to/224p/train/clip_1/224p.mp4` and so on result.
+        splits: of `SPLITS`; empty: all four.
+        to: the folder for `224p/train/clip_1/224p.mp4` and so on.
         password: called once, before anything is fetched, and only if there is something to do.
         resolution: of `RESOLUTIONS`.
         repo_id: the data set on the hub.
         keep_zips: keep the checked zips, as `to/224p/train.zip`.
-        retries: how many times in a row a cut connection is taken up again.
-        say: told one line for each split.
+        retries: how many times in a row a lost connection is tried again.
+        log: called with one line for each split.
     """
     _check_choices(splits, SPLITS, "split")
     _check_choices([resolution], RESOLUTIONS, "resolution")
@@ -61,7 +61,7 @@ def download(
         place = SplitPaths(to, resolution, split)
         if place.is_complete():
             place.clear()
-            say(f"{place.folder}: complete already")
+            log(f"{place.folder}: complete already")
         else:
             pending.append(place)
     if not pending:
@@ -83,12 +83,12 @@ def download(
                     os.replace(archive, place.kept_zip)
                 else:
                     archive.unlink()
-        say(f"{place.folder}: {count} files")
+        log(f"{place.folder}: {count} files")
 
 
 @dataclass(frozen=True, slots=True)
 class SplitPaths:
-    """Where one split lies below the user's folder, finished and in the making."""
+    """The paths of one split below the user's folder, finished and during the download."""
 
     to: Path
     resolution: str
@@ -100,7 +100,7 @@ class SplitPaths:
 
     @property
     def kept_zip(self) -> Path:
-        """A zip under its plain name is the user's: it is used if it is the hub's, and never removed."""
+        """A zip under its plain name is the user's: it is used if its checksum is the hub's, and never removed."""
         return self.folder.with_name(f"{self.split}.zip")
 
     def zip(self, file: HubFile) -> Path:
@@ -110,7 +110,7 @@ class SplitPaths:
         return self.folder.with_name(f".{self.split}.{file.sha256[:12]}.tree")
 
     def mark(self) -> dict[str, Any]:
-        """What a finished download has written about itself; empty if there was none."""
+        """Read the list of files that a finished download has written; empty if there is none."""
         path = self.folder / MARK
         if not path.is_file():
             return {}
@@ -125,11 +125,11 @@ class SplitPaths:
         return bool(mark) and all(_size(self.folder / path) == size for path, size in mark["files"].items())
 
     def check_free(self, file: HubFile) -> None:
-        """Refuses a folder that is not from a download of this very zip: it is not ours to touch."""
+        """Raise an InputError if the folder is there and is not from a download of this zip."""
         if self.folder.exists() and not (self.folder.is_dir() and not any(self.folder.iterdir())):
             if self.mark().get("sha256") != file.sha256:
                 raise InputError(
-                    f"{self.folder}: is there, but not from this download; move it away or choose another --to"
+                    f"{self.folder}: exists, but is not from this download; move it away or choose another --to"
                 )
             if self.tree(file).exists():
                 raise InputError(
@@ -137,16 +137,16 @@ class SplitPaths:
                 )
 
     def clear(self, all_but: HubFile | None = None) -> None:
-        """Removes what is left of an interrupted end, or of versions of the zip that the hub no longer has."""
+        """Remove the hidden files of interrupted downloads, except those of the zip `all_but`."""
         for old in self.folder.parent.glob(f".{self.split}.{'[0-9a-f]' * 12}.*"):
             if all_but is None or not old.name.startswith(f".{self.split}.{all_but.sha256[:12]}."):
                 shutil.rmtree(old) if old.is_dir() else old.unlink(missing_ok=True)
 
 
 def most_needed(jobs: Sequence[tuple[SplitPaths, HubFile]], *, keep_zips: bool) -> int:
-    """The most bytes the disk must still take at any moment of the work.
+    """Estimate the most bytes of disk that the downloads still need at any time.
 
-    What a zip unpacks to is known only once it is there; video hardly shrinks in a zip, so its size is the estimate.
+    The unpacked size of a zip is known only when it is there; video hardly shrinks in a zip, so the zip's size is used.
     """
     used = most = 0
     for place, file in jobs:
@@ -160,7 +160,7 @@ def most_needed(jobs: Sequence[tuple[SplitPaths, HubFile]], *, keep_zips: bool) 
 
 
 def _obtain(place: SplitPaths, file: HubFile, retries: int) -> Path:
-    """The path of the checked zip, fetched if it is not there."""
+    """Return the path of the checked zip; fetch it if it is not there."""
     if place.zip(file).is_file():
         return place.zip(file)
     with _progress() as progress:
@@ -174,15 +174,15 @@ def _obtain(place: SplitPaths, file: HubFile, retries: int) -> Path:
 
 
 def _unpack(place: SplitPaths, file: HubFile, zip_path: Path, password: str) -> int:
-    """Unpacks what is missing of the tree and puts it in its place; returns the number of files."""
+    """Unpack the missing members and rename the tree to the split's folder; return the number of files."""
     tree = place.tree(file)
     with Archive(zip_path, password=password) as archive:
         targets = _targets(archive, place)
         archive.check_password()
-        if place.mark():  # a finished folder that has lost files: complete it
+        if place.mark():  # a finished folder with missing files: complete it
             os.rename(place.folder, tree)
         for left in tree.rglob(".*.tmp"):
-            left.unlink()  # what a killed run was writing
+            left.unlink()  # left by a killed run
         missing = {path: m for path, m in targets.items() if _size(tree / path) != m.size}
         _check_space(tree, sum(m.size for m in missing.values()), f"unpack {place.split}")
         with _progress() as progress:
@@ -197,7 +197,7 @@ def _unpack(place: SplitPaths, file: HubFile, zip_path: Path, password: str) -> 
 
 
 def _targets(archive: Archive, place: SplitPaths) -> dict[PurePosixPath, Member]:
-    """The members by their path below the split's folder, whichever folder of the zip holds the clips."""
+    """Map paths below the split's folder to members, whichever folder of the zip holds the clips."""
     clips = [m.path for m in archive.members if m.path.match(f"clip_*/{place.resolution}.mp4")]
     roots = {path.parent.parent for path in clips}
     if len(roots) != 1:
@@ -230,13 +230,13 @@ def _check_choices(given: Sequence[str], known: Sequence[str], what: str) -> Non
 
 
 def _size(path: Path) -> int:
-    """Bytes of a file, −1 if there is none."""
+    """Return the size of a file in bytes, −1 if there is none."""
     return path.stat().st_size if path.is_file() else -1
 
 
 @contextmanager
 def _progress() -> Iterator[Progress]:
-    """Bars on stderr, none when it is not a terminal."""
+    """Show progress bars on stderr, if it is a terminal."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),

@@ -1,8 +1,7 @@
-"""Files of the Hugging Face hub, fetched so that a cut costs nothing: what has arrived stays, the rest is asked for.
+"""Resumable download of large files of data sets on the Hugging Face hub.
 
-huggingface_hub 2.x downloads to a name of its own and removes it when interrupted, so tens of gigabytes would start
-over. Its addresses, token, session and errors are used here; the bytes are asked for by HTTP Range, and checked
-against the sha256 the hub keeps of every large file.
+Ours because huggingface_hub does not resume a file that was cut: tens of gigabytes would start over. Its addresses,
+token, session and errors are used; the bytes are requested with HTTP Range and checked against the hub's sha256.
 """
 
 import hashlib
@@ -29,19 +28,19 @@ from ballcast.core.errors import BallcastError
 from ballcast.core.files import watching_space
 from ballcast.core.hub import TRANSIENT, check_hub_id, explain_hub_errors
 
-Tick = Callable[[int], Any]  # told how many bytes more are done
+Tick = Callable[[int], Any]  # called with the number of bytes done since the last call
 
-PIECE = 1 << 30  # bytes one request asks for: the storage serves no answer over 50 GB, and its signed addresses expire
+REQUEST_BYTES = 1 << 30  # of one request: the storage serves at most 50 GB at once, and its signed addresses expire
 LIBRARY = {"library_name": "ballcast", "library_version": __version__}
 
 
 class HubError(BallcastError):
-    """The hub cannot be reached, or does not give what was asked for."""
+    """The hub cannot be reached, or does not deliver the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """A file of a data set on the hub as it is now: `revision` is a commit, so that it cannot change under a resume."""
+    """A file of a data set on the hub; `revision` is a commit, so that a resumed download gets the same bytes."""
 
     repo_id: str
     path: str
@@ -55,7 +54,7 @@ class HubFile:
 
 
 def look_up(repo_id: str, path: str) -> HubFile:
-    """Size, checksum and commit of `path` in the data set `repo_id`; nothing is fetched."""
+    """Look up size, checksum and commit of `path` in the data set `repo_id`, without downloading it."""
     check_hub_id(repo_id)
     with _explained(repo_id, path):
         found = get_hf_file_metadata(hf_hub_url(repo_id, path, repo_type="dataset"), **LIBRARY)  # type: ignore[arg-type]
@@ -65,43 +64,43 @@ def look_up(repo_id: str, path: str) -> HubFile:
 
 
 def part_of(target: Path) -> Path:
-    """Where the bytes of `target` gather until they are all there and checked."""
+    """Return the path for the bytes of `target` until they are complete and checked."""
     return target.with_name(target.name + ".part")
 
 
 def fetch(file: HubFile, target: Path, *, retries: int = 5, tick: Tick = lambda count: None) -> None:
-    """Fetches `file` to `target`, going on from what an earlier, interrupted call has left.
+    """Download `file` to `target`, resuming an earlier, interrupted call.
 
     Args:
         file: from `look_up`.
-        target: appears only when complete and checked. Its name should contain the checksum, so that what is left of
-            another version is never continued.
-        retries: how many times in a row a cut connection is taken up again without a byte more arriving.
-        tick: told the bytes that are in place: first those found, then those that arrive.
+        target: appears only when complete and checked. Its name should contain the checksum, so that a part
+            of another version is never resumed.
+        retries: how many times in a row a lost connection is tried again without receiving a byte.
+        tick: called with the number of bytes: first those of the earlier call, then those received.
     """
     with _explained(file.repo_id, file.path), _Part(part_of(target), tick) as part:
         failures = 0
         while part.size < file.size:
             before = part.size
             try:
-                _ask_on(file, part)
+                _request_next(file, part)
             except (HTTPError, ConnectionError) as error:
                 failures = 1 if part.size > before else failures + 1
-                if failures > retries or not _passes(error):
+                if failures > retries or not _is_temporary(error):
                     raise
                 time.sleep(min(2.0**failures, 30.0))
         sha256 = part.digest.hexdigest()
     if sha256 != file.sha256:
         part.path.unlink()
         raise HubError(
-            f"{file.path}: what arrived has sha256 {sha256[:12]}… instead of the hub's {file.sha256[:12]}…; "
+            f"{file.path}: the download has sha256 {sha256[:12]}… instead of the hub's {file.sha256[:12]}…; "
             "the damaged copy is removed, run again to fetch it anew"
         )
     os.replace(part.path, target)
 
 
 def sha256_of(path: Path, tick: Tick = lambda count: None) -> str:
-    """The checksum of a file that is there."""
+    """Compute the sha256 of a file, in hex; `tick` is called with the bytes read."""
     digest = hashlib.sha256()
     with path.open("rb") as source:
         while chunk := source.read(1 << 20):
@@ -111,7 +110,7 @@ def sha256_of(path: Path, tick: Tick = lambda count: None) -> str:
 
 
 class _Part:
-    """The bytes that have arrived: their file, open at its end, their number and their running checksum."""
+    """The file of the bytes received so far, open for appending, with their number and running checksum."""
 
     def __init__(self, path: Path, tick: Tick) -> None:
         self.path, self.tick = path, tick
@@ -135,7 +134,7 @@ class _Part:
     def add(self, chunk: bytes) -> None:
         with watching_space(self.path):
             self.file.write(chunk)
-            self.file.flush()  # so that a kill loses nothing that has arrived
+            self.file.flush()  # so that a kill loses no received bytes
         self._count(chunk)
 
     def start_over(self) -> None:
@@ -149,28 +148,28 @@ class _Part:
         self.tick(len(chunk))
 
 
-def _ask_on(file: HubFile, part: _Part) -> None:
-    """One request for the next piece after what is there."""
-    stop = min(part.size + PIECE, file.size)
+def _request_next(file: HubFile, part: _Part) -> None:
+    """Request the next bytes and append them."""
+    stop = min(part.size + REQUEST_BYTES, file.size)
     headers = build_hf_headers(**LIBRARY)  # type: ignore[arg-type]
     headers |= {"Range": f"bytes={part.size}-{stop - 1}", "Accept-Encoding": "identity"}
     timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
-    with get_session().stream("GET", file.url, headers=headers, timeout=timeout, follow_redirects=True) as answer:
-        hf_raise_for_status(answer)
-        if answer.status_code == 200 and part.size:
-            part.start_over()  # a server that knows no Range sends the file from its start
-        elif answer.status_code == 206 and not answer.headers.get("Content-Range", "").startswith(
+    with get_session().stream("GET", file.url, headers=headers, timeout=timeout, follow_redirects=True) as response:
+        hf_raise_for_status(response)
+        if response.status_code == 200 and part.size:
+            part.start_over()  # the server does not support Range and sends the whole file
+        elif response.status_code == 206 and not response.headers.get("Content-Range", "").startswith(
             f"bytes {part.size}-"
         ):
-            raise HubError(f"{file.path}: the hub answered with bytes that were not asked for; run again later")
-        for chunk in answer.iter_bytes():
+            raise HubError(f"{file.path}: the hub sent other bytes than requested; run again later")
+        for chunk in response.iter_bytes():
             part.add(chunk[: file.size - part.size])
     if part.size < stop:
-        raise ConnectionError("the answer ended early")
+        raise ConnectionError("the response ended early")
 
 
-def _passes(error: Exception) -> bool:
-    """Whether trying again may help."""
+def _is_temporary(error: Exception) -> bool:
+    """Whether another try may succeed."""
     if isinstance(error, HfHubHTTPError):
         return error.response.status_code in TRANSIENT
     return not isinstance(error, OfflineModeIsEnabled)

@@ -1,8 +1,8 @@
-"""What a feed shows before a moment T, on the grid of the video model, and what it expects of the 5 s after T.
+"""The event grid: a feed's events before a time T as features of 6 windows, and the targets of the 5 s after T.
 
 A window ends at T: observed [T − 30 s, T) as 6 windows of 33 steps, anticipated [T, T + 5 s). Nothing after T leaks in:
-how an event ended, that is where and whether it was won, is shown only once a later event has happened before T, and
-until then its end is its start. What counts as one event there, such as the two rows of a duel, is `Feed.unfinished`.
+where an event ended and whether it was won are shown only once a later event has happened before T; until then its end
+is its start. `Feed.unfinished` defines what counts as one event here, such as the two rows of a duel.
 """
 
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ from ballcast.data.samples.windows import WINDOW_MS
 WINDOWS = OBSERVED_MS // WINDOW_MS
 STEPS = 33  # a window
 
-# The columns of a step; nothing else knows them.
+# The columns of a step, used only here.
 FLAGS = slice(0, OTHER + 1)  # how many events of each action, and of others, happened in the step
 TEAM = OTHER + 1  # +1: the last of these is by the team of the last event before T; −1: by the other; 0: no event
-START = slice(TEAM + 1, TEAM + 3)  # where it started, as that team sees the pitch, in [0, 1]; 0.5: not told, no event
+START = slice(TEAM + 1, TEAM + 3)  # where it started, as that team sees the pitch, in [0, 1]; 0.5: unknown, or no event
 END = slice(START.stop, START.stop + 2)  # where it ended
 ANY = END.stop  # 1 if anything happened
 SINCE = ANY + 1  # at every step: time since the last event before T in 5 s, at most 3
@@ -31,23 +31,33 @@ LONGEST_SINCE = 3.0
 
 # The rich grid shows more, in columns after these.
 KIND = slice(WIDTH, WIDTH + len(KINDS) - 1)  # how many events of each kind but the first, which is none
-OUTCOME = KIND.stop  # of the last event of the step: 1 accurate or won, −1 not, 0 not told yet, or no event
+OUTCOME = KIND.stop  # of the last event of the step: 1 accurate or won, −1 not, 0 not known yet, or no event
 PLAYER = OUTCOME + 1  # 1 if the last event of the step is by the player of the last event before T
 RICH_WIDTH = PLAYER + 1
 
 Detail = Literal["plain", "rich"]
 WIDTHS: dict[Detail, int] = {"plain": WIDTH, "rich": RICH_WIDTH}
-MIRRORED = (START.start + 1, END.start + 1)  # the columns that are 1 minus themselves if left and right change sides
+MIRRORED = (START.start + 1, END.start + 1)  # the columns x that become 1 − x when the pitch is mirrored
 
 
-def moments(half: Feed, every_ms: int) -> NDArray[np.int64]:
-    """(S,) the T of a half's windows: from 30 s after its start to 5 s before its last event, in ms."""
+def window_ends(half: Feed, every_ms: int) -> NDArray[np.int64]:
+    """List the times T of a half's windows, (S,) in ms: from 30 s after its start to 5 s before its last event."""
     return np.arange(OBSERVED_MS, half.t_ms.max() - HORIZON_MS, every_ms)
 
 
 def observe(half: Feed, at_ms: NDArray[np.int64], steps: int = STEPS, detail: Detail = "plain") -> NDArray[np.float16]:
-    """What is seen before each T of `at_ms` (S,), (S, WINDOWS, steps, WIDTHS[detail]), of the events of one period."""
-    # Of simultaneous events the order delivered may tell who won; this one does not.
+    """Build the grid of what is known before each time.
+
+    Args:
+        half: the events of one period.
+        at_ms: (S,) the times T, in ms from the period's start.
+        steps: steps a window.
+        detail: which columns.
+
+    Returns:
+        (S, WINDOWS, steps, WIDTHS[detail]).
+    """
+    # The order in which simultaneous events are delivered may reveal who won; this order does not.
     half = half.take(np.lexsort((*half.start.T, half.team, -half.known, half.t_ms)))
     before = np.searchsorted(half.t_ms, at_ms)  # (S,) events before T
     first = np.searchsorted(half.t_ms, at_ms - OBSERVED_MS)
@@ -83,14 +93,14 @@ def observe(half: Feed, at_ms: NDArray[np.int64], steps: int = STEPS, detail: De
 
 
 def _seen(place: NDArray[np.float32], same: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """(n, 2) per cent of the acting team's view → the view of the last event's team, in [0, 1]; 0.5 where not told."""
+    """Turn (n, 2) per cent in the acting team's view into [0, 1] in the last event's team's view; 0.5: unknown."""
     turned = np.where(same[:, None], place, 100 - place) / 100
     return np.nan_to_num(turned, nan=0.5)
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What comes after each of S moments, and the last that a baseline may know before it.
+    """The targets of S windows, and the last action before each, which baselines use.
 
     - `classes`, `position_ms` (S, 8): the events of the 5 s to come, as in `WindowSet`.
     - `presence` (S, steps, C) uint8: the actions of the last 5 s, at their step and the two beside it.
@@ -105,7 +115,7 @@ class Expected:
 
 
 def expect(half: Feed, at_ms: NDArray[np.int64], steps: int = STEPS) -> Expected:
-    """What to expect after each T of `at_ms` (S,), of the events of one period."""
+    """Compute the targets after each time T of `at_ms` (S,) in ms, from the events of one period."""
     acted = half.take(half.action != OTHER)
     s, e = _pairs(np.searchsorted(acted.t_ms, at_ms), np.searchsorted(acted.t_ms, at_ms + HORIZON_MS))
     position = acted.t_ms[e] - at_ms[s] + OBSERVED_MS
@@ -129,7 +139,7 @@ def expect(half: Feed, at_ms: NDArray[np.int64], steps: int = STEPS) -> Expected
 
 
 def _last_action(half: Feed, at_ms: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(S,) the last action before each T as far as it may be told, and the time since; −1 without one."""
+    """Find the last action before each T, as known by then, (S,), −1: none; and the time since, (S,) in ms."""
     before = np.searchsorted(half.t_ms, at_ms)
     number = np.arange(len(half))
     # The newest event that is an action for good, and the newest that is one as far as it is known.
@@ -145,7 +155,7 @@ def _last_action(half: Feed, at_ms: NDArray[np.int64]) -> tuple[NDArray[np.int64
 
 
 def _pairs(first: NDArray[np.int64], stop: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """All pairs (s, e) with first[s] ≤ e < stop[s], in order."""
+    """List all pairs (s, e) with first[s] ≤ e < stop[s], in order."""
     count = np.maximum(stop - first, 0)
     s = np.repeat(np.arange(len(first)), count)
     e = np.arange(len(s)) + np.repeat(first - (np.cumsum(count) - count), count)

@@ -1,8 +1,8 @@
-"""What the rich grid shows of an event beyond its action, as kloppy's providers tell it: its kind, and how it ended.
+"""The kind and outcome of an event, which the rich grid shows beside its action, for providers read with kloppy.
 
-A table per provider: kind (see `rules.KINDS`) and what an event must be called for it, in the provider's own words or
-kloppy's. The first row that fits decides; a kind without a row is one that the provider does not tell, or not so that
-it is the same thing.
+One table per provider: a kind (see `feed.KINDS`) and the values an event must have for it, in the provider's terms or
+kloppy's. The first row that fits decides. A kind without a row is one that the provider does not record, or defines
+differently.
 """
 
 from ballcast.data.events.feed import KINDS, Record, Wanted, fits
@@ -43,7 +43,7 @@ STATSBOMB: Kinds = (
     ("keeper out", {"goalkeeper.type": ("Collected", "Keeper Sweeper", "Punch", "Smother")}),
     ("clearance", {"type": ("Clearance",)}),
     ("interception", {"type": ("Interception",)}),
-    ("air duel", {"duel.type": ("Aerial Lost",)}),  # who wins one is told with what he does then
+    ("air duel", {"duel.type": ("Aerial Lost",)}),  # an aerial won is recorded with the winner's pass or clearance
     ("attacking duel", {"type": ("Dribble", "Dispossessed")}),
     ("defending duel", {"type": ("Dribbled Past",)}),
     ("defending duel", {"duel.type": ("Tackle",)}),
@@ -68,7 +68,7 @@ OPTA: Kinds = (
     ("hand pass", {**_PASSED, "qualifier": ("123",)}),  # the keeper's throw
 )
 
-# kloppy's results; a shot on target is accurate, as Wyscout has it. A carry always succeeds, which tells nothing.
+# kloppy's results; a shot on target is accurate, as Wyscout has it. A carry always succeeds, so it has no outcome.
 _RESULTS = {
     **dict.fromkeys(("COMPLETE", "WON", "SUCCESS", "GOAL", "SAVED"), 1),
     **dict.fromkeys(("INCOMPLETE", "LOST", "OUT", "OFFSIDE", "OFF_TARGET", "POST", "BLOCKED"), -1),
@@ -76,15 +76,15 @@ _RESULTS = {
 
 
 def kind_of(kinds: Kinds, record: Record) -> int:
-    """Place in `KINDS` of the first row that fits; 0: none."""
+    """Return the index in `KINDS` of the first row that fits; 0: none."""
     return KINDS.index(next((kind for kind, when in kinds if fits(when, record)), ""))
 
 
 def outcome_of(record: Record) -> int:
-    """1 accurate or won, −1 not, 0 not told, of a record with kloppy's own type and result."""
+    """Return the outcome of a record with kloppy's type and result: 1 accurate or won, −1 not, 0 unknown."""
     return 0 if record["kloppy"] == "CARRY" else _RESULTS.get(str(record["result"]), 0)
 
 
 def missing_kinds(kinds: Kinds) -> tuple[str, ...]:
-    """The kinds that have no row."""
+    """List the kinds that have no row."""
     return tuple(kind for kind in KINDS if kind and kind not in dict(kinds))

@@ -1,3 +1,5 @@
+"""Samples of event feeds: the benchmark's splits, windows in memory, and feature stores of windows on disk."""
+
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -12,7 +14,17 @@ from ballcast.core.backbone_config import EVENT_GRID, BackboneIdentity
 from ballcast.core.errors import InputError
 from ballcast.core.events import Clip, Event
 from ballcast.core.files import replacing
-from ballcast.data.events.event_grid import MIRRORED, STEPS, WIDTHS, WINDOWS, Detail, Expected, expect, moments, observe
+from ballcast.data.events.event_grid import (
+    MIRRORED,
+    STEPS,
+    WIDTHS,
+    WINDOWS,
+    Detail,
+    Expected,
+    expect,
+    observe,
+    window_ends,
+)
 from ballcast.data.events.feed import PERIODS, Feed
 from ballcast.data.samples.windows import WindowSet
 from ballcast.features.store import SAMPLES, Failure, FeatureStore, Header
@@ -20,7 +32,7 @@ from ballcast.features.store_writer import StoreWriter
 
 Size = Literal["small", "full"]
 EVERY_MS = {"train": 7_000, "valid": 11_000, "test": 11_000}  # from one window's end to the next one's
-MATCHES = {  # what a right division must give
+MATCHES = {  # matches of each split of the benchmark
     "small": {"train": 264, "valid": 36, "test": 60},
     "full": {"train": 1301, "valid": 145, "test": 380},
 }
@@ -28,10 +40,13 @@ TESTED = "England"
 
 
 def divide(feeds: Sequence[Feed], size: Size) -> dict[str, list[Feed]]:
-    """The matches of each split, in file order for `full`, in the order drawn for `small`.
+    """Split the matches of the five leagues.
 
-    Tested on England; trained on the other four leagues, of which every tenth match id, sorted, is for validation.
-    `small` draws 300 and 60 of these, always the same.
+    England is for testing; of the other four leagues every tenth match id, sorted, is for validation, the rest for
+    training. `small` draws 300 of these and 60 of England's, always the same.
+
+    Returns:
+        Split → matches, in file order for `full`, in the order drawn for `small`.
     """
     by_id = {int(feed.match): feed for feed in feeds}
     tested = np.array([int(f.match) for f in feeds if f.competition == TESTED])
@@ -48,7 +63,7 @@ def divide(feeds: Sequence[Feed], size: Size) -> dict[str, list[Feed]]:
     return {name: [by_id[int(i)] for i in ids] for name, ids in splits.items()}
 
 
-# Raised when the columns of the grid, or what they may show, change: a model reads only what it was trained on.
+# The number goes up when the columns of the grid change: a model reads only the grid it was trained on.
 _GRIDS: dict[Detail, str] = {"plain": f"{EVENT_GRID} 1", "rich": f"rich {EVENT_GRID} 1"}
 IDENTITIES = {
     detail: BackboneIdentity(hashlib.sha256(f"{name}, {STEPS} × {WIDTHS[detail]}".encode()).hexdigest(), name)
@@ -58,7 +73,7 @@ IDENTITIES = {
 
 @dataclass(frozen=True)
 class EventWindows:
-    """Samples, and the last action before each with the time since, which is all that a Markov baseline sees."""
+    """Samples, and the last action before each with the time since, the inputs of a Markov baseline."""
 
     windows: WindowSet
     last: NDArray[np.int64]  # (S,), −1: none
@@ -67,7 +82,7 @@ class EventWindows:
 
 @dataclass(frozen=True)
 class _Match:
-    """The windows of one match: S moments `at_ms` in `period` (both (S,)), and what comes after each."""
+    """The windows of one match: their ends `at_ms` (S,) in `period` (S,), and their targets."""
 
     period: NDArray[np.int8]
     at_ms: NDArray[np.int64]
@@ -75,8 +90,8 @@ class _Match:
 
 
 def count(feed: Feed, every_ms: int) -> int:
-    """How many windows a match has."""
-    return sum(len(moments(half, every_ms)) for _, half in feed.halves())
+    """Count the windows of a match."""
+    return sum(len(window_ends(half, every_ms)) for _, half in feed.halves())
 
 
 def build(
@@ -87,9 +102,14 @@ def build(
     scored: bool = True,
     tick: Callable[[], None] = lambda: None,
 ) -> EventWindows:
-    """The windows of `feeds`, one every `every_ms` of each half; `scored`: with the clips a scorer needs.
+    """Build the windows of feeds in memory.
 
-    `tick` is called after each match.
+    Args:
+        feeds: the matches.
+        every_ms: time between the ends of windows, in each half.
+        detail: which columns the grid has.
+        scored: whether to make the clips that a scorer needs.
+        tick: called after each match.
     """
     sizes = [count(feed, every_ms) for feed in feeds]
     if not sum(sizes):
@@ -109,7 +129,7 @@ def _cut(feed: Feed, every_ms: int, detail: Detail, rows: NDArray[np.float16]) -
     """Fill `rows` (S, WINDOWS, STEPS, width) with the match's windows."""
     periods, times, parts, done = [], [], [], 0
     for name, half in feed.halves():
-        at_ms = moments(half, every_ms)
+        at_ms = window_ends(half, every_ms)
         rows[done : done + len(at_ms)] = observe(half, at_ms, detail=detail)
         periods.append(np.full(len(at_ms), PERIODS.index(name), np.int8))
         times.append(at_ms)
@@ -139,7 +159,7 @@ def _samples(
 
 
 def _clips(names: Sequence[str], classes: NDArray[np.int64], position_ms: NDArray[np.int64]) -> list[Clip]:
-    """What the scorer scores against; the past is in the features."""
+    """Make the clips that predictions are scored against; they need no observed events."""
     clips = []
     for name, kinds, times in zip(names, classes.tolist(), position_ms.tolist(), strict=True):
         coming = (Event(ACTIONS[c], t) for c, t in zip(kinds, times, strict=True) if c >= 0)
@@ -155,7 +175,7 @@ def write_store(
     detail: Detail = "plain",
     tick: Callable[[], None] = lambda: None,
 ) -> FeatureStore:
-    """A store at `out` of all feeds with a window; failures, and matches too short, are kept in its manifest."""
+    """Write a feature store of feeds to `out`; its manifest lists failures and matches that are too short."""
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         raise InputError(f"{out}: is there already; give a new folder for the store")
     with replacing(out) as temporary:
@@ -204,23 +224,19 @@ _COLUMNS = {  # of that file, with their types
 }
 
 
-def is_event_store(store: FeatureStore) -> bool:
-    return (store.path / SAMPLES).is_file()
-
-
 def read_store(store: FeatureStore, *, scored: bool = True) -> EventWindows:
-    """The samples of a store of event windows; the rows stay on disk until they are read."""
+    """Read the samples of a store of event windows; the rows stay on disk until they are used."""
     path = store.path / SAMPLES
-    told = _read_labels(path, len(store))
-    bits = np.unpackbits(told["presence"], axis=1, count=STEPS * len(ACTIONS))
+    columns = _read_labels(path, len(store))
+    bits = np.unpackbits(columns["presence"], axis=1, count=STEPS * len(ACTIONS))
     expected = Expected(
-        told["classes"].astype(np.int64),
-        told["offset_ms"].astype(np.int64) + OBSERVED_MS,
+        columns["classes"].astype(np.int64),
+        columns["offset_ms"].astype(np.int64) + OBSERVED_MS,
         bits.reshape(-1, STEPS, len(ACTIONS)),
-        told["last"].astype(np.int64),
-        told["since_ms"].astype(np.int64),
+        columns["last"].astype(np.int64),
+        columns["since_ms"].astype(np.int64),
     )
-    entry, period, at_ms = told["entry"], told["period"], told["at_ms"]
+    entry, period, at_ms = columns["entry"], columns["period"], columns["at_ms"]
     begin = np.searchsorted(entry, np.arange(len(store) + 1))
     names: list[str] = []
     for name, part in zip(store.names, map(slice, begin[:-1], begin[1:]), strict=True):
@@ -232,26 +248,26 @@ def read_store(store: FeatureStore, *, scored: bool = True) -> EventWindows:
 
 
 def _read_labels(path: Path, matches: int) -> dict[str, NDArray[Any]]:
-    """What `_write_labels` wrote: its arrays, of S samples of so many matches, checked in type, shape and range."""
+    """Read the arrays that `_write_labels` wrote for S samples of `matches` matches; check type, shape and range."""
     again = "make the store again with `ballcast events`"
     try:
         with np.load(path, allow_pickle=False) as file:
-            told = {name: np.asarray(file[name]) for name in file.files}
-    except Exception as error:  # whatever the readers of archives and of numpy's headers make of a damaged one
+            columns = {name: np.asarray(file[name]) for name in file.files}
+    except Exception as error:  # a damaged file can raise almost anything in zipfile and numpy
         raise InputError(f"{path}: cannot be read ({str(error)[:200]}); {again}") from None
-    if missing := [name for name in _COLUMNS if name not in told]:
+    if missing := [name for name in _COLUMNS if name not in columns]:
         raise InputError(f"{path}: has no '{missing[0]}'; {again}")
-    S = len(told["at_ms"]) if told["at_ms"].ndim else 0
+    S = len(columns["at_ms"]) if columns["at_ms"].ndim else 0
     places = {"classes": MAX_EVENTS, "offset_ms": MAX_EVENTS, "presence": -(-STEPS * len(ACTIONS) // 8)}
     highest = {"entry": matches - 1, "period": len(PERIODS) - 1, "classes": len(ACTIONS) - 1, "last": len(ACTIONS) - 1}
     highest["offset_ms"] = HORIZON_MS
     for name, dtype in _COLUMNS.items():
-        array = told[name]
+        array = columns[name]
         if array.dtype != dtype or array.shape != ((S, places[name]) if name in places else (S,)):
             raise InputError(f"{path}: '{name}' is {array.dtype} of shape {array.shape}, which does not fit; {again}")
         least = -1 if name in ("classes", "last") else 0
         if name in highest and S and not least <= array.min() <= array.max() <= highest[name]:
             raise InputError(f"{path}: '{name}' is out of range; {again}")
-    if (np.diff(told["entry"]) < 0).any():
-        raise InputError(f"{path}: its matches are not in order; {again}")
-    return told
+    if (np.diff(columns["entry"]) < 0).any():
+        raise InputError(f"{path}: the matches are not in order; {again}")
+    return columns

@@ -13,7 +13,7 @@ from ballcast.core.files import show
 
 OTHER = len(ACTIONS)  # index of events that are none of the ten actions
 LEFT_OUT = -1  # index of records that are no events of the match, such as line-ups
-Record = Mapping[str, str | Iterable[str]]  # a provider's event: key → value, or all values of a list such as tags
+Record = Mapping[str, str | Iterable[str]]  # a provider's event: key → value, or the values of a list such as tags
 Wanted = Mapping[str, tuple[str, ...]]  # key → the values that fit; all keys must fit, an empty table fits everything
 
 Duel = Literal["", "ground", "air", "loose"]
@@ -21,8 +21,8 @@ _INDEX = {**ACTION_INDEX, "OTHER": OTHER, "LEFT OUT": LEFT_OUT}
 DUELS: tuple[Duel, ...] = ("", "ground", "air", "loose")
 
 
-# What an event is beyond its action, as far as providers agree: what starts and stops the game, and who has the ball in
-# hand or at stake. Never how it ended. 0: nothing of these.
+# Kinds of events that providers agree on: restarts and stoppages, keeper actions, duels and some passes. A kind never
+# depends on how the event ended. 0: none of these.
 KINDS = (
     "",
     "free kick",
@@ -58,13 +58,13 @@ def fits(when: Wanted, record: Record) -> bool:
 
 @dataclass(frozen=True)
 class Rule:
-    """One row.
+    """One row of a provider's table.
 
     - `action`: one of the ten, "OTHER", or "LEFT OUT".
-    - `when`: what the record must be.
-    - `until_later`: what may be said of the event until a later one has happened. Needed where `when` reads how the
-      event ended; by default the action itself.
-    - `duel`: the contest this is one of the two rows of.
+    - `when`: the values the record must have.
+    - `until_later`: the action that is known until a later event has happened. Needed where `when` depends on how the
+      event ended; by default `action`.
+    - `duel`: the kind of duel of which this is one of two rows.
     """
 
     action: str
@@ -78,9 +78,9 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class EventMeaning:
-    """What an event is, as numbers: its action, what is known of it until a later event, its duel (0: none), its kind.
+    """An event as indices: its action, the action known until a later event, its duel (0: none), its kind.
 
-    `outcome`: 1 accurate or won, −1 not, 0 not told.
+    `outcome`: 1 accurate or won, −1 not, 0 unknown.
     """
 
     action: int
@@ -91,7 +91,7 @@ class EventMeaning:
 
 
 def apply(rules: Iterable[Rule], record: Record) -> EventMeaning:
-    """What the first rule that fits says of the record."""
+    """Apply the first rule that fits the record; without one the event is OTHER."""
     for rule in rules:
         if rule.fits(record):
             action = _INDEX[rule.action]
@@ -111,14 +111,14 @@ _TACKLE, _DRIVE, _OUT = (ACTION_INDEX[label] for label in ("PLAYER SUCCESSFUL TA
 class Feed:
     """E events of one match, by period and time, in the provider's order where both are equal.
 
-    - `period` (E,) int8: place in `PERIODS`; `t_ms` (E,) int64: ms from the period's start.
+    - `period` (E,) int8: index in `PERIODS`; `t_ms` (E,) int64: ms from the period's start.
     - `team` (E,) int8: 0 or 1.
-    - `action` (E,) int8: the action, or OTHER; `known` (E,) int8: as far as it may be told until a later event.
-    - `duel` (E,) int8: the kind of duel this is one of the two rows of; 0: none.
-    - `kind` (E,) int8: place in `rules.KINDS`; `outcome` (E,) int8: 1 accurate or won, −1 not, 0 not told.
-    - `player` (E,) int64: a number for who acted; −1: not told.
+    - `action` (E,) int8: the action, or OTHER; `known` (E,) int8: the action known until a later event.
+    - `duel` (E,) int8: the kind of duel of which this is one of two rows; 0: none.
+    - `kind` (E,) int8: index in `KINDS`; `outcome` (E,) int8: 1 accurate or won, −1 not, 0 unknown.
+    - `player` (E,) int64: the acting player; −1: unknown.
     - `start`, `end` (E, 2) float32: x and y in per cent of the pitch as the acting team sees it, attacking from left to
-      right; NaN: not told.
+      right; NaN: unknown.
     """
 
     match: str
@@ -139,19 +139,19 @@ class Feed:
         return len(self.t_ms)
 
     def take(self, chosen: Any) -> "Feed":
-        """The events `chosen`, an index or a mask, in that order."""
+        """Select the events `chosen`, an index or a mask, in that order."""
         columns = {
             f.name: getattr(self, f.name)[chosen] for f in fields(self) if f.name not in ("match", "competition")
         }
         return replace(self, **columns)
 
     def halves(self) -> Iterator[tuple[str, "Feed"]]:
-        """The name and the events of each period played."""
+        """Yield the name and the events of each period played."""
         for number in np.unique(self.period):
             yield PERIODS[number], self.take(self.period == number)
 
     def checked(self) -> "Feed":
-        """Itself in order, without what is left out; a DRIVE at the time of a won tackle is no action any more."""
+        """Sort the events and drop those left out; a DRIVE at the time of a won tackle becomes OTHER."""
         if not len(self):
             raise InputError(f"match {self.match}: the feed has no events")
         _check_times(self.match, int(self.t_ms.min()), int(self.t_ms.max()))
@@ -159,17 +159,17 @@ class Feed:
         feed = feed.take((feed.action != LEFT_OUT) & (feed.period != SHOOT_OUT))
         if not len(feed):
             raise InputError(f"match {self.match}: none of its events is one of the game; is this the right provider?")
-        moment = feed.period.astype(np.int64) << 40 | feed.t_ms
-        won = np.isin(moment, moment[feed.action == _TACKLE])
+        time = feed.period.astype(np.int64) << 40 | feed.t_ms
+        won = np.isin(time, time[feed.action == _TACKLE])
         return replace(feed, action=np.where(won & (feed.action == _DRIVE), np.int8(OTHER), feed.action))
 
     def unfinished(self) -> NDArray[np.int64]:
-        """(E,) for each event of a single period in order, the first of those that are over only when it is.
+        """For each event of one period, in order, find the first event that ends only when it does, (E,) indices.
 
-        That is itself, or the first of
+        That is the event itself, or the first of
         - the events at the same time,
         - the two rows of a duel: providers write them up to seconds apart, and both end where the next event starts, so
-          the second is no later event that would make the end of the first one known,
+          the second row does not count as a later event that reveals the end of the first,
         - an event and the OUT it led to: a duel's end is where the ball comes back into play, which is still to come.
         """
         gap = np.diff(self.t_ms)
@@ -180,7 +180,7 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One event on its way into a feed; `team` and `player` are the provider's ids, positions as in `Feed` or None."""
+    """One event as read; `team` and `player` are the provider's ids, positions as in `Feed` or None."""
 
     period: int
     t_ms: int
@@ -188,11 +188,11 @@ class Row:
     meaning: EventMeaning
     start: tuple[float, float] | None
     end: tuple[float, float] | None
-    player: str = ""  # not told
+    player: str = ""  # unknown
 
 
 def _check_times(match: str, first: int, last: int) -> None:
-    """First and last time of a feed, in ms from the period's start."""
+    """Check the first and last time of a feed, in ms from the period's start."""
     if first < 0:
         raise InputError(f"match {match}: an event is {show(-first)} ms before its period's start")
     if last > LONGEST_MS:
@@ -202,7 +202,7 @@ def _check_times(match: str, first: int, last: int) -> None:
 
 
 def team_numbers(match: str, teams: NDArray[Any]) -> NDArray[np.int8]:
-    """(E,) the providers' ids of the acting teams → 0 and 1."""
+    """Number the acting teams: the provider's ids (E,) → 0 and 1."""
     distinct, number = np.unique(teams, return_inverse=True)
     if len(distinct) > 2:
         raise InputError(f"match {match}: events of {len(distinct)} teams, a match has two")
@@ -210,16 +210,16 @@ def team_numbers(match: str, teams: NDArray[Any]) -> NDArray[np.int8]:
 
 
 def player_numbers(players: NDArray[Any]) -> NDArray[np.int64]:
-    """(E,) the providers' ids of the acting players → 0, 1, …; −1 where the id is "", "0" or 0: not told."""
+    """Number the acting players: the provider's ids (E,) → 0, 1, …; −1 (unknown) where the id is "", "0" or 0."""
     distinct, number = np.unique(players, return_inverse=True)
-    missing_kinds = np.isin(distinct, ("", "0") if distinct.dtype.kind == "U" else (0,))
-    return np.where(missing_kinds[number], -1, number).astype(np.int64)
+    unknown = np.isin(distinct, ("", "0") if distinct.dtype.kind == "U" else (0,))
+    return np.where(unknown[number], -1, number).astype(np.int64)
 
 
 def feed_of(match: str, competition: str, rows: Iterable[Row]) -> Feed:
-    """The feed of a match read event by event."""
+    """Make the feed of a match from its events."""
     listed = list(rows)
-    if listed:  # before they become numbers of 64 bits
+    if listed:  # before they are cast to 64 bits
         _check_times(match, min(row.t_ms for row in listed), max(row.t_ms for row in listed))
     nowhere = (float("nan"),) * 2
     return Feed(

@@ -1,4 +1,4 @@
-"""Matches of any provider that kloppy reads, and Wyscout's version 2, as feeds."""
+"""Read matches of any provider that kloppy supports, and Wyscout's version 2, as feeds."""
 
 import json
 import warnings
@@ -20,7 +20,7 @@ from ballcast.features.store import Failure
 
 
 def _of_kloppy(event: Any) -> dict[str, Any]:
-    """kloppy's own type, qualifiers and result."""
+    """Make a record of kloppy's own type, qualifiers and result."""
     record: dict[str, Any] = {"kloppy": event.event_type.name, "result": getattr(event.result, "name", "")}
     for qualifier in event.qualifiers or ():
         record.setdefault(type(qualifier.value).__name__, []).append(getattr(qualifier.value, "name", ""))
@@ -28,16 +28,16 @@ def _of_kloppy(event: Any) -> dict[str, Any]:
 
 
 def _of_json(event: Any) -> dict[str, Any]:
-    """The provider's own JSON too: "pass.height" is raw["pass"]["height"], by its name if it is an object with one."""
+    """Add the provider's own JSON: "pass.height" is raw["pass"]["height"], or its "name" if it is an object."""
     record = _of_kloppy(event)
     for key, value in (event.raw_event or {}).items():
-        record[key] = _told(value)
+        record[key] = _as_text(value)
         if isinstance(value, dict):
-            record |= {f"{key}.{inner}": _told(v) for inner, v in value.items()}
+            record |= {f"{key}.{inner}": _as_text(v) for inner, v in value.items()}
     return record
 
 
-def _told(value: Any) -> Any:
+def _as_text(value: Any) -> Any:
     value = value.get("name", "") if isinstance(value, dict) else value
     if isinstance(value, list):
         return [str(v) for v in value]
@@ -55,13 +55,13 @@ def _time(event: Any) -> timedelta:
 
 
 def _time_v3(event: Any) -> timedelta:
-    """kloppy keeps whole seconds; Wyscout's own clock, "00:44:08.005", has the rest."""
+    """Add the fraction of a second, which kloppy drops, from Wyscout's own clock "00:44:08.005"."""
     _, dot, rest = str((event.raw_event or {}).get("matchTimestamp", "")).partition(".")
     return event.timestamp + timedelta(seconds=float(f"0.{rest}") if dot and rest.isdecimal() else 0)
 
 
 def _time_statsbomb(event: Any) -> timedelta:
-    """The ball is out when the pass that put it out has ended: at its start, that would be its future."""
+    """Time a ball out at the end of the pass that put it out; at its start it would leak the future."""
     if event.event_type.name != "BALL_OUT":
         return event.timestamp
     hours, minutes, seconds = event.raw_event["timestamp"].split(":")
@@ -73,7 +73,7 @@ def _time_statsbomb(event: Any) -> timedelta:
 class Provider:
     """How a provider's matches are read: kloppy's function, its argument for the events, and where the other files are.
 
-    `others`: argument → (word, other word): that file's path is the events' with the word replaced.
+    `others`: argument → (part, other part): that file's path is the events' with one part of the name replaced.
     """
 
     load: str
@@ -123,29 +123,29 @@ PROVIDERS = {
 
 
 def read_folder(source: Path, provider: str, *, rich: bool = False) -> Iterator[Feed | Failure]:
-    """The match in a file, or every match in a folder and below, a failure in the place of one that cannot be read.
+    """Yield the match in a file, or every match in a folder and below, a `Failure` for one that cannot be read.
 
-    `rich`: the kinds of events are asked for, so those that the provider does not tell are named, once.
+    `rich`: warn once of the kinds of events that the provider does not record.
     """
-    told = not rich
+    warned = not rich
     for path in match_files(source, provider):
         try:
             feed = read_match(path, provider)
         except InputError as error:
             yield Failure(path.stem, str(error))
             continue
-        if not told:
+        if not warned:
             warn_missing_kinds(path, provider)
-            told = True
+            warned = True
         yield feed
 
 
 def warn_missing_kinds(path: Path, provider: str) -> None:
-    """Warn of the kinds of events that matches like the one in `path` do not tell; Wyscout's version 2 tells all."""
+    """Warn of the kinds of events that the provider does not record; Wyscout's version 2 records all."""
     missing = kinds.missing_kinds(_provider(provider).kinds)
     if missing and not (provider == "wyscout" and _is_v2(path)):
         warnings.warn(
-            f"{provider} does not tell these kinds of events, which a model of --detail rich has a place for: "
+            f"{provider} does not record these kinds of events, which a model of --detail rich has columns for: "
             f"{', '.join(missing)}; they stay empty",
             BallcastWarning,
             stacklevel=2,
@@ -153,34 +153,35 @@ def warn_missing_kinds(path: Path, provider: str) -> None:
 
 
 def match_files(source: Path, provider: str) -> list[Path]:
-    """The files with events: the file itself, or all below a folder that the provider's naming says are."""
+    """Find the files with events: `source` itself, or those below it that are named as the provider names them."""
     how = _provider(provider)
     if not source.is_dir():
         return [source]
-    words = [word for word, _ in how.others.values()]
+    name_parts = [part for part, _ in how.others.values()]
     found = [
         path
         for path in source.rglob("*")
-        if path.suffix.lower() in how.suffixes and all(word in str(path.relative_to(source.parent)) for word in words)
+        if path.suffix.lower() in how.suffixes
+        and all(part in str(path.relative_to(source.parent)) for part in name_parts)
     ]
     if not found:
-        named = f" with '{words[0]}' in the name" if words else ""
+        named = f" with '{name_parts[0]}' in the name" if name_parts else ""
         raise InputError(f"{source}: has no {' or '.join(how.suffixes)} files{named}, as {provider} delivers matches")
     return sorted(found, key=lambda path: natural(str(path)))
 
 
 def read_match(path: Path, provider: str) -> Feed:
-    """The match whose events are in the file `path`."""
+    """Read the match whose events are in the file `path`."""
     how = _provider(provider)
     if provider == "wyscout" and _is_v2(path):
         return read_v2(path)
     files = {how.events: path}
-    for argument, (word, other) in how.others.items():
-        head, found, tail = str(path).rpartition(word)
+    for argument, (part, other) in how.others.items():
+        head, found, tail = str(path).rpartition(part)
         files[argument] = Path(f"{head}{other}{tail}")
         if not found or not files[argument].is_file():
             raise InputError(
-                f"{path}: {provider} needs a second file beside it, named with '{other}' where this one has '{word}'"
+                f"{path}: {provider} needs a second file beside it, named with '{other}' where this one has '{part}'"
             )
     dataset = _load(how.load, files, provider)
     match = str(dataset.metadata.game_id or path.stem)
@@ -194,7 +195,7 @@ def _provider(name: str) -> Provider:
 
 
 def _is_v2(path: Path) -> bool:
-    """Version 2 calls its times eventSec, version 3 does not know the word."""
+    """Whether a file is of Wyscout's version 2, which has "eventSec"; version 3 does not."""
     return b'"eventSec"' in read_bytes(path, "events of the match")
 
 
@@ -208,11 +209,11 @@ def _load(function: str, files: Mapping[str, Path], provider: str) -> Any:
     read_bytes(main, "events of the match")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of players who are in no line-up: we do not ask for players
+            warnings.simplefilter("ignore")  # of players who are in no line-up: they are not used
             return load(**{argument: str(path) for argument, path in files.items()}, coordinates="wyscout")
     except json.JSONDecodeError as error:
         raise InputError(f"{main}: line {error.lineno}: is not valid JSON; fetch it again") from None
-    except Exception as error:  # whatever a parser of foreign files trips over, the other matches go on
+    except Exception as error:  # kloppy may raise anything; the other matches are still read
         reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
         raise InputError(f"{main}: kloppy cannot read it as a match of {provider} ({reason})") from error
 
@@ -221,8 +222,8 @@ def _rows(dataset: Any, how: Provider) -> Iterator[Row]:
     seen = set()
     for event in dataset.events:
         t_ms = round(how.time(event).total_seconds() * 1000)
-        # kloppy repeats events where it knows no better, but gives a ball out the id of the throw-in or corner to come
-        # as well; events before the whistle, or days later, are not the match's.
+        # kloppy repeats some events; a ball out also has the id of the throw-in or corner after it, hence the type in
+        # the key. Events before the kick-off, or days later, are not of the match.
         key = (event.event_id, event.event_type)
         if event.team is None or key in seen or not 0 <= t_ms <= LONGEST_MS:
             continue
@@ -245,7 +246,7 @@ _ENDS = ("receiver_coordinates", "end_coordinates", "result_coordinates")
 
 
 def _turned(event: Any, dataset: Any) -> bool:
-    """Whether positions are the other way round than the acting team sees them."""
+    """Whether positions are reversed relative to the acting team's view."""
     from kloppy.domain import AttackingDirection, Ground, Orientation
 
     if dataset.metadata.orientation == Orientation.ACTION_EXECUTING_TEAM:
@@ -254,7 +255,7 @@ def _turned(event: Any, dataset: Any) -> bool:
 
 
 def _place(point: Any, turned: bool) -> tuple[float, float] | None:
-    """A kloppy point on Wyscout's pitch, 0 to 100 per cent."""
+    """Return a kloppy point on Wyscout's pitch, 0 to 100 per cent."""
     if point is None or point.x is None or point.y is None:
         return None
     return (100 - point.x, 100 - point.y) if turned else (point.x, point.y)

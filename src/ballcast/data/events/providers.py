@@ -1,8 +1,8 @@
-"""Other providers' events as the ten actions: a table each, in the provider's own words.
+"""How other providers' events map to the ten actions: one table each, in the provider's terms.
 
-`Rule` says how to read a row; the first that fits decides, and what no row knows is OTHER. The choices follow those of
+Each row is a `Rule`; the first that fits decides, and an event that fits none is OTHER. The choices follow those of
 Wyscout's table: a free kick that is simply passed is OTHER, a ball recovered or carried on is DRIVE, and who won a
-tackle or an aerial duel is told by its end, so until a later event it is just a duel.
+tackle or an aerial duel is known at its end, so until a later event it is just a duel.
 """
 
 from ballcast.data.events.feed import Rule
@@ -101,7 +101,7 @@ OPTA = (
     Rule("OTHER", {"type": ("44",)}, duel="air"),
     Rule("HEADER", {"type": ("12",), "qualifier": ("15",)}),  # clearance with the head
     Rule("DRIVE", {"type": ("67",)}, duel="loose"),  # 50/50
-    Rule("LEFT OUT", {"type": ("55",)}),  # offside provoked: 1 ms after the pass, so it would tell how that ends
+    Rule("LEFT OUT", {"type": ("55",)}),  # offside provoked: 1 ms after the pass, so it would reveal how that ends
     Rule("LEFT OUT", {"type": ("18", "19", "20", "21", "22", "23", "24", "25", "34", "35", "36", "40")}),  # line-ups
     Rule("LEFT OUT", {"type": ("27", "28", "30", "32", "37", "43", "64", "70", "71", "75", "76", "77")}),  # the clock
 )

@@ -1,10 +1,10 @@
-"""Wyscout: its events as actions, its version 2 files as they are delivered, and the table of five leagues.
+"""Wyscout: how its events map to actions, its version 2 files, and the table of five leagues.
 
 The table is the season 2017/18 of England, France, Germany, Italy and Spain (Pappalardo, Massucco et al., *Soccer match
 event dataset*, figshare 2019; Scientific Data 6, 236 (2019); CC BY 4.0).
 
-Version 2 is read here and not through kloppy, which leaves out rows that count: offsides, and whatever comes before a
-duel that is tagged as an interception.
+Version 2 is read here and not through kloppy, which drops rows that we need: offsides, and the row before a duel that
+is tagged as an interception.
 """
 
 from collections.abc import Iterator
@@ -37,12 +37,12 @@ INTERCEPTION, WON, LOST, ACCURATE, INACCURATE = "1401", "703", "701", "1801", "1
 OUTCOMES = {WON: 1, ACCURATE: 1, LOST: -1, INACCURATE: -1}
 
 WYSCOUT = (
-    # An interception is what the event is, not how it ended: it wins over the rows below, and is known at once.
+    # An interception is a kind of event, not an outcome: it comes before the rows below, and is known at once.
     Rule("BALL PLAYER BLOCK", {"sub_event": ("Touch", "Clearance"), "tag": (INTERCEPTION,)}),
     Rule("PASS", {"sub_event": ("Simple pass", "Smart pass", "Hand pass")}),
     Rule("HIGH PASS", {"sub_event": ("High pass", "Launch", "Goal kick")}),
     Rule("HEADER", {"sub_event": ("Head pass",)}),
-    # Who won a duel is told by its end, so until then it is just a duel.
+    # Who won a duel is known at its end, so until then it is just a duel.
     Rule("HEADER", {"sub_event": ("Air duel",), "tag": (WON,)}, until_later="OTHER", duel="air"),
     Rule("OTHER", {"sub_event": ("Air duel",)}, duel="air"),
     Rule("CROSS", {"sub_event": ("Cross", "Free kick cross", "Corner")}),
@@ -90,7 +90,7 @@ KIND_OF = {
 
 
 def meaning(event: str, sub_event: str, tags: set[str]) -> EventMeaning:
-    """What an event of these names and tags is."""
+    """Look up what an event of these names and tags means."""
     record: Record = {"event": event, "sub_event": sub_event, "tag": tags}
     kind = KIND_OF.get(sub_event, KIND_OF.get(event, "interception" if INTERCEPTION in tags else ""))
     outcome = next((value for tag, value in OUTCOMES.items() if tag in tags), 0)
@@ -105,7 +105,7 @@ def _period(name: str) -> int:
 
 
 def read_v2(path: Path) -> Feed:
-    """The match in a Wyscout version 2 file: an object with `events`, or the list of them."""
+    """Read the match in a Wyscout version 2 file: an object with `events`, or the list of them."""
     tree = read_json(path, "events of the match")
     events = tree.get("events") if isinstance(tree, dict) else tree
     if not isinstance(events, list) or not events:
@@ -136,7 +136,7 @@ def _row(event: Any) -> Row:
 
 
 def _number(record: Any, key: str) -> float:
-    """A number, which some deliveries write as text."""
+    """Read a number, which some deliveries write as text."""
     value = get(record, key, (int, float, str), "a number")
     try:
         return finite(float(value), key)
@@ -145,7 +145,7 @@ def _number(record: Any, key: str) -> float:
 
 
 def read_table(path: Path) -> list[Feed]:
-    """All matches of the parquet table, in its order; one that cannot be used is an error."""
+    """Read all matches of the parquet table, in its order; one that cannot be used is an InputError."""
     feeds = []
     for found in iterate_table(path):
         if isinstance(found, Failure):
@@ -155,23 +155,23 @@ def read_table(path: Path) -> list[Feed]:
 
 
 def iterate_table(path: Path) -> Iterator[Feed | Failure]:
-    """The matches one after the other, a failure in the place of one that cannot be used.
+    """Yield the matches of the parquet table, a `Failure` for one that cannot be used.
 
-    What an event means is looked up once per combination of names and tags.
+    The meaning of an event is looked up once per combination of names and tags.
     """
     columns, names, tags = _columns(path)
     if not len(columns["match"]):
         raise InputError(f"{path}: the table of events is empty")
     event, sub_event = names["event"], names["sub_event"]
-    read = (INTERCEPTION, *OUTCOMES)  # the tags that mean something here
+    read = (INTERCEPTION, *OUTCOMES)  # the tags that are used
     flags = sum(_tagged(tags, int(tag)).astype(np.int64) << bit for bit, tag in enumerate(read))
     combination = (event[1] * len(sub_event[0]) + sub_event[1]) * 2 ** len(read) + flags
     distinct, which = np.unique(combination, return_inverse=True)
     meanings = []
     for code in distinct:
-        names_code, told = divmod(int(code), 2 ** len(read))
+        names_code, flag_bits = divmod(int(code), 2 ** len(read))
         e, s = divmod(names_code, len(sub_event[0]))
-        tagged = {tag for bit, tag in enumerate(read) if told >> bit & 1}
+        tagged = {tag for bit, tag in enumerate(read) if flag_bits >> bit & 1}
         m = meaning(event[0][e], sub_event[0][s], tagged)
         meanings.append((m.action, m.known, m.duel, m.kind, m.outcome))
     action, known, duel, kind, outcome = np.array(meanings, np.int8)[which].T
@@ -208,14 +208,14 @@ _NAMES = ("competition", "period", "event", "sub_event")
 
 
 def _columns(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, tuple[list[str], NDArray[np.int64]]], Any]:
-    """Numbers as arrays; names as (distinct names, index of each row's); tags as (offsets of each row, values)."""
+    """Read the columns: numbers as arrays, names as (distinct names, each row's index), tags as (offsets, values)."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError:
         raise MissingExtra("pyarrow", "events") from None
     if path.is_dir():
-        raise InputError(f"{path}: is a folder; give the parquet table, or say with --provider whose matches these are")
+        raise InputError(f"{path}: is a folder; give the parquet table, or the provider of the matches with --provider")
     if not path.is_file():
         raise InputError(f"{path}: no such file; give the parquet table of events")
     try:
@@ -240,7 +240,7 @@ def _columns(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, tuple[list[
 
 
 def _check_types(columns: dict[str, Any], path: Path) -> None:
-    """Places are numbers, the other numbers whole ones, names texts, tags lists of whole numbers."""
+    """Check that positions are numbers, other numbers integers, names text, and tags lists of integers."""
     from pyarrow import types
 
     for name, column in columns.items():
@@ -263,7 +263,7 @@ def _check_types(columns: dict[str, Any], path: Path) -> None:
 
 
 def _tagged(tags: tuple[NDArray[np.int64], NDArray[np.int64]], tag: int) -> NDArray[np.bool_]:
-    """(rows,) which rows carry the tag."""
+    """Find the rows that have the tag, (rows,) bool."""
     offsets, values = tags
     found = np.zeros(len(offsets) - 1, bool)
     places = np.flatnonzero(values == tag)

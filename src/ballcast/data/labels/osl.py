@@ -1,4 +1,4 @@
-"""OSL JSON v2 (OpenSportsLab): event lists with `position_ms`, in and out, so that results open in their tools."""
+"""Read and write OSL JSON v2 (OpenSportsLab): event lists with `position_ms`, which OSL's tools open."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ Part = Literal["observation", "anticipation"]
 
 @dataclass(frozen=True)
 class Osl:
-    """What an OSL JSON file holds.
+    """The content of an OSL JSON file.
 
     - `items`: the events of each data item by its id; an event with a confidence is a Prediction.
-    - `kind`: what ballcast made the file of; None: somebody else made it.
-    - `parts`: the part of its clip each event of an item is in, for those that say so.
+    - `kind`: what ballcast wrote into the file; None: another program wrote it.
+    - `parts`: the part of the clip that each event of an item is in; None where the file does not give it.
     """
 
     items: dict[str, tuple[Event | Prediction, ...]]
@@ -37,14 +37,14 @@ def write_osl(
 
 
 def write_osl_labels(path: Path, clips: Sequence[Clip], *, description: str = "") -> None:
-    """Write all events of each clip, observed and to anticipate, on one time line; each says which of the two it is."""
+    """Write all events of each clip, observed and to anticipate, on one time line, with the part each is in."""
     parts: tuple[Part, ...] = get_args(Part)
     items = {c.name: [_record(event, part) for part in parts for event in getattr(c, part)] for c in clips}
     _write(path, items, "labels", description)
 
 
 def read_osl(path: Path) -> Osl:
-    """What the file holds; the first defect is an InputError that names its place."""
+    """Read a file; the first defect is an InputError that names its place."""
     tree = read_json(path, "OSL JSON")
     items: dict[str, tuple[Event | Prediction, ...]] = {}
     parts: dict[str, tuple[Part | None, ...]] = {}
@@ -115,5 +115,5 @@ def _metadata(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _choice(value: Any, choices: Any) -> Any:
-    """`value` if it is one of ours; what others write under the same name says nothing to us."""
+    """Return `value` if it is one of `choices`, else None: other programs may use the same key for other things."""
     return value if value in get_args(choices) else None

@@ -25,9 +25,13 @@ PARTS = {"observation": (0, OBSERVED_MS), "anticipation": (OBSERVED_MS, END_MS)}
 
 
 def read_labels(path: Path) -> list[Clip]:
-    """The clips of a `Labels-ball.json`, in file order; the first defect is an InputError that names its place.
+    """Read the clips of a `Labels-ball.json`; the first defect is an InputError that names its place.
 
-    `path` may also be the split's folder; a challenge folder without labels gives its clips, unlabelled.
+    Args:
+        path: the file or its split's folder. A folder without labels (challenge) gives its clips, unlabelled.
+
+    Returns:
+        The clips in file order.
     """
     if path.is_dir() and not (path / LABELS).exists():
         return [Clip(folder.name, labelled=False) for folder in _clip_folders(path)] or _no_split(path)
@@ -62,7 +66,7 @@ def write_labels(path: Path, clips: Sequence[Clip], *, resolution: str = "224p",
 
 @dataclass(frozen=True)
 class Split:
-    """A split's folder, what it holds and what is wrong with it."""
+    """A split's folder, its clips, its number of videos and its defects."""
 
     name: str
     folder: Path
@@ -75,7 +79,7 @@ class Split:
         return any(clip.labelled for clip in self.clips)
 
     def counts(self, part: str) -> list[int]:
-        """Events per action in the "observation" or the "anticipation" of all clips."""
+        """Count the events of each action in the "observation" or the "anticipation" of all clips."""
         counts = [0] * len(ACTIONS)
         for clip in self.clips:
             for event in getattr(clip, part):
@@ -84,7 +88,7 @@ class Split:
 
 
 def check(root: Path) -> list[Split]:
-    """Every split below `root` (which may also be a resolution's or a split's folder), with every defect."""
+    """Check every split below `root`, which may also be a resolution's or a split's folder."""
     folders = _split_folders(root)
     if not folders:
         _no_split(root)
@@ -92,7 +96,7 @@ def check(root: Path) -> list[Split]:
 
 
 def count_deviations(splits: Sequence[Split]) -> list[str]:
-    """A sentence for each split, of those with a name of SN-BAA's, that has not SN-BAA's number of clips."""
+    """Describe each split of SN-BAA whose number of clips is not the official one, in one sentence each."""
     return [
         f"{split.folder}: {len(split.clips)} clips, where SN-BAA's {split.name} split has {official}; "
         f"{'a subset, or not all unpacked?' if len(split.clips) < official else 'not the official split?'}"
@@ -122,7 +126,7 @@ def _parse(tree: Any, defects: Defects) -> list[Clip]:
 def _events(annotations: dict[str, Any], part: str, defects: Defects, place: str) -> tuple[Event, ...]:
     begin, end = PARTS[part]
     events: list[Event] = []
-    if part == "observation" and part not in annotations:  # the score needs only what is to be anticipated
+    if part == "observation" and part not in annotations:  # the score needs only the events to anticipate
         return ()
     for i, record in enumerate(get(annotations, part, list, "a list")):
         with defects.at(f"{place}.annotations.{part}[{i}]"):
@@ -142,7 +146,7 @@ def _events(annotations: dict[str, Any], part: str, defects: Defects, place: str
 
 
 def clip_name(path: str) -> str:
-    """ "clip_1" of "clip_1/720p.mp4", and of "clip_1" itself."""
+    """Return "clip_1" for "clip_1/720p.mp4", and for "clip_1" itself."""
     name = path.split("/")[0]
     if not name:
         raise InputError(f"path {path!r} names no clip; it should read like 'clip_1/224p.mp4'")

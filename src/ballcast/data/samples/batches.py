@@ -1,4 +1,4 @@
-"""Samples as batches: which ones an epoch draws and mixes, and tensors on the GPU, in memory or read from disk."""
+"""Batches of samples: the plan of an epoch (draws, MixUp), and tensors on the GPU, in memory or read from disk."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -22,8 +22,10 @@ Where = Literal["gpu", "memory", "disk"]
 
 
 def place(nbytes: int, device: torch.device, wanted: Literal["auto", "gpu", "memory", "disk"] = "auto") -> Where:
-    """Where so many bytes go: as `wanted`, or to the nearest place where they take up no more than half of what is
-    free.
+    """Choose where `nbytes` bytes of features are kept.
+
+    Returns:
+        `wanted`, or for "auto" the fastest place where they take at most half of the free memory.
     """
     if wanted == "gpu" and device.type != "cuda":
         raise InputError("data.device=gpu needs a GPU, and torch sees none; use data.device=auto")
@@ -38,9 +40,9 @@ def place(nbytes: int, device: torch.device, wanted: Literal["auto", "gpu", "mem
 class Plan:
     """An epoch of `steps` batches of B samples.
 
-    - `first`, `second` (steps, B) int64: the samples, and their MixUp partners; S + s is sample s mirrored.
-    - `share` (steps, B) float32: λ, how much of each sample is `first`; all 1 without MixUp.
-    - `absent` (steps, B) int64: how many early windows are dropped.
+    - `first`, `second` (steps, B) int64: the samples, and their MixUp partners; number S + s is sample s mirrored.
+    - `share` (steps, B) float32: λ, the weight of `first` in each sample; all 1 without MixUp.
+    - `absent` (steps, B) int64: the number of early windows dropped.
     - `mixed`: whether there is MixUp.
     """
 
@@ -54,16 +56,21 @@ class Plan:
         return len(self.first)
 
     def slice(self, rank: int, ranks: int) -> "Plan":
-        """The part of every batch that one of several processes takes."""
+        """Return the part of every batch for process `rank` of `ranks`."""
         size = self.first.shape[1] // ranks
         part = np.s_[:, rank * size : (rank + 1) * size]
         return Plan(self.first[part], self.second[part], self.share[part], self.absent[part], self.mixed)
 
 
 def sample_weights(classes: NDArray[np.int64], config: DataConfig) -> NDArray[np.float64] | None:
-    """(S,) how likely each sample is drawn by the boosts of its events, (S, 8) classes; None: no boosts at all.
+    """Compute how likely each sample is drawn, from the boosts of its events.
 
-    The largest, the sum (at least 1), or the product of them, as `boost_rule` says; an event without one counts 1.
+    Args:
+        classes: (S, 8) event classes, −1: none.
+        config: `boost` by label (1 for the others); `boost_rule`: the largest, the sum (at least 1) or the product.
+
+    Returns:
+        (S,) unnormalised weights; None without boosts.
     """
     if not config.boost:
         return None
@@ -79,9 +86,18 @@ def sample_weights(classes: NDArray[np.int64], config: DataConfig) -> NDArray[np
 def plan_epoch(
     classes: NDArray[np.int64], config: DataConfig, *, batch: int, windows: int, seed: int, epoch: int
 ) -> Plan:
-    """The plan of an epoch over S samples with event classes (S, 8).
+    """Plan an epoch; the same seed and epoch always give the same plan.
 
-    With boosts, S samples are drawn with replacement; without, each comes once. What does not fill a batch is left out.
+    Args:
+        classes: (S, 8) event classes of the samples.
+        config: boosts, MixUp, mirroring, dropped windows.
+        batch: B, samples a step.
+        windows: W, windows a sample.
+        seed, epoch: of the random draws.
+
+    Returns:
+        The plan. With boosts, S samples are drawn with replacement; without, each comes once. An incomplete last batch
+        is left out.
     """
     rng = np.random.default_rng([seed, epoch])
     count = len(classes)
@@ -110,9 +126,9 @@ T = TypeVar("T")
 class Batch:
     """n samples; axes as in `WindowSet`.
 
-    - `features` (n, W, N, D) float16; what an absent window holds means nothing.
+    - `features` (n, W, N, D) float16; arbitrary where a window is absent.
     - `present` (n, W) bool.
-    - `classes`, `position_ms` (n, 8) int64, `presence` (n, N, C) uint8: what happened.
+    - `classes`, `position_ms` (n, 8) int64, `presence` (n, N, C) uint8: the targets.
     """
 
     features: Tensor
@@ -125,7 +141,7 @@ class Batch:
         return tuple(getattr(self, field.name) for field in dataclasses.fields(self))
 
     def copy_(self, other: "Batch") -> None:
-        """Overwrite this batch, whose memory a CUDA graph knows, with another."""
+        """Overwrite this batch in place: a CUDA graph reads its memory."""
         for mine, theirs in zip(self.tensors(), other.tensors(), strict=True):
             mine.copy_(theirs, non_blocking=True)
 
@@ -136,7 +152,7 @@ class Samples:
     Args:
         windows: the samples.
         device: where batches are wanted.
-        where: where the features live; "auto" takes the nearest place with room for them.
+        where: where the features are kept; "auto": see `place`.
     """
 
     def __init__(
@@ -167,8 +183,8 @@ class Samples:
         return len(self.windows)
 
     def take(self, chosen: Tensor) -> Batch:
-        """The samples `chosen` (n,) int64, on the device; number S + s is sample s mirrored (`plan_epoch`)."""
-        turned, chosen = chosen >= len(self), chosen % len(self)
+        """Return the samples `chosen` (n,) int64, on the device; number S + s is sample s mirrored (`plan_epoch`)."""
+        mirrored, chosen = chosen >= len(self), chosen % len(self)
         index = self._index[chosen]  # (n, W)
         present = index != ABSENT
         rows = index.clamp(min=0).flatten()
@@ -178,7 +194,7 @@ class Samples:
             features = torch.from_numpy(self._read(rows.numpy()))
         features = features.view(*index.shape, *features.shape[1:])
         for column in self.windows.mirrored:
-            features[..., column] = (features[..., column] - turned.view(-1, 1, 1).half()).abs()
+            features[..., column] = (features[..., column] - mirrored.view(-1, 1, 1).half()).abs()
         batch = Batch(
             features,
             present,
@@ -191,12 +207,12 @@ class Samples:
     def run(
         self, forward: Callable[[Tensor, Tensor], T], *, batch: int = 512, rank: int = 0, ranks: int = 1
     ) -> list[T]:
-        """`forward(features, present)` of every sample in order, `batch` at a time; of every `ranks`-th only."""
+        """Call `forward(features, present)` on every `ranks`-th sample from `rank` on, `batch` at a time, in order."""
         own = torch.arange(rank, len(self), ranks, device=self.plan_device)
         return [forward(b.features, b.present) for b in self.stream(own.split(batch))]
 
     def stream(self, order: Sequence[Tensor]) -> Iterator[Batch]:
-        """`take` of each entry in turn; from disk, the next is read while the last is worked on."""
+        """Yield `take(chosen)` for each entry of `order`; from disk, the next is read while the last is in use."""
         if self.where != "disk":
             yield from map(self.take, order)
             return
@@ -209,7 +225,7 @@ class Samples:
                 yield batch
 
     def _read(self, rows: NDArray[np.int64]) -> NDArray[np.float16]:
-        """(n, N, D) of the stores' rows, block by block."""
+        """Read the stores' rows (n,) → (n, N, D), block by block."""
         block = np.searchsorted(self._offsets, rows, side="right") - 1
         result = np.empty((len(rows), *self.windows.rows[0].shape[1:]), np.float16)
         order = np.argsort(block, kind="stable")  # stores of a thousand matches have as many blocks

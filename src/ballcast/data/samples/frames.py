@@ -1,7 +1,7 @@
-"""All frames of some games, numbered through, where the machine has room for them: on the GPU, in memory, or on disk.
+"""The frames of games, numbered through, kept on the GPU, in memory or on disk.
 
-Videos are decoded once, by several threads, into one block of bytes; then a batch of clips is a gather. What is too
-large for that is read clip by clip, by seeking, some batches ahead of whoever computes on them.
+Videos are decoded once, by several threads, into one tensor; a batch of snippets is then a gather. Frames that do not
+fit in memory are decoded snippet by snippet, by seeking, some batches ahead.
 """
 
 import threading
@@ -18,7 +18,7 @@ from torch import Tensor
 from ballcast.core.actions import FPS
 from ballcast.core.errors import InputError
 from ballcast.core.util import cores
-from ballcast.data.labels.games import Game, Piece
+from ballcast.data.labels.games import Game, VideoSegment
 from ballcast.data.samples.batches import place
 from ballcast.video.file import VideoFile
 from ballcast.video.luma import show_size
@@ -26,23 +26,23 @@ from ballcast.video.luma import show_size
 CHUNK = 500  # frames a thread decodes at a time
 AHEAD = 3  # batches read early from disk
 OPEN = 8  # videos a thread keeps open
-UNSURE = FPS // 2  # a file's stated length is only good to half a second: that much of its end is left out
+UNSURE = FPS // 2  # a file's stated length may be off by half a second: that much of its end is left out
 
 Progress = Callable[[int, int], None]  # frames done, frames in all
 
 
 class FrameCache:
-    """Frames of all games, one after the other: frame f of game g is number `first[g]` + f.
+    """The frames of all games, one after the other: frame f of game g has the number `first[g]` + f.
 
     Args:
-        games: at least one; all of one picture size.
+        games: at least one; all of one frame size.
         device: where frames are wanted.
-        where: where they live; "auto" takes the nearest place with room for them.
+        where: where they are kept; "auto": see `batches.place`.
         workers: threads that decode; 0: one a core.
-        progress: told the frames decoded and in all.
+        progress: called with the frames decoded and in all.
 
     Attributes:
-        size: (H, W) of every frame. length: (G,) frames of each game. first: (G,) its first frame's number.
+        size: (H, W) of every frame. length: (G,) number of frames of each game. first: (G,) number of its first frame.
     """
 
     def __init__(
@@ -57,15 +57,15 @@ class FrameCache:
         self.games, self.device = list(games), device
         self.workers = workers or cores()
         self._open = threading.local()
-        self.size = self._video(games[0].pieces[0]).size
-        self._pieces = [piece for game in games for piece in self._measured(game)]
-        lengths = [p.stop - p.start for p in self._pieces if p.stop is not None]
-        self._piece_first = np.concatenate([[0], np.cumsum(lengths)])
-        counts = [len(game.pieces) for game in games]
+        self.size = self._video(games[0].segments[0]).size
+        self._segments = [segment for game in games for segment in self._measured(game)]
+        lengths = [p.stop - p.start for p in self._segments if p.stop is not None]
+        self._segment_first = np.concatenate([[0], np.cumsum(lengths)])
+        counts = [len(game.segments) for game in games]
         ends = np.cumsum(counts)
-        self.first: NDArray[np.int64] = self._piece_first[ends - counts]
-        self.length: NDArray[np.int64] = self._piece_first[ends] - self.first
-        self.total = int(self._piece_first[-1])
+        self.first: NDArray[np.int64] = self._segment_first[ends - counts]
+        self.length: NDArray[np.int64] = self._segment_first[ends] - self.first
+        self.total = int(self._segment_first[-1])
         H, W = self.size
         self.where = place(self.total * H * W, device, where)
         self._bank: Tensor | None = None
@@ -76,20 +76,20 @@ class FrameCache:
             self._fill(progress)
 
     def take(self, frames: NDArray[np.int64]) -> Tensor:
-        """Frames by their numbers (B, P) → (B, P, H, W) uint8 on the device; the P of a row lie in one game."""
+        """Return frames by their numbers (B, P) → (B, P, H, W) uint8 on the device; a row must lie in one game."""
         if self._bank is None:
             return torch.from_numpy(np.stack([self._row(row) for row in frames])).to(self.device)
         index = torch.from_numpy(frames).to(self._bank.device, non_blocking=True)
         return self._gather(index).to(self.device, non_blocking=True)
 
     def stream(self, order: NDArray[np.int64]) -> Iterator[Tensor]:
-        """`take` of each of (steps, B, P) in turn; from disk, the next ones are read while the last is worked on."""
+        """Yield `take` of each step of `order` (steps, B, P); from disk, the next are read while the last is in use."""
         if self._bank is not None:
             numbers = torch.from_numpy(order).to(self._bank.device)  # one copy an epoch, none a step
             for index in numbers:
                 yield self._gather(index).to(self.device, non_blocking=True)
             return
-        with ThreadPoolExecutor(self.workers, thread_name_prefix="clips") as pool:
+        with ThreadPoolExecutor(self.workers, thread_name_prefix="snippets") as pool:
             coming: deque[list[Future[NDArray[np.uint8]]]] = deque()
             try:
                 for step in range(len(order) + AHEAD):
@@ -102,7 +102,7 @@ class FrameCache:
                 pool.shutdown(wait=True, cancel_futures=True)
 
     def read(self, first: int, stop: int) -> Tensor:
-        """Consecutive frames by their numbers, (stop − first, H, W) uint8, where they live (from disk: in memory)."""
+        """Return frames first … stop − 1, (stop − first, H, W) uint8, where they are kept (from disk: in memory)."""
         return self._bank[first:stop] if self._bank is not None else torch.from_numpy(self._decode(first, stop))
 
     def _gather(self, index: Tensor) -> Tensor:
@@ -114,10 +114,10 @@ class FrameCache:
         return self._decode(first, int(frames.max()) + 1)[frames - first]
 
     def _fill(self, progress: Progress) -> None:
-        """Decode everything, a chunk of a piece a thread."""
+        """Decode all frames, one chunk of a segment a thread."""
         chunks = [
             (int(a), int(min(a + CHUNK, end)))
-            for begin, end in zip(self._piece_first[:-1], self._piece_first[1:], strict=True)
+            for begin, end in zip(self._segment_first[:-1], self._segment_first[1:], strict=True)
             for a in range(begin, end, CHUNK)
         ]
         bank = self._bank
@@ -138,48 +138,48 @@ class FrameCache:
         self._open = threading.local()
 
     def _decode(self, first: int, stop: int) -> NDArray[np.uint8]:
-        """Frames first … stop − 1 by their numbers, from as many pieces as they lie in."""
+        """Decode frames first … stop − 1, which may lie in several segments, (stop − first, H, W)."""
         parts = []
         while first < stop:
-            i = int(np.searchsorted(self._piece_first, first, side="right")) - 1
-            piece, begin = self._pieces[i], int(self._piece_first[i])
-            end = min(stop, int(self._piece_first[i + 1]))
-            start, until = piece.start + first - begin, piece.start + end - begin
-            frames = list(self._video(piece).frames(start, until))
+            i = int(np.searchsorted(self._segment_first, first, side="right")) - 1
+            segment, begin = self._segments[i], int(self._segment_first[i])
+            end = min(stop, int(self._segment_first[i + 1]))
+            start, until = segment.start + first - begin, segment.start + end - begin
+            frames = list(self._video(segment).frames(start, until))
             if len(frames) < until - start:
                 raise InputError(
-                    f"{piece.path}: ends at frame {start + len(frames)}, before frame {until} that its labels speak of"
+                    f"{segment.path}: ends at frame {start + len(frames)}, before frame {until} of its labels"
                 )
             parts += frames
             first = end
         return np.stack(parts)
 
-    def _video(self, piece: Piece) -> VideoFile:
-        """The piece's video, kept open by this thread."""
+    def _video(self, segment: VideoSegment) -> VideoFile:
+        """Return the segment's video, kept open by this thread."""
         kept: OrderedDict[str, VideoFile] = self._open.__dict__.setdefault("videos", OrderedDict())
-        key = str(piece.path)
+        key = str(segment.path)
         if key not in kept:
-            kept[key] = VideoFile(piece.path, threads=1)
+            kept[key] = VideoFile(segment.path, threads=1)
             if kept[key].size != getattr(self, "size", kept[key].size):
                 mine, before = show_size(kept[key].size), show_size(self.size)
                 raise InputError(
-                    f"{piece.path}: its pictures are {mine}, those before it {before}; train on videos of one size"
+                    f"{segment.path}: its frames are {mine}, those before it {before}; train on videos of one size"
                 )
         kept.move_to_end(key)
         while len(kept) > OPEN:
             kept.popitem(last=False)[1].close()
         return kept[key]
 
-    def _measured(self, game: Game) -> Iterator[Piece]:
-        """The game's pieces, each with its end."""
-        for piece in game.pieces:
-            video = self._video(piece)
-            if piece.stop is not None:
-                yield piece
+    def _measured(self, game: Game) -> Iterator[VideoSegment]:
+        """Yield the game's segments, each with its `stop`."""
+        for segment in game.segments:
+            video = self._video(segment)
+            if segment.stop is not None:
+                yield segment
                 continue
             frames = video.frame_count()
-            if frames is None:  # some streams do not say how long they are
+            if frames is None:  # some files do not give their length
                 frames = UNSURE + sum(1 for _ in video.frames())
-            if frames - UNSURE <= piece.start:
-                raise InputError(f"{piece.path}: is too short to learn from")
-            yield Piece(piece.path, piece.start, frames - UNSURE)
+            if frames - UNSURE <= segment.start:
+                raise InputError(f"{segment.path}: is too short to train on")
+            yield VideoSegment(segment.path, segment.start, frames - UNSURE)

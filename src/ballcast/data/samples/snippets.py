@@ -1,6 +1,6 @@
-"""Which clips an epoch of spotting sees, and what each of them should say.
+"""The snippets that an epoch of spotting draws, and their targets.
 
-As in `sampler`, a plan is made from the seed and the epoch alone, so that a resumed run makes the same one again.
+A draw depends only on the random generator it is given, so a resumed run repeats it.
 """
 
 from collections.abc import Sequence
@@ -19,11 +19,15 @@ Ints = NDArray[np.int64]
 
 
 def frame_targets(games: Sequence[Game], length: Ints, config: ClipsConfig) -> NDArray[np.float32]:
-    """What a clip with its middle at each frame should say, (frames of all games, C): 1 at an action, smoothed around.
+    """Compute the target of a snippet with its middle at each frame.
 
     Args:
-        games: G games. length: (G,) their frames.
+        games: G games.
+        length: (G,) number of frames of each.
         config: the target's reach and shape.
+
+    Returns:
+        (frames of all games, C): 1 at an action, smoothed around it.
     """
     table = np.zeros((int(length.sum()), len(ACTIONS)), np.float32)
     begin = 0
@@ -41,11 +45,12 @@ def frame_targets(games: Sequence[Game], length: Ints, config: ClipsConfig) -> N
 
 
 class SnippetSampler:
-    """Draws runs of clips: some around actions, rare classes more often than they occur, the others from everywhere.
+    """Draw runs of snippets: some around actions, rare classes more often than they occur, the others from anywhere.
 
     Args:
-        games: G games. first, length: (G,) the number of each one's first frame, and its frames (see `FrameBank`).
-        network: the clips' own sizes.
+        games: G games.
+        first, length: (G,) the number of each one's first frame, and its number of frames (see `FrameCache`).
+        network: the sizes of a snippet.
         config: how they are drawn.
     """
 
@@ -53,9 +58,9 @@ class SnippetSampler:
         self, games: Sequence[Game], first: Ints, length: Ints, *, network: BackboneConfig, config: ClipsConfig
     ) -> None:
         self.config = config
-        self.pictures = run_frames(network, config.run)  # (P,) frames
+        self.frame_offsets = run_frames(network, config.run)  # (P,) frames
         self.middles = run_middles(network, config.run)  # (n,) frames
-        span = int(self.pictures[-1]) + 1
+        span = int(self.frame_offsets[-1]) + 1
         self._low, self._high = first, first + length - span  # (G,) where a run may begin, both included
         if (self._high < self._low).any():
             short = games[int((self._high - self._low).argmin())]
@@ -70,16 +75,16 @@ class SnippetSampler:
             raise InputError("the training games have no labelled actions")
         self._game, self._frame, action = np.array(places, np.int64).T  # (E,) each
         weight = np.bincount(action, minlength=len(ACTIONS))[action] ** -config.balance
-        self._chance = weight / weight.sum()
+        self._probability = weight / weight.sum()
 
     def draw(self, steps: int, rng: np.random.Generator) -> Ints:
-        """(steps, B) int64: the numbers of the frames that runs begin with."""
+        """Draw the numbers of the first frames of runs, (steps, B) int64."""
         shape = (steps, self.config.batch)
         spread = self._high - self._low + 1
         anywhere = rng.integers(0, spread.sum(), shape)
         game = np.searchsorted(np.cumsum(spread), anywhere, side="right")
         begin = self._low[game] + anywhere - (np.cumsum(spread) - spread)[game]
-        event = rng.choice(len(self._chance), shape, p=self._chance)
+        event = rng.choice(len(self._probability), shape, p=self._probability)
         reach = self.config.near_ms * FPS // 1000
         middle = self._frame[event] + rng.integers(-reach, reach + 1, shape)
         around = middle - int(self.middles.mean())

@@ -1,4 +1,4 @@
-"""The windows of a feature store as pixels again: which frames each row of a `WindowSet` was made from."""
+"""The pixels behind the windows of a feature store: the frames that each row of a `WindowSet` was made from."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -32,13 +32,13 @@ class PixelBatch(Batch):
 
 
 class WindowPixels:
-    """The frames of the windows that some samples see.
+    """The frames of the windows of some samples.
 
     Args:
         windows: samples cut from the stores of `sources`, in this order.
-        sources: the stores, each with the games that its videos are of: a video of the store is a clip of a game, or
-            a whole game and has its name. Games that no sample sees may be left out.
-        device, where, workers: see `FrameBank`.
+        sources: the stores, each with the games of its videos: a video of the store is a clip of a game, or a
+            whole game of the same name. Games without samples may be left out.
+        device, where, workers: see `FrameCache`.
     """
 
     def __init__(
@@ -63,10 +63,17 @@ class WindowPixels:
         self.used: Ints = np.unique(windows.index[windows.index >= 0])
         if (self.first[self.used] < 0).any():
             stores = ", ".join(str(store.path) for store, _ in sources)
-            raise InputError(f"{stores}: some of its videos are in none of the games; give those it was made of")
+            raise InputError(f"{stores}: some of its videos are in none of the games; give the games of all")
 
     def rows(self, compute: Callable[[Tensor], Tensor]) -> WindowSet:
-        """The same samples with features computed anew from the pixels: (125, H, W) uint8 → (N, D), row by row."""
+        """Recompute the features from the pixels.
+
+        Args:
+            compute: frames of a window (125, H, W) uint8 → features (N, D).
+
+        Returns:
+            The same samples with the new features.
+        """
         features = np.zeros((len(self.first), *self.windows.rows[0].shape[1:]), np.float16)
         for row in self.used.tolist():
             begin = int(self.first[row])
@@ -79,9 +86,9 @@ class PixelSamples(Samples):
     """Samples whose latest windows come as pixels too.
 
     Args:
-        windows: the samples, with whatever features the earlier windows should have.
+        windows: the samples, with the features of the earlier windows.
         pixels: their frames.
-        latest: V, how many of the latest windows.
+        latest: V, the number of latest windows that come as pixels.
         device, where: see `Samples`.
     """
 
@@ -96,10 +103,10 @@ class PixelSamples(Samples):
         super().__init__(windows, device, where)
         self.pixels = pixels
         rows = windows.index[:, -latest:]
-        self._first = pixels.first[np.maximum(rows, 0)]  # (S, V); an absent window's pixels mean nothing
+        self._first = pixels.first[np.maximum(rows, 0)]  # (S, V); arbitrary for an absent window
 
     def stream(self, order: Sequence[Tensor]) -> Iterator[Batch]:
-        """Batches with pixels, of equal sizes."""
+        """Yield batches with pixels, all of one size."""
         if not len(order):
             return
         chosen = torch.stack(list(order)).cpu().numpy()  # (steps, n)
@@ -111,14 +118,19 @@ class PixelSamples(Samples):
 
 
 def split_sources(stores: Sequence[FeatureStore], videos: Path) -> Sources:
-    """Stores of SN-BAA's splits with the games that the clips in `videos`/<store's name> are of."""
+    """Pair stores of SN-BAA's splits with the games of the clips in `videos`/<store's name>."""
     return [(store, split_games(videos / store.path.name)) for store in stores]
 
 
 def _first_frames(store: FeatureStore, places: dict[str, int]) -> Ints:
-    """(rows,) the first frame's number of each row of the store, rows counted as `WindowSet` does; −1: not known.
+    """Find the first frame of each row of a store.
 
-    places: the first frame's number of the store's videos, by name.
+    Args:
+        store: of R rows, counted as `WindowSet` does.
+        places: video name → number of its first frame.
+
+    Returns:
+        (R,) frame numbers; −1: not known.
     """
     before = np.cumsum([0, *(block.shape[0] * block.shape[1] for block in store.rows)])
     first = np.full(int(before[-1]), -1, np.int64)

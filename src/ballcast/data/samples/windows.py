@@ -1,3 +1,5 @@
+"""Samples: 6 windows of 5 s of features with the events that follow, cut from clips, joined clips or whole games."""
+
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,16 +18,19 @@ STEP_MS = 5_000  # from one clip's start to the next one's
 
 @dataclass(frozen=True)
 class Stretch:
-    """Clips of one game, each starting `STEP_MS` after the one before.
+    """Consecutive clips of one game, each starting `STEP_MS` after the one before.
 
-    `tolerance_ms`: how far apart two clips may put one event.
+    `tolerance_ms`: how far apart two clips may label the same event.
     """
 
     clips: tuple[Clip, ...]
     tolerance_ms: int = 0
 
     def events(self) -> list[Event]:
-        """All events in order of time, in ms from the first clip's start, each once, at its earliest clip's time."""
+        """Merge the clips' events: each once, in order of time, in ms from the first clip's start.
+
+        An event has the position that the earliest clip gives it.
+        """
         found: list[Event] = []
         for i, clip in enumerate(self.clips):
             moved: dict[tuple[int, str, str], Event] = {}
@@ -38,7 +43,7 @@ class Stretch:
 
 
 def stitch(clips: Sequence[Clip], tolerance_ms: int = FRAME_MS) -> list[Stretch]:
-    """All clips, in order, as the longest stretches their labels prove."""
+    """Join clips, in order, into the longest stretches that their labels show to be consecutive."""
     stretches: list[list[Clip]] = []
     for clip in clips:
         if stretches and follows(stretches[-1][-1], clip, tolerance_ms):
@@ -49,7 +54,7 @@ def stitch(clips: Sequence[Clip], tolerance_ms: int = FRAME_MS) -> list[Stretch]
 
 
 def follows(first: Clip, second: Clip, tolerance_ms: int = FRAME_MS) -> bool:
-    """Whether `second` starts `STEP_MS` after `first` in the same game, by the labels both carry.
+    """Whether `second` starts `STEP_MS` after `first` in the same game, by the labels they share.
 
     An event that only one of them has is allowed within the tolerance of the shared time's ends, [0, 30 s).
     """
@@ -97,7 +102,7 @@ def shift(event: Event, by_ms: int) -> Event:
 
 
 def cut_clip(events: Sequence[Event], start_ms: int, name: str) -> Clip:
-    """The clip that starts at `start_ms` of a game: the events of its 30 s, and of the 5 s after them."""
+    """Cut the clip that starts at `start_ms` of a game: the events of its 30 s, and of the 5 s after them."""
     moved = [shift(e, -start_ms) for e in events if start_ms <= e.position_ms < start_ms + END_MS]
     observed = tuple(e for e in moved if e.position_ms < OBSERVED_MS)
     return Clip(name, observed, tuple(e for e in moved if e.position_ms >= OBSERVED_MS))
@@ -111,17 +116,17 @@ Stores = Sequence[tuple[FeatureStore, Sequence[Clip]]]
 
 @dataclass(frozen=True)
 class WindowSet:
-    """S samples of W windows; N clips a window, D features a clip, C classes.
+    """S samples of W windows; N tokens (snippets) a window, D features a token, C classes.
 
-    - `rows`: the windows themselves, blocks of (R, N, D) float16; a row's number counts through all blocks.
-    - `index` (S, W) int64: the rows of each sample, in order of time; −1 where the video had not begun.
+    - `rows`: the windows, in blocks of (R, N, D) float16; rows are numbered through all blocks.
+    - `index` (S, W) int64: the rows of each sample, in order of time; −1 for a window before the start of the video.
     - `classes`, `position_ms` (S, 8) int64: the events to come, the first 8; class −1 where there is none.
-    - `presence` (S, N, C) uint8: the actions of the last window, at the clips nearest to them.
+    - `presence` (S, N, C) uint8: the actions of the last window, at the tokens nearest to them.
     - `names`: "clip_7", or "clip_7+3000" for a sample that starts 3 s after clip_7 does.
-    - `clips`: the official clips, when the samples are just these and can be scored.
-    - `left_out`: how many samples could not be made, since the stores have no window at their times.
-    - `stretches`: how many clips each stretch has, one tuple a split; empty if the clips were not stitched.
-    - `mirrored`: the features that are 1 minus themselves when left and right change sides; none of a video's are.
+    - `clips`: the official clips, if the samples are these and can be scored.
+    - `left_out`: the number of samples left out because the stores have no window at their times.
+    - `stretches`: the number of clips of each stretch, one tuple a split; empty if the clips were not stitched.
+    - `mirrored`: the features x that become 1 − x when the pitch is mirrored; none for features of a video.
 
     With several splits, names and clips begin with the split's: "valid/clip_7".
     """
@@ -142,7 +147,7 @@ class WindowSet:
 
     @classmethod
     def join(cls, parts: "Sequence[WindowSet]") -> "WindowSet":
-        """The samples of all parts, one after the other."""
+        """Concatenate the samples of all parts."""
         if len(parts) == 1:
             return parts[0]
         before = np.cumsum([0, *(sum(map(len, part.rows)) for part in parts[:-1])])
@@ -159,22 +164,27 @@ class WindowSet:
         )
 
     def class_counts(self) -> NDArray[np.int64]:
-        """(C,) events of each action in all samples."""
+        """Count the events of each action in all samples, (C,)."""
         return np.bincount(self.classes[self.classes >= 0], minlength=len(ACTIONS))
 
 
 def official_windows(stores: Stores, windows: int) -> WindowSet:
-    """The clips as they are, for scoring and for training without stitching."""
+    """Make one sample of each clip, for scoring and for training without stitching."""
     return _collect(stores, [[Stretch((clip,)) for clip in clips] for _, clips in stores], windows, every_ms=STEP_MS)
 
 
 def stitched_windows(stores: Stores, windows: int, *, every_ms: int = 1000, tolerance_ms: int = FRAME_MS) -> WindowSet:
-    """One sample every `every_ms` of each stretch that the clips can be stitched into.
+    """Make one sample every `every_ms` of each stretch that the clips can be stitched into.
 
-    Labels of overlapping clips may be `tolerance_ms` apart.
+    Args:
+        stores: each with its clips.
+        windows: W, windows a sample.
+        every_ms: time between the starts of samples.
+        tolerance_ms: how far apart overlapping clips may label the same event.
 
-    Where a store has no window at a needed time (it was extracted with windows 5 s apart), that sample is left out: at
-    the clips' own starts there is always one.
+    Returns:
+        The samples. One that needs a window which a store does not have (it was extracted with windows 5 s apart) is
+        left out; at the starts of clips there always is one.
     """
     joined = [stitch(clips, tolerance_ms) for _, clips in stores]
     made = _collect(stores, joined, windows, every_ms=every_ms)
@@ -184,10 +194,16 @@ def stitched_windows(stores: Stores, windows: int, *, every_ms: int = 1000, tole
 def game_windows(
     store: FeatureStore, games: Mapping[str, Sequence[Event]], windows: int, *, every_ms: int
 ) -> WindowSet:
-    """One sample every `every_ms` of whole games, by their names in the store, with their events in ms of the game.
+    """Make one sample every `every_ms` of whole games.
 
-    The last one is followed by 5 s of the game. They can be scored: each is a clip of its own, "match_003+35000". The
-    store must have windows at their starts.
+    Args:
+        store: must have windows at the samples' starts.
+        games: name in the store → its events, positions in ms of the game.
+        windows: W, windows a sample.
+        every_ms: time between the starts of samples.
+
+    Returns:
+        The samples, each a clip of its own ("match_003+35000") that can be scored and has 5 s of the game after it.
     """
     numbers, blocks, _ = _number_rows(store, 0)
     index, clips = [], []
@@ -211,7 +227,7 @@ def game_windows(
 
 
 def _collect(stores: Stores, joined: Sequence[Sequence[Stretch]], windows: int, *, every_ms: int) -> WindowSet:
-    """The samples of all stores, whose clips are `joined` into stretches, one list a store."""
+    """Make the samples of all stores, whose clips are `joined` into stretches, one list a store."""
     index: list[list[int]] = []
     events: list[tuple[Event, ...]] = []
     observed: list[tuple[Event, ...]] = []
@@ -234,7 +250,7 @@ def _collect(stores: Stores, joined: Sequence[Sequence[Stretch]], windows: int, 
                 clip, since = stretch.clips[start // STEP_MS], start % STEP_MS
                 index.append(rows)
                 names.append(f"{of_split}{clip.name}+{since}" if since else f"{of_split}{clip.name}")
-                # At a clip's own start its labels say what was observed and what not, on the edge too.
+                # A sample that is a clip has the clip's own labels, also for events at exactly 30 s.
                 observed.append(_between(happened, start, 0, OBSERVED_MS) if since else clip.observation)
                 events.append(_between(happened, start, OBSERVED_MS, END_MS) if since else clip.anticipation)
         clips += [replace(clip, name=f"{of_split}{clip.name}") for clip in store_clips]
@@ -246,7 +262,7 @@ def _collect(stores: Stores, joined: Sequence[Sequence[Stretch]], windows: int, 
 
 
 def _number_rows(store: FeatureStore, base: int) -> tuple[dict[str, int], list[NDArray[np.float16]], int]:
-    """The number of each entry's first row, the blocks, and how many rows they hold."""
+    """Number a store's rows from `base` on: name → number of its first row, the blocks, the number of rows."""
     starts, numbers = [], {}
     total = 0
     for block in store.rows:
@@ -260,7 +276,7 @@ def _number_rows(store: FeatureStore, base: int) -> tuple[dict[str, int], list[N
 def _samples(
     store: FeatureStore, stretch: Stretch, numbers: dict[str, int], windows: int, every_ms: int
 ) -> list[tuple[int, list[int]]]:
-    """(start in ms, rows) of every sample of the stretch whose windows are all in the store."""
+    """Return (start in ms, rows) of every sample of the stretch whose windows are all in the store."""
     at: dict[int, int] = {}  # frame in the stretch → row; of neighbours that share a window, the earlier clip's
     for i, clip in enumerate(stretch.clips):
         if clip.name not in numbers:
@@ -284,7 +300,7 @@ def _samples(
 
 
 def _between(events: Sequence[Event], start_ms: int, begin: int, end: int) -> tuple[Event, ...]:
-    """The events of a sample that starts at `start_ms`, in [begin, end) of its own time."""
+    """Select the events of a sample that starts at `start_ms`, in [begin, end) of the sample's time in ms."""
     return tuple(shift(e, -start_ms) for e in events if begin <= e.position_ms - start_ms < end)
 
 
@@ -309,13 +325,20 @@ def _arrays(
     return WindowSet(blocks, np.array(index, np.int64), classes, position_ms, presence, names, clips)
 
 
-def token_centres_ms(tokens: int, made: Preprocessing | None = None) -> NDArray[np.float64]:
-    """(N,) middle of each clip of a window, in ms from the window's start.
+def token_centres_ms(tokens: int, preprocessing: Preprocessing | None = None) -> NDArray[np.float64]:
+    """Compute the middle of each token of a window.
 
-    `made` has the stride and span of the clips. Without it (features made elsewhere) clips start every 3 frames and the
-    last ends with the window; a grid too fine for that divides the window evenly.
+    Args:
+        tokens: N, tokens a window.
+        preprocessing: has the stride and span of the snippets. Without it (features made elsewhere) snippets start
+            every 3 frames and the last ends with the window; a grid too fine for that divides the window evenly.
+
+    Returns:
+        (N,) ms from the window's start.
     """
-    stride, span = (made.stride, made.span) if made else (3, WINDOW_FRAMES - 3 * (tokens - 1))
+    stride, span = (
+        (preprocessing.stride, preprocessing.span) if preprocessing else (3, WINDOW_FRAMES - 3 * (tokens - 1))
+    )
     if span < 1:
         return (np.arange(tokens) + 0.5) * HORIZON_MS / tokens
     return (stride * np.arange(tokens) + (span - 1) / 2) * 1000 / FPS

@@ -82,7 +82,7 @@ def _data_pending(job: Reproduction) -> list[str]:
 def _data(job: Reproduction) -> None:
     """Download what is missing, check everything, and with --quick select the first clips."""
     if job.password is not None and (missing := _missing(job)):
-        download(missing, job.data, password=job.password, resolution=job.wanted_resolution, say=job.log)
+        download(missing, job.data, password=job.password, resolution=job.wanted_resolution, log=job.log)
     job.require_data()
     defects = [defect for split in check(job.given) for defect in split.defects]
     if defects:

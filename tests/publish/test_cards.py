@@ -8,7 +8,7 @@ from huggingface_hub import ModelCard, ModelCardData
 
 from ballcast.core.anticipator_config import ModelConfig
 from ballcast.model.score_mapping import ScoreMapping
-from ballcast.publish.cards import write_card
+from ballcast.publish.cards import model_card
 
 SCORES = {name: i / 100 for i, name in enumerate(("at1", "at2", "at3", "at4", "at5", "atInfty", "avg"), start=10)}
 RUN = {
@@ -29,7 +29,7 @@ RUN = {
 
 
 def made(metadata: dict[str, Any], calibration: ScoreMapping | None = None, **more: Any) -> str:
-    return write_card("me/model", ModelConfig(), metadata, calibration, **{"licence": "mit", **more})
+    return model_card("me/model", ModelConfig(), metadata, calibration, **{"licence": "mit", **more})
 
 
 def head(text: str) -> ModelCardData:
@@ -50,7 +50,7 @@ def test_the_card_lists_all_that_the_run_recorded() -> None:
         "| mean | 10.00 | 11.00 | 12.00 | 13.00 | 14.00 | 15.00 | 16.00 |",
         "| tackle | 25.00 |",
         "Tuned on valid, features by spotter, 90 samples",
-        "| on folds that had no say | 10.00 | 11.00 |",
+        "| on folds it was not fitted on | 10.00 | 11.00 |",
         "The backbone has seen 3 of 10 of the videos of `valid`",
         "learned from `match_001`",
         "the fold held out is 4",
@@ -66,9 +66,9 @@ def test_the_hub_can_read_its_head() -> None:
     data = head(made(RUN))
     assert (data.license, data.library_name, data.model_name) == ("mit", "ballcast", "model")
     assert data.eval_results is not None
-    results = {result.metric_name: result.metric_value for result in data.eval_results}
-    assert results["mAP, mean"] == 16.0
-    assert results["mAP, ∞"] == 15.0
+    metrics = {result.metric_name: result.metric_value for result in data.eval_results}
+    assert metrics["mAP, mean"] == 16.0
+    assert metrics["mAP, ∞"] == 15.0
     assert {result.dataset_name for result in data.eval_results} == {"valid"}
 
 

@@ -1,4 +1,4 @@
-"""Backbones and feature stores on the hub: they come back the same, with cards that tell what they are."""
+"""Backbones and feature stores on the hub: they come back the same, with cards that describe them."""
 
 from pathlib import Path
 
@@ -35,13 +35,13 @@ def test_a_backbone_comes_back_the_same(backbone: Backbone, on_hub: Hub) -> None
     assert ModelCard(on_hub.files["me/backbone/README.md"].decode()).data.get("license") == "mit"
 
 
-def test_a_backbones_card_tells_what_pre_training_recorded(backbone: Backbone) -> None:
+def test_a_backbones_card_has_what_pre_training_recorded(backbone: Backbone) -> None:
     scores = {"mean_ap": 0.4, "least_events": 5, "per_class": {"PASS": {"ap": 0.5, "events": 58}}}
     about = {"start": "scratch", "trained_on": ["match_001"], "seed": 3, "epoch": 9, "validation": scores}
-    told = Backbone(backbone.config, name="mine", metadata=about)
-    text = backbone_card("me/b", told, licence="mit")
+    trained = Backbone(backbone.config, name="mine", metadata=about)
+    text = backbone_card("me/b", trained, licence="mit")
     for words in (
-        "started from: scratch",
+        "Initial weights: scratch",
         "Trained on: `match_001`",
         "Seed: 3; kept: epoch 9",
         "| PASS | 58 | 50.00 |",
