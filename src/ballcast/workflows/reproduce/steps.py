@@ -116,7 +116,7 @@ def _backbone(work: RunningJob) -> None:
     config = work.pretrain_config
     if work.backbone is None and not is_finished(config, work.pretraining):
         display = Display(work.console, config.train.epochs, measure="spotting AP")
-        run = Pretraining(config, work.pretraining, device=work.device, show=display.show, say=work.say)
+        run = Pretraining(config, work.pretraining, device=work.device, show=display.show, log=work.say)
         with work.frames() as decoded:
             run.load_frames(decoded)
         with display:
