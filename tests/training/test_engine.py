@@ -14,7 +14,7 @@ from synthetic import SMALL, make_game, make_split
 from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import load
 from ballcast.training.engine import Ranks, start, stop
-from ballcast.training.run import Run
+from ballcast.training.run import open_trainer, train
 
 ROOT = Path(__file__).parents[2]
 # Draws inside the network differ between processes by design; everything else must not.
@@ -32,7 +32,7 @@ def torchrun(*command: object) -> None:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
         [*launcher, *map(str, command)],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "tests")},
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT / 'tests'}"},
         capture_output=True,
         text=True,
         timeout=120,
@@ -44,8 +44,8 @@ def first_gradients(folder: Path, run: Path) -> dict[str, torch.Tensor]:
     """The gradients of the first step of the paper's recipe: MixUp, both matchings, dropped windows, auxiliary loss."""
     ranks, device = start("cpu")
     recipe = load(Recipe, Path("paper"), [*SMALL, *STILL, f"data.features={folder}", "train.clip=1e9"])
-    made = Run(recipe, run, device, ranks, lambda moment: None)
-    plan = made._plan(0)
+    made = open_trainer(recipe, run, device=device, ranks=ranks).task
+    plan = made.plan(0)
     chosen = torch.from_numpy(np.concatenate([plan.first[0], plan.second[0]]))
     losses = made.step(made.samples.take(chosen), torch.from_numpy(plan.share[0]), torch.from_numpy(plan.absent[0]))
     gradients = {name: p.grad.clone() for name, p in made.model.named_parameters() if p.grad is not None}
@@ -72,7 +72,7 @@ def test_a_run_of_two_processes_is_the_run_of_one(splits: Path, tmp_path: Path) 
     config = "paper"
     torchrun("-m", "ballcast", "train", config, *overrides, "--out", tmp_path / "both", "--device", "cpu")
     recipe = load(Recipe, Path(config), overrides)
-    Run(recipe, tmp_path / "alone", torch.device("cpu"), Ranks(), lambda moment: None).fit()
+    train(recipe, tmp_path / "alone", device=torch.device("cpu"))
     for file in ("steps.csv", "epochs.csv"):
         one, two = (np.genfromtxt(tmp_path / run / file, delimiter=",", names=True) for run in ("alone", "both"))
         for column in set(one.dtype.names) - {"seconds"}:

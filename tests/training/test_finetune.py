@@ -23,10 +23,10 @@ from ballcast.features.finetune import FinetuneEncoder, learning
 from ballcast.features.stack_index import snippet_count
 from ballcast.model.anticipator import Anticipator
 from ballcast.publish.cards import backbone_card
-from ballcast.training.engine import Ranks, evaluate
-from ballcast.training.finetune import FinetuneRun
+from ballcast.training.engine import evaluate
+from ballcast.training.finetune import FinetuneTask
 from ballcast.training.progress import ProgressUpdate
-from ballcast.training.run import Run, train
+from ballcast.training.run import open_trainer, train
 
 CPU = torch.device("cpu")
 TINY = BackboneConfig(encoder="test_efficientnet", channels=16, blocks=1, projected=8, se_ratio=4, classes=10)
@@ -70,8 +70,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
     return Data(folder / "224p", folder / "features", folder / "backbone")
 
 
-def run(data: Data, folder: Path, *overrides: str) -> FinetuneRun:
-    return FinetuneRun(data.recipe(*overrides), folder, CPU, Ranks(), lambda moment: None)
+def run(data: Data, folder: Path, *overrides: str) -> FinetuneTask:
+    task = open_trainer(data.recipe(*overrides), folder, device=CPU).task
+    assert isinstance(task, FinetuneTask)
+    return task
 
 
 def features_of(pixels: WindowPixels, backbone: Backbone) -> np.ndarray:
@@ -105,7 +107,7 @@ def test_pixels_are_the_frames_the_features_were_made_of(data: Data, tmp_path: P
     made = run(data, tmp_path, "finetune.windows=3")
     engine = BatchEncoder(made.backbone, compiled=False)
     chosen = torch.tensor([[0, 3], [2, 1]])
-    for batch in made.samples.stream(chosen.unbind()):
+    for batch in made.anticipation.samples.stream(chosen.unbind()):
         assert isinstance(batch, PixelBatch)
         assert batch.pixels.shape == (2, 3, 125, 32, 64)
         for sample, windows in enumerate(batch.pixels):
@@ -121,15 +123,16 @@ def test_both_learn_and_what_is_saved_gives_the_score(data: Data, tmp_path: Path
         if moment.ended:
             after.append(deepcopy(made.backbone))
 
-    made = FinetuneRun(data.recipe("train.ema=0.5"), tmp_path / "run", CPU, Ranks(), show)
-    progress = made.fit()
+    trainer = open_trainer(data.recipe("train.ema=0.5"), tmp_path / "run", device=CPU, show=show)
+    made = trainer.task
+    progress = trainer.fit()
     assert progress.finished
-    assert made.valid is not None
+    assert made.anticipation.valid is not None
     assert made.valid_pixels is not None
     last = Backbone.load(tmp_path / "run" / "last_backbone")
     for windows, pixels, by in (
-        (made.samples.windows, made.train_pixels, after[0]),  # the second epoch's, anew before it
-        (made.valid.windows, made.valid_pixels, last),  # the last scoring's, of what is saved
+        (made.anticipation.samples.windows, made.train_pixels, after[0]),  # the second epoch's, anew before it
+        (made.anticipation.valid.windows, made.valid_pixels, last),  # the last scoring's, of what is saved
     ):
         expected = features_of(pixels, by)
         assert np.array_equal(windows.rows[0], expected)
@@ -151,9 +154,9 @@ def test_both_learn_and_what_is_saved_gives_the_score(data: Data, tmp_path: Path
     for split in ("train", "valid"):
         extract(data.videos / split, tmp_path / "again" / split, backbone, device="cpu", workers=1)
     frozen_recipe = data.recipe("train.backbone=frozen", f"data.features={tmp_path / 'again'}")
-    scored = Run(frozen_recipe, tmp_path / "scored", CPU, Ranks(), lambda moment: None)
-    assert scored.valid is not None
-    assert evaluate(model, scored.valid, model.emit).avg == progress.best > 0
+    scored = open_trainer(frozen_recipe, tmp_path / "scored", device=CPU)
+    assert scored.task.valid is not None
+    assert evaluate(model, scored.task.valid, model.emit).avg == progress.best > 0
 
 
 def test_when_features_are_computed_anew(data: Data, tmp_path: Path) -> None:
@@ -162,14 +165,14 @@ def test_when_features_are_computed_anew(data: Data, tmp_path: Path) -> None:
         assert made.valid_pixels is not None
         with torch.no_grad():
             made.backbone.project3d[0].weight.mul_(1.5)  # type: ignore[operator, union-attr]
-        own = made.samples
+        own = made.anticipation.samples
         for epoch, anew in enumerate(epochs):
-            made._before_epoch(epoch)
-            assert (made.samples is not own) == anew
+            made.train_epoch(epoch, 0)
+            assert (made.anticipation.samples is not own) == anew
     made.backbone.train()
-    made._before_scoring()
-    assert made.valid is not None
-    assert np.array_equal(made.valid.windows.rows[0], features_of(made.valid_pixels, made.backbone.eval()))
+    made.evaluate(0)
+    assert made.anticipation.valid is not None
+    assert np.array_equal(made.anticipation.valid.windows.rows[0], features_of(made.valid_pixels, made.backbone.eval()))
 
 
 def test_a_fine_tuned_backbone_says_what_it_is(data: Data, tmp_path: Path) -> None:
@@ -177,7 +180,7 @@ def test_a_fine_tuned_backbone_says_what_it_is(data: Data, tmp_path: Path) -> No
     given = Backbone.load(data.backbone)
     made = run(data, tmp_path)
     made.model.metadata["epoch"] = 7
-    made._write("best")
+    made.save("best")
     tuned = Backbone.load(tmp_path / "best_backbone")
     assert tuned.name == "tiny fine-tuned"
     assert tuned.note == f"fine-tuned on train/clip_1 from tiny ({given.hash[:12]}); of that one: a note"

@@ -61,7 +61,7 @@ def test_it_learns_to_spot(matches: Path, tmp_path: Path) -> None:
     )
     said: list[str] = []
     moments: list[ProgressUpdate] = []
-    progress = Pretraining(config, tmp_path, device=CPU, show=moments.append, say=said.append).fit()
+    progress = Pretraining(config, tmp_path, device=CPU, show=moments.append, log=said.append).fit()
     assert progress.finished
     assert progress.step == 160
     report = json.loads((tmp_path / "report.json").read_text())

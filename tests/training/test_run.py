@@ -26,9 +26,9 @@ from ballcast.core.events import Clip
 from ballcast.inference.baselines import ClassPrior
 from ballcast.metrics.average_precision import score
 from ballcast.model.anticipator import Anticipator
-from ballcast.training.engine import NotFinite, Ranks, evaluate, mode, predict, score_of
+from ballcast.training.engine import NotFinite, evaluate, mode, predict, score_of
 from ballcast.training.progress import ProgressUpdate
-from ballcast.training.run import Run, train
+from ballcast.training.run import open_trainer, train
 
 CPU = torch.device("cpu")
 
@@ -79,12 +79,12 @@ def test_shuffled_labels_teach_nothing(tmp_path: Path) -> None:
     held_out = make_clips(96, seed=1)
     write_store(tmp_path / "valid", held_out, make_features(held_out, seed=1))
     made = recipe(tmp_path, "train.epochs=8", "train.lr=1e-3", "data.boost={}", "emit.threshold=0.05")
-    run = Run(made, tmp_path / "run", CPU, Ranks(), lambda moment: None)
+    run = open_trainer(made, tmp_path / "run", device=CPU)
     run.fit()
-    assert run.valid is not None
+    assert run.task.valid is not None
     prior = ClassPrior(shuffled)
     by_prior = score(held_out, {c.name: prior.predict(c) for c in held_out}).avg
-    assert evaluate(run.model, run.valid, made.emit).avg < by_prior + 0.02
+    assert evaluate(run.task.model, run.task.valid, made.emit).avg < by_prior + 0.02
 
 
 def test_a_run_folder_holds_everything(splits: Path, tmp_path: Path) -> None:
@@ -138,9 +138,9 @@ def test_a_split_is_trained_on_or_validated_on(splits: Path, tmp_path: Path) -> 
 
 def test_several_splits_are_validated_on_together(splits: Path, tmp_path: Path) -> None:
     make_split(splits / "test", 9, seed=4)
-    run = Run(recipe(splits, "data.valid=[valid, test]"), tmp_path / "run", CPU, Ranks(), lambda moment: None)
-    assert run.valid is not None
-    assert len(predict(run.model, run.valid, run.recipe.emit)) == 12 + 9
+    run = open_trainer(recipe(splits, "data.valid=[valid, test]"), tmp_path / "run", device=CPU)
+    assert run.task.valid is not None
+    assert len(predict(run.task.model, run.task.valid, run.task.recipe.emit)) == 12 + 9
 
 
 def test_windows_that_cannot_be_cut_are_told(tmp_path: Path, ballcast: Any) -> None:
@@ -160,54 +160,54 @@ def test_early_stopping(splits: Path, tmp_path: Path) -> None:
 
 
 def test_modes_are_left_as_they_were(splits: Path, tmp_path: Path) -> None:
-    run = Run(recipe(splits), tmp_path / "run", CPU, Ranks(), lambda moment: None)
-    assert run.valid is not None
+    run = open_trainer(recipe(splits), tmp_path / "run", device=CPU)
+    assert run.task.valid is not None
     seen = []
-    run.model.register_forward_pre_hook(lambda module, _: seen.append(module.training))
+    run.task.model.register_forward_pre_hook(lambda module, _: seen.append(module.training))
     for before in (True, False):
-        run.model.train(before)
-        evaluate(run.model, run.valid, run.recipe.emit)
-        assert run.model.training is before
-        assert all(m.training is before for m in run.model.modules())
+        run.task.model.train(before)
+        evaluate(run.task.model, run.task.valid, run.task.recipe.emit)
+        assert run.task.model.training is before
+        assert all(m.training is before for m in run.task.model.modules())
     assert set(seen) == {False}
     seen.clear()
-    run.model.eval()
+    run.task.model.eval()
     run.fit()
-    assert not run.model.training
+    assert not run.task.model.training
     assert seen.count(True) == run.progress.step  # every training step ran in train mode, after evaluations too
-    with pytest.raises(ZeroDivisionError), mode(run.model, training=True):
+    with pytest.raises(ZeroDivisionError), mode(run.task.model, training=True):
         1 / 0  # noqa: B018
-    assert not run.model.training
+    assert not run.task.model.training
 
 
 def test_a_non_finite_loss_stops_the_run_and_names_the_batch(splits: Path, tmp_path: Path) -> None:
-    run = Run(recipe(splits), tmp_path / "run", CPU, Ranks(), lambda moment: None)
+    run = open_trainer(recipe(splits), tmp_path / "run", device=CPU)
     with torch.no_grad():
-        next(run.model.parameters())[0] = float("nan")
+        next(run.task.model.parameters())[0] = float("nan")
     with pytest.raises(NotFinite, match=r"epoch 1 step 1: the loss is nan; the batch was clip_\d+"):
         run.fit()
 
 
 def test_the_running_mean_is_what_is_scored_and_kept(splits: Path, tmp_path: Path) -> None:
-    run = Run(recipe(splits, "train.ema=0.8"), tmp_path / "run", CPU, Ranks(), lambda moment: None)
+    run = open_trainer(recipe(splits, "train.ema=0.8"), tmp_path / "run", device=CPU)
     run.fit()
     kept = Anticipator.from_pretrained(tmp_path / "run" / "last")
-    own = run.model.state_dict()
+    own = run.task.model.state_dict()
     assert any(not torch.equal(value, own[key]) for key, value in kept.state_dict().items())
-    assert run.ema is not None
-    assert run.valid is not None
-    with run.ema.swapped():
-        assert all(torch.equal(value, run.model.state_dict()[key]) for key, value in kept.state_dict().items())
-        mean = evaluate(run.model, run.valid, run.recipe.emit)
+    assert run.task.ema is not None
+    assert run.task.valid is not None
+    with run.task.ema.swapped():
+        assert all(torch.equal(value, run.task.model.state_dict()[key]) for key, value in kept.state_dict().items())
+        mean = evaluate(run.task.model, run.task.valid, run.task.recipe.emit)
     assert float(column(tmp_path / "run", "avg", "epochs.csv")[-1]) == pytest.approx(mean.avg)
 
 
 def test_scores_from_arrays_are_those_of_the_predictions(splits: Path, tmp_path: Path) -> None:
     for extra in ((), ("model.offset=class bins", "emit.run=3"), ("emit.mode=class", "emit.threshold=0.02")):
-        made = Run(recipe(splits, *extra), tmp_path / f"run{len(extra)}", CPU, Ranks(), lambda moment: None)
-        assert made.valid is not None
-        told = score_of(made.valid, predict(made.model, made.valid, made.recipe.emit))
-        np.testing.assert_array_equal(evaluate(made.model, made.valid, made.recipe.emit).ap, told.ap)
+        made = open_trainer(recipe(splits, *extra), tmp_path / f"run{len(extra)}", device=CPU)
+        assert made.task.valid is not None
+        told = score_of(made.task.valid, predict(made.task.model, made.task.valid, made.task.recipe.emit))
+        np.testing.assert_array_equal(evaluate(made.task.model, made.task.valid, made.task.recipe.emit).ap, told.ap)
 
 
 def test_features_of_a_video_are_not_mirrored(splits: Path, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_a_run_says_its_samples_first_and_warns_if_stitching_failed(
     recipe, said = load(Recipe, Path("paper"), [*SMALL, *short]), list[str]()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        train(recipe, tmp_path / "run", device=torch.device("cpu"), say=said.append)
+        train(recipe, tmp_path / "run", device=torch.device("cpu"), log=said.append)
     texts = [str(w.message) for w in caught if w.category is BallcastWarning]
     (line,) = said
     if apart_ms <= tolerance_ms:

@@ -26,8 +26,7 @@ from ballcast.inference.predictor import check_fits, hashes, predict_store
 from ballcast.inference.submission import write_submission
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.score_mapping import ClassScoreMapping, ScoreMapping, read_score_mapping
-from ballcast.training.engine import Ranks
-from ballcast.training.run import Run, train
+from ballcast.training.run import open_trainer, train
 from tests.feeds import made_up
 from tests.games import make_matches
 from tests.synthetic import SMALL, make_split
@@ -69,7 +68,7 @@ class Manifest(Target):
             store.windows(name)
             store.starts(name)
         store.check_finite()
-        Run(small_recipe(home), out / "run", CPU, Ranks(), lambda update: None)
+        open_trainer(small_recipe(home), out / "run", device=CPU)
         check_fits(self.model, store, "model")
         predictions = predict_store(self.model, store, clips_of(store), EmitConfig(threshold=0.0), CPU)
         write_submission(out / "results.json", predictions)
@@ -278,7 +277,7 @@ class SavedRun(Target):
 
     def drive(self, path: Path, out: Path) -> None:
         home = self.at_home(path)
-        Run(small_recipe(self.home, "train.epochs=2"), home / "run", CPU, Ranks(), lambda update: None)
+        open_trainer(small_recipe(self.home, "train.epochs=2"), home / "run", device=CPU)
 
 
 class SavedSteps(SavedRun):

@@ -39,7 +39,7 @@ def train(
     try:
         display = Display(new_console(), recipe.train.epochs, quiet=not ranks.writes)
         with resumable(), display:
-            progress = train_run(recipe, run, device=chosen, ranks=ranks, show=display.show, say=display.say)
+            progress = train_run(recipe, run, device=chosen, ranks=ranks, show=display.show, log=display.log)
     finally:
         distributed.stop(ranks)
     if ranks.writes:
@@ -87,7 +87,7 @@ def pretrain(
         raise InputError("pretrain is one process on one GPU; start it without torchrun")
     recipe = load(PretrainConfig, config, overrides or ())
     display = Display(new_console(), recipe.train.epochs, measure="spotting AP")
-    work = Pretraining(recipe, run, device=start(device)[1], show=display.show, say=display.say)
+    work = Pretraining(recipe, run, device=start(device)[1], show=display.show, log=display.log)
     with resumable():
         with frames_progress(new_console(stderr=True)) as decoded:
             work.load_frames(decoded)

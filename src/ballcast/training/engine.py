@@ -4,19 +4,27 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ballcast.core.anticipator_config import EmitConfig, TrainConfig
+from ballcast.core.anticipator_config import EmitConfig, Recipe, TrainConfig
 from ballcast.core.errors import BallcastError, InputError
 from ballcast.core.events import Prediction, merge_arrays, merge_bins
-from ballcast.data.samples.batches import Plan, Samples
-from ballcast.metrics.average_precision import Score, score, score_arrays
+from ballcast.data.samples.batches import Batch, Plan, Samples, plan_epoch
+from ballcast.loss.criterion import Criterion
+from ballcast.metrics.average_precision import TOLERANCES, Score, score, score_arrays
+from ballcast.model.anticipator import Anticipator
 from ballcast.model.postprocess import emit, emit_flat
 from ballcast.model.slots import Slots
-from ballcast.training.steps import TrainStep, learning_rate, set_learning_rate
+from ballcast.training.checkpoint import Progress
+from ballcast.training.ema import Ema
+from ballcast.training.run_folder import EPOCH_COLUMNS, STEP_COLUMNS
+from ballcast.training.splits import TrainingData
+from ballcast.training.steps import TrainStep, build_anticipator, build_optimizer, learning_rate, set_learning_rate
 
 
 @dataclass(frozen=True)
@@ -79,10 +87,7 @@ def stop(ranks: Ranks) -> None:
         dist.destroy_process_group()
 
 
-READ_EVERY = 25  # steps between looks at the losses on a GPU; each look makes the host wait
-
-# (steps done in this epoch, their learning rates and losses) → nothing
-Report = Callable[[int, list[float], Tensor], None]
+READ_EVERY = 25  # steps between two reads of the losses from a GPU; each read makes the host wait
 
 
 class NotFinite(BallcastError):
@@ -101,16 +106,21 @@ def mode(model: nn.Module, training: bool) -> Iterator[None]:
 
 
 def train_epoch(
-    step: TrainStep,
-    samples: Samples,
-    plan: Plan,
-    *,
-    config: TrainConfig,
-    epoch: int,
-    first: int = 0,
-    report: Report,
-) -> None:
-    """Steps `first` … of an epoch's plan. `report` gets the losses of the steps since its last call, in order."""
+    step: TrainStep, samples: Samples, plan: Plan, *, config: TrainConfig, epoch: int, first: int = 0
+) -> Iterator[tuple[float, Tensor]]:
+    """Train for an epoch.
+
+    Args:
+        step: the training step.
+        samples: all training samples.
+        plan: which of them each step gets.
+        config: of the learning rate.
+        epoch: counted from 0.
+        first: the first step of the plan to do.
+
+    Yields:
+        After each step its learning rate and losses (5,), which may still be under way on the device.
+    """
     total = len(plan)
     device = samples.plan_device
     chosen = torch.from_numpy(plan.first).to(device)
@@ -118,31 +128,30 @@ def train_epoch(
         chosen = torch.cat([chosen, torch.from_numpy(plan.second).to(device)], dim=1)
     shares = torch.from_numpy(plan.share).to(samples.device)
     absents = torch.from_numpy(plan.absent).to(samples.device)
-    every = READ_EVERY if samples.device.type == "cuda" else 1
-    rates: list[float] = []
-    unread: list[Tensor] = []
     with mode(step.model, training=True):
         for i, batch in enumerate(samples.stream(chosen[first:].unbind()), start=first):
-            rates.append(learning_rate(epoch * total + i, total, config))
-            set_learning_rate(step.optimizer, rates[-1])
-            unread.append(step(batch, shares[i], absents[i]).clone())
-            if len(unread) == every or i == total - 1:
-                losses = torch.stack(unread).cpu()  # (steps, 5)
-                _require_finite(losses, samples, plan, epoch, i + 1 - len(unread))
-                report(i + 1, rates, losses)
-                rates, unread = [], []
+            rate = learning_rate(epoch * total + i, total, config)
+            set_learning_rate(step.optimizer, rate)
+            yield rate, step(batch, shares[i], absents[i]).clone()
 
 
-def _require_finite(losses: Tensor, samples: Samples, plan: Plan, epoch: int, first: int) -> None:
-    bad = (~losses.isfinite().all(dim=1)).nonzero()
-    if len(bad):
-        step = first + int(bad[0])
-        members = sorted({*plan.first[step].tolist(), *plan.second[step].tolist()})
-        names = ", ".join(samples.windows.names[m % len(samples)] for m in members)
-        raise NotFinite(
-            f"epoch {epoch + 1} step {step + 1}: the loss is {losses[int(bad[0]), 0].item()}; the batch was {names}; "
-            "look at these features, or lower train.lr; the last saved state is from before"
-        )
+def read_losses(
+    steps: Iterator[tuple[float, Tensor]], count: int, device: torch.device
+) -> Iterator[tuple[list[float], Tensor]]:
+    """Read the losses of `count` steps, several steps at a time on a GPU.
+
+    Yields:
+        The learning rates of the steps since the last read, and their losses (steps, n) on the CPU.
+    """
+    every = READ_EVERY if device.type == "cuda" else 1
+    rates: list[float] = []
+    unread: list[Tensor] = []
+    for done, (rate, losses) in enumerate(steps, start=1):
+        rates.append(rate)
+        unread.append(losses)
+        if len(unread) == every or done == count:
+            yield rates, torch.stack(unread).cpu()
+            rates, unread = [], []
 
 
 @torch.inference_mode()
@@ -188,3 +197,137 @@ def _cat(parts: list[Slots]) -> Slots:
         parts[0].bins,
         presence,
     )
+
+
+class AnticipationTask:
+    """The `run.Task` that trains an anticipator on batches of samples.
+
+    Args:
+        recipe: of the run.
+        folder: the run's folder.
+        ranks: this process among those of the run.
+        model: the anticipator.
+        criterion: its loss.
+        samples: to train on.
+        valid: to validate on, or None.
+        learner: everything that learns: the model, or the model and its backbone.
+        optimizer: of the learner.
+        graphed: record the step as a CUDA graph.
+        encode: computes features of a batch that carries pixels, with gradients.
+    """
+
+    step_columns: tuple[str, ...] = STEP_COLUMNS
+    epoch_columns: tuple[str, ...] = EPOCH_COLUMNS
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        folder: Path,
+        ranks: Ranks,
+        *,
+        model: Anticipator,
+        criterion: Criterion,
+        samples: Samples,
+        valid: Samples | None,
+        learner: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        graphed: bool = False,
+        encode: Callable[[Batch], Batch] | None = None,
+    ) -> None:
+        self.recipe, self.folder, self.ranks = recipe, folder, ranks
+        self.model, self.samples, self.valid = model, samples, valid
+        self.learner, self.optimizer = learner, optimizer
+        self.ema = Ema(learner, recipe.train.ema) if recipe.train.ema else None
+        self.samples_per_step, self.patience = recipe.train.batch, recipe.train.patience
+        self.step = TrainStep(
+            model=ranks.wrap(model),
+            criterion=criterion,
+            optimizer=optimizer,
+            config=recipe.train,
+            bins=recipe.model.bins,
+            graphed=graphed,
+            reduce=ranks.mean if ranks.count > 1 else None,
+            ema=self.ema,
+            encode=encode,
+        )
+
+    @classmethod
+    def on_features(
+        cls,
+        recipe: Recipe,
+        folder: Path,
+        device: torch.device,
+        ranks: Ranks,
+        data: TrainingData,
+        log: Callable[[str], None],
+    ) -> "AnticipationTask":
+        """The task of training on stored features."""
+        samples = Samples(data.train, device, recipe.data.device)
+        valid = Samples(data.valid, device, recipe.data.device) if data.valid is not None else None
+        model, criterion = build_anticipator(recipe, data, device, log=log if ranks.writes else None)
+        graphed = device.type == "cuda" and recipe.train.graph and ranks.count == 1
+        optimizer = build_optimizer(model, recipe.train, graphed=graphed)
+        return cls(
+            recipe,
+            folder,
+            ranks,
+            model=model,
+            criterion=criterion,
+            samples=samples,
+            valid=valid,
+            learner=model,
+            optimizer=optimizer,
+            graphed=graphed,
+        )
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return self.model.metadata
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return len(self.plan(0))
+
+    @property
+    def validates(self) -> bool:
+        return self.valid is not None
+
+    def plan(self, epoch: int) -> Plan:
+        """The samples of each step of an epoch that are this process's."""
+        recipe = self.recipe
+        plan = plan_epoch(
+            self.samples.windows.classes,
+            recipe.data,
+            batch=recipe.train.batch,
+            windows=recipe.model.windows,
+            seed=recipe.train.seed,
+            epoch=epoch,
+        )
+        return plan.slice(self.ranks.rank, self.ranks.count)
+
+    def prepare(self, step: int) -> None:
+        """Nothing is left to prepare."""
+
+    def train_epoch(self, epoch: int, first: int) -> Iterator[tuple[float, Tensor]]:
+        config, plan = self.recipe.train, self.plan(epoch)
+        return train_epoch(self.step, self.samples, plan, config=config, epoch=epoch, first=first)
+
+    def evaluate(self, epoch: int) -> Score | None:
+        if self.valid is None:
+            return None
+        return evaluate(self.model, self.valid, self.recipe.emission, ranks=self.ranks)
+
+    def curves(self, score: Score) -> dict[str, float]:
+        return dict(zip((*TOLERANCES, "avg"), [*score.at.values(), score.avg], strict=True))
+
+    def save(self, name: str) -> None:
+        self.model.save_pretrained(self.folder / name)
+
+    def explain(self, epoch: int, step: int) -> str:
+        plan = self.plan(epoch)
+        members = sorted({*plan.first[step].tolist(), *plan.second[step].tolist()})
+        names = ", ".join(self.samples.windows.names[m % len(self.samples)] for m in members)
+        return f"the batch was {names}; look at these features, or lower train.lr"
+
+    def finish(self, progress: Progress, seconds: float) -> None:
+        """Nothing is left to do."""

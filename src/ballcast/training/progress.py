@@ -42,8 +42,8 @@ class Estimate:
     total: steps of the run. say: takes the sentence.
     """
 
-    def __init__(self, total: int, say: Callable[[str], None]) -> None:
-        self._total, self._say = total, say
+    def __init__(self, total: int, log: Callable[[str], None]) -> None:
+        self._total, self._log = total, log
         self._first: tuple[int, float] | None = None  # steps done at the first look, and when that was
         self._told = False
 
@@ -56,7 +56,7 @@ class Estimate:
             return
         self._told, left = True, self._total - done
         minutes, each = left * seconds / steps / 60, 1000 * seconds / steps
-        self._say(f"{each:.0f} ms a step: {minutes:.1f} minutes for the {left} to go, without scoring")
+        self._log(f"{each:.0f} ms a step: {minutes:.1f} minutes for the {left} to go, without scoring")
 
 
 class Display:
@@ -91,7 +91,7 @@ class Display:
     ) -> None:
         self._bar.stop()
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Print a line above the bar."""
         if not self.quiet:
             self.console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -1,50 +1,241 @@
-"""A training run: a folder that holds all of it, and that a killed run is resumed from.
+"""A training run: one loop for every kind of training, in a folder that a killed run is resumed from.
 
 run/config.yaml        the recipe            run/best/     the model with the best validation score
 run/environment.json   versions, git, seed   run/last/     the newest model
-run/steps.csv          losses of each step   run/state.safetensors   everything needed to go on
+run/steps.csv          losses of each step   run/state.safetensors   everything needed to resume
 run/epochs.csv         scores of each epoch  run/tensorboard/
+
+`Trainer` is the loop. What it trains is a `Task`: `engine.AnticipationTask`, `finetune.FinetuneTask` or
+`pretrain.Pretraining`.
 """
 
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from ballcast import __version__
 from ballcast.core.anticipator_config import Recipe
-from ballcast.core.config import to_dict
 from ballcast.core.errors import InputError
 from ballcast.core.files import sweep
-from ballcast.data.samples.batches import Plan, Samples, plan_epoch
-from ballcast.loss.criterion import Criterion
-from ballcast.loss.matcher import class_weights
-from ballcast.metrics.average_precision import TOLERANCES, Score
-from ballcast.model.anticipator import Anticipator
+from ballcast.core.pretrain_config import PretrainConfig
 from ballcast.training import checkpoint
 from ballcast.training.checkpoint import Progress
 from ballcast.training.ema import Ema
-from ballcast.training.engine import Ranks, evaluate, train_epoch
+from ballcast.training.engine import AnticipationTask, NotFinite, Ranks, read_losses
 from ballcast.training.progress import ProgressUpdate
-from ballcast.training.run_folder import (
-    STEP_COLUMNS,
-    RunLog,
-    check_folder,
-    extends_training,
-    run_lock,
-    write_run_config,
-)
-from ballcast.training.splits import TrainingData, check_stitching, describe_samples, open_training_data
-from ballcast.training.steps import TrainStep, build_optimizer
+from ballcast.training.run_folder import RunLog, check_folder, extends_training, run_lock, write_run_config
+from ballcast.training.splits import TrainingData, open_training_data
 
-EPOCH_COLUMNS = ("epoch", "seconds", *STEP_COLUMNS[3:], *TOLERANCES, "avg")
+Show = Callable[[ProgressUpdate], None]
+Log = Callable[[str], None]
 
 
-def _silent(shown: ProgressUpdate | str) -> None:
-    pass
+def ignore(shown: ProgressUpdate | str) -> None:
+    """Show nothing: the default of `show` and `log`."""
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """Where a run is: its folder, device and process, and whether the folder holds a run of this recipe already."""
+
+    folder: Path
+    device: torch.device
+    ranks: Ranks
+    resumed: bool  # from a saved state
+    extended: bool  # resumed with more epochs than it was started with
+
+
+def open_run(config: Recipe | PretrainConfig, folder: Path, device: torch.device, ranks: Ranks) -> RunContext:
+    """Check that a run of this recipe can be written to, or resumed from, `folder`; an InputError if not."""
+    if ranks.writes:
+        check_folder(folder)
+    resumed = (folder / checkpoint.FILE_NAME).exists()
+    return RunContext(folder, device, ranks, resumed, resumed and extends_training(config, folder))
+
+
+class Task(Protocol):
+    """What a `Trainer` trains.
+
+    Attributes:
+        learner: everything that the optimizer changes and the state holds.
+        optimizer, ema: of the learner; `ema` None: no running mean.
+        metadata: of the saved model; the loop adds the epoch and its validation score.
+        step_columns: of steps.csv: step, epoch, lr, then a name for each loss.
+        epoch_columns: of epochs.csv: epoch, seconds, the same losses, then names of scores.
+        steps_per_epoch: steps of an epoch.
+        samples_per_step: samples of a step in all processes, for the speed that is shown.
+        validates: whether there is anything to validate on; if not, the newest model is the best.
+        patience: stop after so many epochs without a better score; 0: never.
+    """
+
+    learner: nn.Module
+    optimizer: torch.optim.Optimizer
+    ema: Ema | None
+    step_columns: tuple[str, ...]
+    epoch_columns: tuple[str, ...]
+    samples_per_step: int
+    patience: int
+
+    @property
+    def metadata(self) -> dict[str, Any]: ...
+    @property
+    def steps_per_epoch(self) -> int: ...
+    @property
+    def validates(self) -> bool: ...
+
+    def prepare(self, step: int) -> None:
+        """Get ready for step number `step` of the run, in the locked folder."""
+
+    def train_epoch(self, epoch: int, first: int) -> Iterator[tuple[float, Tensor]]:
+        """Train from step `first` of the epoch; yields each step's learning rate and losses (n,)."""
+
+    def evaluate(self, epoch: int) -> Any:
+        """Score after the epoch, with its main figure as `avg` and `as_dict()`; None: not validated."""
+
+    def curves(self, score: Any) -> dict[str, float]:
+        """The figures of a score by name, among them those of `epoch_columns`."""
+
+    def save(self, name: str) -> None:
+        """Write the model to run/`name`."""
+
+    def explain(self, epoch: int, step: int) -> str:
+        """What to look at if the loss of this step, counted from 0 in its epoch, is not finite."""
+
+    def finish(self, progress: Progress, seconds: float) -> None:
+        """Do what is left after the last epoch; `seconds` is the training time of all epochs."""
+
+
+T = TypeVar("T", bound=Task)
+
+
+class Trainer(Generic[T]):
+    """The training loop: trains a task into a run's folder, or resumes it there.
+
+    Args:
+        task: what to train.
+        config: the recipe.
+        context: where the run is, see `open_run`.
+        show: called with the progress after some steps and after each epoch.
+    """
+
+    def __init__(self, task: T, config: Recipe | PretrainConfig, context: RunContext, show: Show = ignore) -> None:
+        self.task, self.config, self.context, self.show = task, config, context, show
+        self.progress = Progress()
+        if context.resumed:
+            state = context.folder / checkpoint.FILE_NAME
+            self.progress = checkpoint.load_state(state, task.learner, task.optimizer, task.ema)
+        if context.extended:
+            self.progress.finished = False
+        rank = context.ranks.rank
+        if rank:  # dropout differs between processes; the state holds only what the first of them draws
+            torch.manual_seed(config.train.seed + 1_000_003 * self.progress.step + rank)
+
+    def fit(self) -> Progress:
+        """Train to the last epoch.
+
+        Returns:
+            How far the run is, and its best score.
+        """
+        with run_lock(self.context.folder) if self.context.ranks.writes else nullcontext():
+            return self._fit()
+
+    def _fit(self) -> Progress:
+        task, progress, context = self.task, self.progress, self.context
+        writes, self.per_epoch = context.ranks.writes, task.steps_per_epoch
+        if writes:
+            sweep(context.folder)
+        if progress.finished:
+            return progress
+        if writes and (context.extended or not context.resumed):
+            write_run_config(context.folder, self.config, context.device, context.ranks.count)
+        task.prepare(progress.step)
+        self.run_log = RunLog(
+            context.folder,
+            progress,
+            steps=task.step_columns,
+            epochs=task.epoch_columns,
+            per_epoch=self.per_epoch,
+            writes=writes,
+        )
+        try:
+            for epoch in range(progress.step // self.per_epoch, self.config.train.epochs):
+                self._epoch(epoch, first=progress.step - epoch * self.per_epoch)
+                if task.patience and task.validates and epoch + 1 - progress.best_epoch >= task.patience:
+                    break
+            task.finish(progress, self.run_log.seconds)
+            progress.finished = True
+            self._save()
+        finally:
+            self.run_log.close()
+        return progress
+
+    def _epoch(self, epoch: int, first: int) -> None:
+        task, total, device = self.task, self.per_epoch, self.context.device
+        steps = task.train_epoch(epoch, first)
+        began = last = time.perf_counter()
+        done = first
+        with closing(steps):  # type: ignore[type-var]
+            for rates, losses in read_losses(steps, total - first, device):
+                now = time.perf_counter()
+                self._require_finite(losses, epoch, done)
+                done += len(rates)
+                speed = len(rates) * task.samples_per_step / max(now - last, 1e-9)
+                last = now
+                self._log_steps(epoch, done, rates, losses, speed)
+        seconds = time.perf_counter() - began
+        with task.ema.swapped() if task.ema is not None else nullcontext():  # what is scored is what is saved
+            score = task.evaluate(epoch)
+            better = self._keep(epoch, score)
+        curves = task.curves(score) if score else {}
+        names = task.epoch_columns[2 + len(task.step_columns[3:]) :]
+        mean = self.run_log.add_epoch(epoch, seconds, [curves.get(name, float("nan")) for name in names], curves)
+        self._save()
+        speed, rate = total * task.samples_per_step / max(seconds, 1e-9), self.run_log.rate
+        self.show(ProgressUpdate(epoch, total, total, rate, mean, speed, score, better, ended=True))
+
+    def _require_finite(self, losses: Tensor, epoch: int, first: int) -> None:
+        """Raise NotFinite unless all losses (steps, n), of step `first` and those after it, are finite."""
+        bad = (~losses.isfinite().all(dim=1)).nonzero()
+        if len(bad):
+            step, loss = first + int(bad[0]), losses[int(bad[0]), 0].item()
+            raise NotFinite(
+                f"epoch {epoch + 1} step {step + 1}: the loss is {loss}; {self.task.explain(epoch, step)}; "
+                "the last saved state is from before"
+            )
+
+    def _log_steps(self, epoch: int, done: int, rates: list[float], losses: Tensor, speed: float) -> None:
+        """Log and show steps; save the state if that is due."""
+        ranks, every, progress = self.context.ranks, self.config.train.save_every, self.progress
+        if ranks.count > 1:
+            losses = ranks.mean(losses.to(self.context.device)).cpu()
+        named = self.run_log.add_steps(epoch, rates, losses.tolist())
+        self.show(ProgressUpdate(epoch, done, self.per_epoch, rates[-1], named, speed))
+        if every and progress.step % every < len(rates) and done < self.per_epoch:
+            self._save()
+
+    def _keep(self, epoch: int, score: Any) -> bool:
+        """Write the model as run/last, and as run/best if it is the best so far; returns whether it is."""
+        task, progress = self.task, self.progress
+        better = score.avg > progress.best if score else not task.validates
+        if better:
+            progress.best, progress.best_epoch = (score.avg if score else -1.0), epoch + 1
+        task.metadata["epoch"] = epoch + 1
+        task.metadata.pop("validation", None)
+        if score:
+            task.metadata["validation"] = score.as_dict()
+        if self.context.ranks.writes:
+            if better:
+                task.save("best")
+            task.save("last")
+        return bool(better)
+
+    def _save(self) -> None:
+        self.run_log.save(self.task.learner, self.task.optimizer, self.task.ema)
 
 
 def train(
@@ -53,213 +244,49 @@ def train(
     *,
     device: torch.device,
     ranks: Ranks | None = None,
-    show: Callable[[ProgressUpdate], None] = _silent,
+    show: Show = ignore,
     training_data: TrainingData | None = None,
-    say: Callable[[str], None] = _silent,
+    log: Log = ignore,
 ) -> Progress:
-    """Train by the recipe into `folder`, going on where a killed run of the same recipe stopped.
+    """Train an anticipator by a recipe, or resume a killed run of the same recipe.
 
-    `material` replaces the windows of the stores that the recipe names. `say` is given one line about the samples
-    before the first step.
+    Args:
+        recipe: what to train, on what and how.
+        folder: the run's folder.
+        device: where to compute.
+        ranks: this process among those of the run; None: it is the only one.
+        show: called with the progress after some steps and after each epoch.
+        training_data: replaces the windows of the stores that the recipe names.
+        log: called with one line about the samples before the first step.
+
+    Returns:
+        How far the run is, and its best score.
     """
+    return open_trainer(
+        recipe, folder, device=device, ranks=ranks, show=show, training_data=training_data, log=log
+    ).fit()
+
+
+def open_trainer(
+    recipe: Recipe,
+    folder: Path,
+    *,
+    device: torch.device,
+    ranks: Ranks | None = None,
+    show: Show = ignore,
+    training_data: TrainingData | None = None,
+    log: Log = ignore,
+) -> "Trainer[Any]":
+    """Build what `train` runs, with an `AnticipationTask` or a `FinetuneTask`; arguments as of `train`."""
+    ranks = ranks or Ranks()
+    context = open_run(recipe, folder, device, ranks)
+    if recipe.train.batch % ranks.count:
+        raise InputError(f"train.batch={recipe.train.batch} does not divide among {ranks.count} processes")
+    data = training_data or open_training_data(recipe)
+    if recipe.data.mirror and not data.train.mirrored:
+        raise InputError("data.mirror is for event feeds; features of a video cannot be mirrored, so set it to 0")
     if recipe.train.backbone == "finetune":
-        from ballcast.training.finetune import FinetuneRun
+        from ballcast.training.finetune import FinetuneTask
 
-        return FinetuneRun(recipe, folder, device, ranks or Ranks(), show, training_data, say).fit()
-    return Run(recipe, folder, device, ranks or Ranks(), show, training_data, say).fit()
-
-
-class Run:
-    """The parts of a run, built from its recipe."""
-
-    def __init__(
-        self,
-        recipe: Recipe,
-        folder: Path,
-        device: torch.device,
-        ranks: Ranks,
-        show: Callable[[ProgressUpdate], None],
-        training_data: TrainingData | None = None,
-        say: Callable[[str], None] = _silent,
-    ) -> None:
-        self.recipe, self.folder, self.device, self.ranks, self.show = recipe, folder, device, ranks, show
-        if ranks.writes:
-            check_folder(folder)
-        state = folder / checkpoint.FILE_NAME
-        resumed = state.exists()
-        if recipe.train.batch % ranks.count:
-            raise InputError(f"train.batch={recipe.train.batch} does not divide among {ranks.count} processes")
-        longer = resumed and extends_training(recipe, folder)
-        training_data = training_data or open_training_data(recipe)
-        windows = training_data.train
-        if recipe.data.mirror and not windows.mirrored:
-            raise InputError("data.mirror is for event feeds; features of a video cannot be mirrored, so set it to 0")
-        self._open(training_data)
-
-        torch.manual_seed(recipe.train.seed)  # the same weights in every process
-        weights = class_weights(torch.from_numpy(windows.class_counts()), recipe.loss.class_weight)
-        if ranks.writes:
-            say(describe_samples(windows, weights))
-            check_stitching(windows, weights, recipe.data)
-        self.model = self._anticipator().to(device)
-        self.model.metadata = {
-            "backbone": to_dict(training_data.backbone),
-            "class_weights": weights.tolist(),
-            "pos_weight": recipe.loss.pos_weight,  # which inflates the objectness; timelines undo it
-            "trained_on": list(recipe.data.train),
-            "validated_on": list(recipe.data.valid),
-            "leaks": training_data.leaks,
-            "samples": len(windows),
-            "seed": recipe.train.seed,
-            "ballcast": __version__,
-        }
-        if training_data.picture_size:  # other videos are brought to it
-            self.model.metadata["picture_size"] = list(training_data.picture_size)
-        criterion = Criterion(config=recipe.loss, model=recipe.model, class_weights=weights).to(device)
-        self.graphed = device.type == "cuda" and recipe.train.graph and ranks.count == 1
-        self.learner = self._learner()
-        self.optimizer = self._optimizer()
-        self.ema = Ema(self.learner, recipe.train.ema) if recipe.train.ema else None
-        self.progress = checkpoint.load_state(state, self.learner, self.optimizer, self.ema) if resumed else Progress()
-        if longer:
-            self.progress.finished = False
-        if ranks.rank:  # dropout differs between processes; the state holds only what the first of them draws
-            torch.manual_seed(recipe.train.seed + 1_000_003 * self.progress.step + ranks.rank)
-        self.new_config = longer or not resumed
-        self.step = self._step(criterion)
-
-    # What a run of another kind does otherwise; see `finetune`.
-
-    def _open(self, training_data: TrainingData) -> None:
-        """`samples` to train on, and `valid` ones to be scored by."""
-        where = self.recipe.data.device
-        self.samples = Samples(training_data.train, self.device, where)
-        self.valid = Samples(training_data.valid, self.device, where) if training_data.valid is not None else None
-
-    def _anticipator(self) -> Anticipator:
-        return Anticipator(self.recipe.model, emit=self.recipe.emission)
-
-    def _learner(self) -> nn.Module:
-        """All that the optimizer changes and the state holds."""
-        return self.model
-
-    def _optimizer(self) -> torch.optim.Optimizer:
-        return build_optimizer(self.learner, self.recipe.train, graphed=self.graphed)
-
-    def _step(self, criterion: Criterion) -> TrainStep:
-        return TrainStep(
-            model=self.ranks.wrap(self.model),
-            criterion=criterion,
-            optimizer=self.optimizer,
-            config=self.recipe.train,
-            bins=self.recipe.model.bins,
-            graphed=self.graphed,
-            reduce=self.ranks.mean if self.ranks.count > 1 else None,
-            ema=self.ema,
-        )
-
-    def _before_epoch(self, epoch: int) -> None:
-        pass
-
-    def _before_scoring(self) -> None:
-        pass
-
-    def _write(self, name: str) -> None:
-        """The model as it is now, as run/`name`."""
-        self.model.save_pretrained(self.folder / name)
-
-    def fit(self) -> Progress:
-        with run_lock(self.folder) if self.ranks.writes else nullcontext():
-            return self._fit()
-
-    def _fit(self) -> Progress:
-        recipe, progress = self.recipe, self.progress
-        per_epoch = len(self._plan(0))
-        if self.ranks.writes:
-            sweep(self.folder)
-        if progress.finished:
-            return progress
-        if self.ranks.writes and self.new_config:
-            write_run_config(self.folder, recipe, self.device, self.ranks.count)
-        self.run_log = RunLog(
-            self.folder,
-            progress,
-            steps=STEP_COLUMNS,
-            epochs=EPOCH_COLUMNS,
-            per_epoch=per_epoch,
-            writes=self.ranks.writes,
-        )
-        try:
-            for epoch in range(progress.step // per_epoch, recipe.train.epochs):
-                self._epoch(epoch, first=progress.step - epoch * per_epoch)
-                patience = recipe.train.patience
-                if patience and self.valid is not None and epoch + 1 - progress.best_epoch >= patience:
-                    break
-            progress.finished = True
-            self._save()
-        finally:
-            self.run_log.close()
-        return progress
-
-    def _plan(self, epoch: int) -> Plan:
-        recipe = self.recipe
-        plan = plan_epoch(
-            self.samples.windows.classes,
-            recipe.data,
-            batch=recipe.train.batch,
-            windows=recipe.model.windows,
-            seed=recipe.train.seed,
-            epoch=epoch,
-        )
-        return plan.slice(self.ranks.rank, self.ranks.count)
-
-    def _epoch(self, epoch: int, first: int) -> None:
-        plan, progress, config = self._plan(epoch), self.progress, self.recipe.train
-        self._before_epoch(epoch)
-        began = last = time.perf_counter()
-        done = first
-
-        def report(step: int, rates: list[float], losses: Tensor) -> None:
-            nonlocal last, done
-            now = time.perf_counter()
-            losses = self.ranks.mean(losses.to(self.device)).cpu() if self.ranks.count > 1 else losses
-            named = self.run_log.add_steps(epoch, rates, losses.tolist())
-            speed = (step - done) * config.batch / max(now - last, 1e-9)
-            last, done = now, step
-            self.show(ProgressUpdate(epoch, step, len(plan), rates[-1], named, speed))
-            if config.save_every and progress.step % config.save_every < len(rates) and step < len(plan):
-                self._save()
-
-        train_epoch(self.step, self.samples, plan, config=config, epoch=epoch, first=first, report=report)
-        seconds = time.perf_counter() - began
-        with self.ema.swapped() if self.ema else nullcontext():  # what is scored is what is kept
-            self._before_scoring()
-            result = evaluate(self.model, self.valid, self.recipe.emission, ranks=self.ranks) if self.valid else None
-            better = self._keep(epoch, result)
-        self._finish_epoch(epoch, plan, seconds, result, better)
-
-    def _keep(self, epoch: int, result: Score | None) -> bool:
-        """Write the model, also as the best if it is; whether it is."""
-        progress = self.progress
-        better = result is None or result.avg > progress.best
-        if better:
-            progress.best, progress.best_epoch = (result.avg if result else -1.0), epoch + 1
-        self.model.metadata["epoch"] = epoch + 1
-        if result:
-            self.model.metadata["validation"] = result.as_dict()
-        if self.ranks.writes:
-            if better:
-                self._write("best")
-            self._write("last")
-        return better
-
-    def _finish_epoch(self, epoch: int, plan: Plan, seconds: float, result: Score | None, better: bool) -> None:
-        scores = [*result.at.values(), result.avg] if result else [float("nan")] * 7
-        curves = dict(zip((*TOLERANCES, "avg"), scores, strict=True)) if result else {}
-        losses = self.run_log.add_epoch(epoch, seconds, scores, curves)
-        self._save()
-        speed, rate = len(plan) * self.recipe.train.batch / max(seconds, 1e-9), self.run_log.rate
-        self.show(ProgressUpdate(epoch, len(plan), len(plan), rate, losses, speed, result, better, ended=True))
-
-    def _save(self) -> None:
-        self.run_log.save(self.learner, self.optimizer, self.ema)
+        return Trainer(FinetuneTask(recipe, folder, device, ranks, data, log), recipe, context, show)
+    return Trainer(AnticipationTask.on_features(recipe, folder, device, ranks, data, log), recipe, context, show)

@@ -19,6 +19,7 @@ from ballcast import __version__
 from ballcast.core.config import load, to_dict, to_yaml
 from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.core.files import check_writable, exclusive_lock, read_bytes, write_bytes, write_json
+from ballcast.metrics.average_precision import TOLERANCES
 from ballcast.training import checkpoint
 from ballcast.training.checkpoint import FILE_NAME, Progress, save_state
 from ballcast.training.ema import Ema
@@ -115,6 +116,7 @@ def _leaves(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 STEP_COLUMNS = ("step", "epoch", "lr", "total", "objectness", "classes", "offset", "auxiliary")
+EPOCH_COLUMNS = ("epoch", "seconds", *STEP_COLUMNS[3:], *TOLERANCES, "avg")
 
 
 class Table:

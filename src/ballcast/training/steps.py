@@ -6,15 +6,19 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from ballcast.core.anticipator_config import TrainConfig
+from ballcast import __version__
+from ballcast.core.anticipator_config import Recipe, TrainConfig
+from ballcast.core.config import to_dict
 from ballcast.core.pretrain_config import SpotTrainConfig
 from ballcast.data.samples.batches import Batch
 from ballcast.features.backbone import Backbone
 from ballcast.features.torch_stream_encoder import record
 from ballcast.loss.criterion import Criterion, Losses, Reduce, focal_bce
-from ballcast.loss.matcher import Targets
+from ballcast.loss.matcher import Targets, class_weights
+from ballcast.model.anticipator import Anticipator
 from ballcast.training.augment import Augmentation, change, mix
 from ballcast.training.ema import Ema
+from ballcast.training.splits import TrainingData, check_stitching, describe_samples
 
 
 def learning_rate(step: int, steps_per_epoch: int, config: TrainConfig) -> float:
@@ -49,6 +53,40 @@ def decayed(model: nn.Module) -> set[nn.Parameter]:
     """The parameters weight decay applies to: matrices and kernels, but not embeddings (positions, slots)."""
     embedded = {p for m in model.modules() if isinstance(m, nn.Embedding) for p in m.parameters()}
     return {p for p in model.parameters() if p.ndim >= 2} - embedded
+
+
+def build_anticipator(
+    recipe: Recipe, data: TrainingData, device: torch.device, *, log: Callable[[str], None] | None = None
+) -> tuple[Anticipator, Criterion]:
+    """Build a new anticipator with its metadata, and its loss, on the device.
+
+    Args:
+        recipe: of the run; its seed draws the weights, the same in every process.
+        data: what the anticipator is going to be trained on.
+        device: where to train.
+        log: called with a line about the samples; None: no line and no warnings about them.
+    """
+    torch.manual_seed(recipe.train.seed)
+    windows = data.train
+    weights = class_weights(torch.from_numpy(windows.class_counts()), recipe.loss.class_weight)
+    if log is not None:
+        log(describe_samples(windows, weights))
+        check_stitching(windows, weights, recipe.data)
+    model = Anticipator(recipe.model, emit=recipe.emission).to(device)
+    model.metadata = {
+        "backbone": to_dict(data.backbone),
+        "class_weights": weights.tolist(),
+        "pos_weight": recipe.loss.pos_weight,  # raises the objectness; timelines undo it
+        "trained_on": list(recipe.data.train),
+        "validated_on": list(recipe.data.valid),
+        "leaks": data.leaks,
+        "samples": len(windows),
+        "seed": recipe.train.seed,
+        "ballcast": __version__,
+    }
+    if data.picture_size:  # other videos are resized to it
+        model.metadata["picture_size"] = list(data.picture_size)
+    return model, Criterion(config=recipe.loss, model=recipe.model, class_weights=weights).to(device)
 
 
 def build_optimizer(
@@ -132,7 +170,9 @@ class TrainStep:
         model: the network, or DDP around it.
         bins: the model's bins.
         graphed: record the step (GPU, one process). The optimizer must be made for it.
-        ema: the running mean of the weights, which every step goes into.
+        reduce: averages the loss normalisers over the processes of a run.
+        ema: the running mean of the weights, updated by every step.
+        encode: computes features of a batch that carries pixels, with gradients.
     """
 
     def __init__(
@@ -146,8 +186,10 @@ class TrainStep:
         graphed: bool,
         reduce: Reduce | None = None,
         ema: Ema | None = None,
+        encode: Callable[[Batch], Batch] | None = None,
     ) -> None:
         self.ema = ema
+        self.encode = encode
         self.model = model
         self.criterion = criterion
         self.optimizer = optimizer
@@ -181,6 +223,8 @@ class TrainStep:
         return self._result
 
     def _work(self, batch: Batch, share: Tensor, absent: Tensor) -> Tensor:
+        if self.encode is not None:
+            batch = self.encode(batch)
         self.optimizer.zero_grad(set_to_none=True)
         losses = self._losses_of(
             self.model,

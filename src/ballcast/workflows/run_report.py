@@ -13,8 +13,7 @@ from ballcast.model.anticipator import Anticipator
 from ballcast.model.postprocess import emit
 from ballcast.report.report import History, Report, write_report
 from ballcast.training.engine import predict_slots, score_of
-from ballcast.training.run import EPOCH_COLUMNS
-from ballcast.training.run_folder import Table
+from ballcast.training.run_folder import EPOCH_COLUMNS, Table
 from ballcast.training.splits import TrainingData, open_splits, scored_windows
 
 REPORT = "report.html"

@@ -121,7 +121,7 @@ def _backbone(job: Reproduction) -> None:
     config = job.pretrain_config
     if job.backbone is None and not is_finished(config, job.pretraining):
         display = Display(job.console, config.train.epochs, measure="spotting AP")
-        run = Pretraining(config, job.pretraining, device=job.device, show=display.show, say=job.log)
+        run = Pretraining(config, job.pretraining, device=job.device, show=display.show, log=job.log)
         with job.frames() as decoded:
             run.load_frames(decoded)
         with display:
