@@ -10,6 +10,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 from hub_server import Hub
+from warm_cli import WarmCli
 
 # Two workers on two cores: a thread each, in them and in what they start.
 os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
@@ -33,15 +34,26 @@ def shared() -> Path:
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 
 
+@pytest.fixture(scope="session")
+def warm_cli() -> Iterator[WarmCli]:
+    running = WarmCli()
+    yield running
+    running.close()
+
+
 @pytest.fixture
-def ballcast(tmp_path: Path) -> Cli:
-    """Runs the command line as a user would, in an empty folder."""
+def ballcast(tmp_path: Path, warm_cli: WarmCli) -> Cli:
+    """Runs the command line as a user would, in an empty folder; in a fresh interpreter if `env` is given."""
 
     def run(*args: object, env: dict[str, str] | None = None, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        words = [str(arg) for arg in args]
+        environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1", **(env or {})}
+        if env is None:
+            return warm_cli.run(words, tmp_path, environment, stdin, timeout=300)
         return subprocess.run(
-            [sys.executable, "-m", "ballcast", *map(str, args)],
+            [sys.executable, "-m", "ballcast", *words],
             cwd=tmp_path,
-            env={**os.environ, "COLUMNS": "120", "NO_COLOR": "1", **(env or {})},
+            env=environment,
             input=stdin,
             capture_output=True,
             text=True,

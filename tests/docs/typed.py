@@ -199,7 +199,9 @@ PROGRAMS: dict[str, Callable[[list[str]], str]] = {
     "mkdocs": _known("tests/docs/test_site.py builds the site"),
     "docker": _docker,
     "git": _known("fetches the repository"),
-    **dict.fromkeys(("apt", "tar", "cmake", "mkdir", "cp"), _known("builds the game's engine, from the network")),
+    **dict.fromkeys(
+        ("apt", "tar", "sed", "cmake", "mkdir", "cp"), _known("builds the game's engine, from the network")
+    ),
     "cd": _known("a shell's own"),
     "source": _known("a shell's own"),
     "export": _known("a shell's own"),

@@ -12,12 +12,12 @@ WALK = 3  # steps that are not shown at the start, and again before step 20
 
 
 class GameEnv:
-    """Keeps what it was asked for: `scenarios`, and in `rendered` whether each step was."""
+    """Keeps what it was asked for: `scenarios`, and in `rendered` the steps that were rendered."""
 
     def __init__(self) -> None:
         self.game_config = SimpleNamespace()
         self.scenarios: list[Any] = []
-        self.rendered: list[bool] = []
+        self.rendered: list[int] = []
 
     def start_game(self) -> None:
         assert self.game_config.render
@@ -45,13 +45,20 @@ class GameEnv:
 
     def step(self) -> None:
         self.at += 1
-        self.rendered.append(self.game_config.render)
+        if self.game_config.render:
+            self.render(True)
+
+    def render(self, swap_buffer: bool) -> None:
+        assert self.game_config.render  # else the engine draws no players
+        self.rendered.append(self.at)
 
     def get_frame(self) -> bytes:
-        """The bottom row first: dark there, bright at the top, green as the step's number."""
+        """The bottom row first: dark there, bright at the top; green is the step rendered last, blue the one before it,
+        which the camera is of."""
         picture = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
         picture[..., 0] = np.linspace(0, 80, HEIGHT, dtype=np.uint8)[:, None]
-        picture[..., 1] = self.at
+        picture[..., 1] = self.rendered[-1]
+        picture[..., 2] = self.rendered[-2] if len(self.rendered) > 1 else 255
         return picture.tobytes()
 
 

@@ -52,6 +52,21 @@ def test_a_picture_is_seen_from_its_frame_to_the_next_one(frames: int, every: in
         assert float(y.mean()) == pytest.approx(16 + (40 + 4 * latest) * 219 / 255, abs=2), n
 
 
+@pytest.mark.parametrize(("every", "expected"), [(1, [0, 125, 250]), (2, [0, 126, 250])])
+def test_the_first_picture_of_every_five_seconds_is_a_key_frame(
+    every: int, expected: list[int], tmp_path: Path
+) -> None:
+    """And no other, and packets are in the order of their times: clips are cut without encoding."""
+    pictures = np.random.default_rng(0).integers(0, 256, (2, 224, 398, 3), np.uint8)
+    with filming(tmp_path / "film.mp4") as add:
+        for n in range(0, 300, every):
+            add(pictures[int(n >= 200)], n)  # a change of scene, which is no key frame
+    with av.open(str(tmp_path / "film.mp4")) as container:
+        packets = [p for p in container.demux(video=0) if p.pts is not None]
+    assert [round(p.pts * p.time_base * 25) for p in packets if p.is_keyframe] == expected
+    assert all(p.pts == p.dts for p in packets)
+
+
 def test_frames_after_the_last_picture_are_not_counted_on(tmp_path: Path) -> None:
     """Decoders give one more or not, as the file's stated rate happens to round."""
     with filming(tmp_path / "film.mp4") as add:

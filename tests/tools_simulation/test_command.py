@@ -17,7 +17,7 @@ from tools import simulate
 from tools.simulation import matches as folder
 from tools.simulation.broadcast import filming
 from tools.simulation.fixture import TEST_SEEDS, Fixture
-from tools.simulation.game import Game, ProgressUpdate
+from tools.simulation.game import Game, GameStep
 from tools.simulation.states import write_states
 
 Run = Callable[..., int]
@@ -105,7 +105,7 @@ def test_what_is_played_is_kept_and_what_was_broken_off_is_played(
     out, words = tmp_path / "out", ("--matches", 3, "--seed", 1, "--minutes", 0.0134)
     play = Game.play
 
-    def break_off(self: Game, fixture: Fixture, steps: int, *, every: int) -> list[ProgressUpdate]:
+    def break_off(self: Game, fixture: Fixture, steps: int, *, every: int) -> list[GameStep]:
         for n, moment in enumerate(play(self, fixture, steps, every=every)):
             if fixture.seed == 2 and n == 9:
                 raise KeyboardInterrupt

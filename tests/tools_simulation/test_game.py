@@ -26,16 +26,25 @@ def test_what_is_not_shown_is_counted_and_pictures_come_where_they_are_wanted() 
     assert {m.hidden for m in moments} == {0, WALK}
     assert [n for n, m in enumerate(moments) if m.picture is not None] == [0, 4, 8, 12, 16, 20, 24, 28, 29]
     assert {len(m.row) for m in moments} == {COLUMNS}
-    steps = game._game.rendered
-    assert sum(steps) < len(steps) / 2  # the rest costs no rendering
     for n, moment in enumerate(moments):
         step = n + (WALK if n < 20 else 2 * WALK)
         assert moment.row[0] == pytest.approx(0.004 * step)
         if moment.picture is not None:
             assert moment.picture.shape == (HEIGHT, WIDTH, 3)
-            assert moment.picture[0, 0].tolist() == [80, step, 0]  # upright
-            assert moment.picture[-1, 0].tolist() == [0, step, 0]
-            assert steps[step - 1]
+            camera = step if moment.hidden else step - (1 if n == 29 else 4)  # never from before a cut
+            assert moment.picture[0, 0].tolist() == [80, step, camera]  # upright
+            assert moment.picture[-1, 0].tolist() == [0, step, camera]
+    assert len(game._game.rendered) == 9 + 2  # twice after a cut; other steps cost no rendering, nor do hidden ones
+
+
+def test_the_camera_of_a_picture_is_never_from_before_a_cut() -> None:
+    """Also where the first step after the cut, the 21st, has no picture."""
+    game = Game(ENGINE)
+    pictures = {n: m.picture for n, m in enumerate(game.play(Fixture.draw(7), 30, every=3)) if m.picture is not None}
+    camera = {n: int(picture[0, 0, 2]) for n, picture in pictures.items()}
+    assert camera[18] == 15 + WALK
+    assert camera[21] == 21 + 2 * WALK
+    assert camera[24] == 21 + 2 * WALK
 
 
 def test_one_engine_plays_match_after_match() -> None:

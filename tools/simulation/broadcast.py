@@ -7,6 +7,7 @@ from pathlib import Path
 
 import av
 import numpy as np
+from av.video.frame import PictureType
 from numpy.typing import NDArray
 
 from ballcast.core.actions import FPS
@@ -17,7 +18,10 @@ from tools.simulation.game import HEIGHT, WIDTH
 MARGIN = 1  # columns cut at either side: 400 to 398
 RADAR = (slice(172, 218), slice(162, 236))  # rows and columns; it would show where everybody is
 COVER = 26  # red, green and blue of its cover
-H264 = {"crf": "26", "preset": "veryfast", "g": "125", "threads": "1"}
+KEY_FRAMES = 125  # frames apart: 5 s, as in simbaa, so that its build.py can cut clips without encoding
+# Colour is coded more finely than luma: players are a few pixels wide, and their shirts turn grey otherwise.
+H264 = {"crf": "28", "preset": "veryfast", "x264-params": "chroma-qp-offset=-8", "threads": "1"}
+H264 |= {"g": str(KEY_FRAMES), "forced-idr": "1", "sc_threshold": "0", "bf": "0"}  # key frames there alone, no B-frames
 
 Add = Callable[[NDArray[np.uint8], int], None]
 
@@ -34,16 +38,22 @@ def develop(picture: NDArray[np.uint8], gain: float) -> NDArray[np.uint8]:
 def filming(path: Path) -> Iterator[Add]:
     """Write an MP4 to `path`, whatever its suffix; yields a function that adds a picture (224, 398, 3) RGB at a frame.
 
-    Frames are counted at 25 fps; a picture is seen until the next one begins.
+    Frames are counted at 25 fps; a picture is seen until the next one begins. The first picture of every 125 frames is
+    a key frame.
     """
     with av.open(str(path), "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=FPS, options=H264)
         stream.height, stream.width = HEIGHT, WIDTH - 2 * MARGIN
         stream.pix_fmt, stream.time_base = "yuv420p", Fraction(1, FPS)
+        next_key = 0
 
         def add(picture: NDArray[np.uint8], frame: int) -> None:
+            nonlocal next_key
             encoded = av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(format="yuv420p")
             encoded.pts, encoded.time_base = frame, Fraction(1, FPS)
+            if frame >= next_key:
+                encoded.pict_type = PictureType.I
+                next_key = (frame // KEY_FRAMES + 1) * KEY_FRAMES
             container.mux(stream.encode(encoded))
 
         yield add

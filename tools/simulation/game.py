@@ -15,7 +15,7 @@ PHYSICS_STEPS = 4  # of 10 ms: a step is 40 ms, a frame at 25 fps
 
 
 @dataclass(frozen=True)
-class ProgressUpdate:
+class GameStep:
     """One step that a broadcast shows.
 
     Attributes:
@@ -41,7 +41,7 @@ class Game:
         config.render = True
         self._game.start_game()
 
-    def play(self, fixture: Fixture, steps: int, *, every: int) -> Iterator[ProgressUpdate]:
+    def play(self, fixture: Fixture, steps: int, *, every: int) -> Iterator[GameStep]:
         """The first `steps` steps that are shown; a picture of every `every`-th from the first on, and of the last."""
         game = self._game
 
@@ -51,19 +51,29 @@ class Game:
         game.state = self._engine.GameState.game_running
         game.game_config.render = True
         game.reset(fixture.scenario(self._engine), True)
+        game.game_config.render = False  # in step(): rendering is nearly all of the work, and few steps need it
         shown = hidden = 0
+        is_cut = True  # since the last picture
         while True:
             info = game.get_info()
             if info.is_in_play:
-                yield ProgressUpdate(state_row(info), hidden, self._picture() if is_seen(shown) else None)
+                picture = None
+                if is_seen(shown):
+                    picture, is_cut = self._picture(is_cut=is_cut), False
+                yield GameStep(state_row(info), hidden, picture)
                 shown, hidden = shown + 1, 0
                 if shown == steps:
                     return
             else:
-                hidden += 1
-            game.game_config.render = is_seen(shown)  # rendering is nearly all of the work
+                hidden, is_cut = hidden + 1, True
             game.step()
 
-    def _picture(self) -> NDArray[np.uint8]:
+    def _picture(self, *, is_cut: bool) -> NDArray[np.uint8]:
+        """Render the game as it is now; `is_cut` where steps since the last picture were not shown."""
+        config = self._game.game_config
+        config.render = True  # or players are not drawn
+        for _ in range(2 if is_cut else 1):  # the camera of a picture is the one that the rendering before it set
+            self._game.render(True)
+        config.render = False
         rows = np.frombuffer(self._game.get_frame(), np.uint8).reshape(HEIGHT, WIDTH, 3)
         return rows[::-1]  # the engine begins at the bottom
