@@ -221,8 +221,10 @@ def check_weights(expected: Mapping[str, Any], given: Mapping[str, Any], where: 
         where: the file, for the error.
         hint: what to do about it, added to the error.
     """
-    for key in sorted(expected.keys() ^ given.keys()):
-        raise InputError(f"{where}: {'lacks' if key in expected else 'has an unknown'} weight {key!r}{hint}")
+    if missing := expected.keys() - given.keys():
+        raise InputError(f"{where}: lacks weight {min(missing)!r}{hint}")
+    if unknown := given.keys() - expected.keys():
+        raise InputError(f"{where}: has an unknown weight {min(unknown)!r}{hint}")
     for key, value in given.items():
         shape = tuple(expected[key].shape)
         if (found := tuple(value.shape) if hasattr(value, "shape") else "none") != shape:
