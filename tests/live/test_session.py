@@ -237,7 +237,7 @@ class Clockwork:
 
 def test_behind_it_speaks_less_often_and_says_so_and_recovers(monkeypatch: pytest.MonkeyPatch) -> None:
     """20 times real time: a second is 50 ms, and an anticipation takes 90 ms at first."""
-    monkeypatch.setattr("ballcast.live.status.CALM_MS", 5000)
+    monkeypatch.setattr("ballcast.live.status.RECOVERY_MS", 5000)
     work = Clockwork(made_s=0.09)
     session = LiveSession(Camera(2500, 500.0), work)  # type: ignore[arg-type]
     with session.subscribe(room=10_000) as records, session:
