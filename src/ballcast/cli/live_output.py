@@ -1,4 +1,4 @@
-"""Output of `ballcast live`: a view in the terminal, or JSON lines. Imported only when the command runs, for quick help."""
+"""Output of `ballcast live`: a view in the terminal, or JSON lines. Imported only when the command runs."""
 
 import json
 import os
