@@ -28,6 +28,7 @@ from ballcast.core.events import merge_bins
 from ballcast.data.labels.soccernet import read_labels
 from ballcast.features.backbone import Backbone
 from ballcast.features.extract import extract
+from ballcast.features.stack_index import snippet_count
 from ballcast.features.store import FeatureStore
 from ballcast.inference.predictor import predict_store
 from ballcast.inference.rolling import RollingAnticipator
@@ -87,8 +88,8 @@ def walk(folder: Path) -> dict[str, list[str]]:
         dim=16, encoder_heads=2, encoder_ffn=32, steps=1, decoder_heads=2, decoder_ffn=32, decoder_layers=1
     )
     backbone = Backbone(config).eval()
-    model = Anticipator(ModelConfig(clips=config.clips(), width=config.width, hierarchy=sizes)).eval()
-    windows = torch.zeros(2, 6, config.clips(), config.width)
+    model = Anticipator(ModelConfig(clips=snippet_count(config), width=config.width, hierarchy=sizes)).eval()
+    windows = torch.zeros(2, 6, snippet_count(config), config.width)
     for seed, split in enumerate(("train", "valid")):
         make_split(folder / "features" / split, 12, seed)
     recipe = load(Recipe, None, [*SMALL, f"data.features={folder / 'features'}", "data.stitch=false", "train.epochs=1"])

@@ -87,7 +87,7 @@ def _labelled_clips(store: "FeatureStore", labels: Path | None) -> "list[Clip]":
     from ballcast.data.labels.soccernet import read_labels
     from ballcast.features.store import LABELS
 
-    if store.manifest.header.backbone.is_event_grid:
+    if store.is_event_grid:
         return []
     path = labels or store.labels
     if path is None:

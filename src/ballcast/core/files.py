@@ -212,28 +212,6 @@ def check_pair(weights_path: Path, weights: bytes, config_path: Path, config: di
         )
 
 
-def check_weights(expected: Mapping[str, Any], given: Mapping[str, Any], where: str, hint: str = "") -> None:
-    """Raise an InputError unless a file's tensors have the names, shapes and kinds of number that a network has.
-
-    Args:
-        expected: the network's `state_dict()`, on any device, also "meta".
-        given: the file's tensors by name.
-        where: the file, for the error.
-        hint: what to do about it, added to the error.
-    """
-    if missing := expected.keys() - given.keys():
-        raise InputError(f"{where}: lacks weight {min(missing)!r}{hint}")
-    if unknown := given.keys() - expected.keys():
-        raise InputError(f"{where}: has an unknown weight {min(unknown)!r}{hint}")
-    for key, value in given.items():
-        shape = tuple(expected[key].shape)
-        if (found := tuple(value.shape) if hasattr(value, "shape") else "none") != shape:
-            raise InputError(f"{where}: {key} has shape {found} instead of {shape}{hint}")
-        if value.is_floating_point() != expected[key].is_floating_point():
-            kind = "floating-point numbers" if expected[key].is_floating_point() else "integers"
-            raise InputError(f"{where}: {key} holds {value.dtype} instead of {kind}{hint}")
-
-
 # --- Locks ---
 
 

@@ -18,7 +18,7 @@ from ballcast.core import config as configs
 from ballcast.core import hub
 from ballcast.core.backbone_config import BackboneConfig, BackboneIdentity, Preprocessing, padding_sides, trained_size
 from ballcast.core.errors import InputError
-from ballcast.core.files import check_pair, check_weights, read_bytes, read_json, show, write_pair
+from ballcast.core.files import check_pair, read_bytes, read_json, show, write_pair
 from ballcast.features.stack_index import batch_stacks, run_stacks, snippet_span
 from ballcast.publish.cards import backbone_card
 
@@ -249,7 +249,7 @@ class Backbone(nn.Module):
         except Exception as error:  # safetensors has one error class for all damage, and it is not public
             raise InputError(f"{path}: cannot be read ({str(error)[:200]}); fetch it again") from None
         with torch.device("meta"):  # no memory yet: the config may name any size
-            check_weights(cls(config).state_dict(), state, str(path))
+            hub.check_weights(cls(config).state_dict(), state, str(path))
         check_pair(path, raw, folder / CONFIG_FILE, about)
         name, note = about.get("name", folder.name), about.get("note", "")
         backbone = cls(config, name=name, fold=about.get("fold"), note=note, metadata=about.get("metadata", {}))
@@ -286,7 +286,7 @@ class Backbone(nn.Module):
 
     def fill(self, state: dict[str, Tensor], where: str) -> "Backbone":
         """Itself in eval mode with the weights `state`; a key or shape that does not fit is an error with its place."""
-        check_weights(self.state_dict(), state, where)
+        hub.check_weights(self.state_dict(), state, where)
         self.load_state_dict(state)
         return self.eval()
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from ballcast.core import config, hub
 from ballcast.core.actions import FPS, WINDOW_FRAMES
-from ballcast.core.backbone_config import BackboneIdentity, Preprocessing
+from ballcast.core.backbone_config import EVENT_GRID, BackboneIdentity, Preprocessing
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_json, show, write_json
 from ballcast.publish.cards import store_card
@@ -271,6 +271,11 @@ class FeatureStore:
             return list(self.names)
         return [entry.name for entry in self.manifest.entries if {entry.name, Path(entry.source).stem} & games]
 
+    @property
+    def is_event_grid(self) -> bool:
+        """Whether the features come from event feeds and not from a network."""
+        return EVENT_GRID in self.manifest.header.backbone.name
+
     def check_same_backbone(self, other: "FeatureStore") -> None:
         """Features of two backbones, or of pictures of two sizes, do not go into one model."""
         if self.identity != other.identity:
@@ -279,7 +284,7 @@ class FeatureStore:
             )
             raise InputError(f"two backbones do not mix: {mine}, {theirs}; extract both with one backbone")
         sizes = self.manifest.picture_size, other.manifest.picture_size
-        if other_size(*sizes) and other_size(*sizes[::-1]):
+        if sizes[0] != sizes[1] and other_size(*sizes) and other_size(*sizes[::-1]):
             mine, theirs = (f"{s.path} saw them at {show_size(s.manifest.picture_size)}" for s in (self, other))
             raise InputError(f"two sizes of pictures do not mix: {mine}, {theirs}; extract both with one --size")
 

@@ -74,7 +74,7 @@ def open_windows(store: FeatureStore, clips: Sequence[Clip], windows: int) -> Wi
         windows: W, the number of windows the model reads.
     """
     store.check_finite()
-    if store.manifest.header.backbone.is_event_grid:
+    if store.is_event_grid:
         return read_store(store).windows
     return official_windows([(store, clips)], windows)
 

@@ -16,7 +16,7 @@ from ballcast.core.anticipator_config import EmitConfig, LossConfig, ModelConfig
 from ballcast.core.backbone_config import trained_size
 from ballcast.core.config import from_dict, to_dict
 from ballcast.core.errors import InputError
-from ballcast.core.files import KEY, check_pair, check_weights, read_bytes, read_json, show, write_pair
+from ballcast.core.files import KEY, check_pair, read_bytes, read_json, show, write_pair
 from ballcast.model import score_mapping
 from ballcast.model.faantra import Faantra
 from ballcast.model.hierarchical import Hierarchy
@@ -131,7 +131,7 @@ def read_weights(saved: SavedModel) -> dict[str, Tensor]:
         )
     with torch.device("meta"):  # no memory yet: the config may ask for anything
         expected = {f"network.{key}": value for key, value in build(saved.model).state_dict().items()}
-    check_weights(expected, weights, str(path), f"; {CONFIG} beside it describes another model")
+    hub.check_weights(expected, weights, str(path), f"; {CONFIG} beside it describes another model")
     check_pair(path, raw, folder / CONFIG, saved.tree)
     return weights
 

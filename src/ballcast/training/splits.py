@@ -26,7 +26,7 @@ def open_splits(data: DataConfig, names: Sequence[str], model: ModelConfig) -> S
     splits: Splits = []
     for name in names:
         store = FeatureStore.from_pretrained(data.features, name)
-        clips = [] if store.manifest.header.backbone.is_event_grid else _labelled_clips(store, data, name)
+        clips = [] if store.is_event_grid else _labelled_clips(store, data, name)
         for key, found in (("clips", store.clips), ("width", store.width)):
             if found != getattr(model, key):
                 raise InputError(
@@ -48,7 +48,7 @@ def _labelled_clips(store: FeatureStore, data: DataConfig, name: str) -> list[Cl
 
 
 def training_windows(splits: Splits, data: DataConfig, model: ModelConfig) -> WindowSet:
-    if splits[0][0].manifest.header.backbone.is_event_grid:
+    if splits[0][0].is_event_grid:
         return _event_windows(splits, scored=False)
     if data.stitch:
         return stitched_windows(splits, model.windows, every_ms=data.every_ms, tolerance_ms=data.stitch_tolerance_ms)
@@ -106,7 +106,7 @@ def check_stitching(windows: WindowSet, weights: Tensor, data: DataConfig) -> No
 
 
 def scored_windows(splits: Splits, model: ModelConfig) -> WindowSet:
-    if splits[0][0].manifest.header.backbone.is_event_grid:
+    if splits[0][0].is_event_grid:
         return _event_windows(splits, scored=True)
     return official_windows(splits, model.windows)
 

@@ -35,7 +35,7 @@ def feeds(tmp_path: Path) -> list[Feed]:
 def test_a_store_gives_what_memory_gives(tmp_path: Path, feeds: list[Feed]) -> None:
     held = build(feeds, 7000)
     store = write_store(tmp_path / "store", [feeds[0], Failure("9", "match 9: odd"), *feeds[1:]], 7000)
-    assert store.manifest.header.backbone.is_event_grid
+    assert store.is_event_grid
     assert [f.name for f in store.manifest.failed] == ["9"]
     read = read_store(FeatureStore.open(tmp_path / "store"))
     assert read.windows.names == held.windows.names
