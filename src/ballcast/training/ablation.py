@@ -121,9 +121,9 @@ def table(rows: list[Row], seeds: int, splits: Sequence[str] = ()) -> Table:
     for heading in (*HEADINGS, "Avg", "per clip"):
         result.add_column(heading, justify="right")
     for row in rows:
-        told = row.as_dict()
-        values = [f"{100 * v:.1f}" for v in list(told["mean"].values())[:-1]]
-        average = f"[bold]{100 * told['mean']['avg']:.2f}[/] ± {100 * told['deviation']['avg']:.2f}"
+        figures = row.as_dict()
+        values = [f"{100 * v:.1f}" for v in list(figures["mean"].values())[:-1]]
+        average = f"[bold]{100 * figures['mean']['avg']:.2f}[/] ± {100 * figures['deviation']['avg']:.2f}"
         result.add_row(escape(row.name), *values, average, f"{row.per_clip:.1f}")
     return result
 

@@ -140,7 +140,7 @@ class Pretraining:
             self.save("last")
 
     def load_frames(self, decoded: Decoded = lambda done, total: None) -> None:
-        """Decode the games, unless that is done or not needed any more; `decoded` is told frames done and in all."""
+        """Decode the games unless that is done or not needed; `decoded` is called with frames done and in all."""
         if self.bank is not None or self.progress.finished:
             return
         self.bank = self._bank("train", decoded)

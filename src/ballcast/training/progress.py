@@ -45,16 +45,16 @@ class Estimate:
     def __init__(self, total: int, log: Callable[[str], None]) -> None:
         self._total, self._log = total, log
         self._first: tuple[int, float] | None = None  # steps done at the first look, and when that was
-        self._told = False
+        self._announced = False
 
     def __call__(self, done: int) -> None:
         now = time.perf_counter()
         if self._first is None:
             self._first = (done, now)
         steps, seconds = done - self._first[0], now - self._first[1]
-        if steps < AFTER or self._told:
+        if steps < AFTER or self._announced:
             return
-        self._told, left = True, self._total - done
+        self._announced, left = True, self._total - done
         minutes, each = left * seconds / steps / 60, 1000 * seconds / steps
         self._log(f"{each:.0f} ms a step: {minutes:.1f} minutes for the {left} to go, without scoring")
 

@@ -22,7 +22,7 @@ Splits = list[tuple[FeatureStore, list[Clip]]]
 
 
 def open_splits(data: DataConfig, names: Sequence[str], model: ModelConfig) -> Splits:
-    """The store and the labelled clips of each split; an InputError says what does not fit, and how to mend it."""
+    """The store and the labelled clips of each split; an InputError says what does not fit, and how to fix it."""
     splits: Splits = []
     for name in names:
         store = FeatureStore.from_pretrained(data.features, name)
@@ -61,16 +61,16 @@ PAPER_SAMPLES, PAPER_CLIPS, PAPER_WEIGHTS = 22_900, 4587, (0.28, 2.46)
 
 def describe_samples(windows: WindowSet, weights: Tensor) -> str:
     """One line: samples, stretches and the range of the class weights (C,), beside the paper's."""
-    told = f"{len(windows)} training samples"
+    summary = f"{len(windows)} training samples"
     if windows.stretches:
         lengths = [length for split in windows.stretches for length in split]
         clips = sum(lengths)
-        told += (
+        summary += (
             f" of {clips} clips ({len(windows) / clips:.2f} a clip), stitched into {len(lengths)} "
             f"stretch{'es' if len(lengths) != 1 else ''} of {clips / len(lengths):.1f} clips on average"
         )
     return (
-        f"{told}; class weights w_c {weights.min():.2f} to {weights.max():.2f} (the paper: about {PAPER_SAMPLES} of "
+        f"{summary}; class weights w_c {weights.min():.2f} to {weights.max():.2f} (the paper: about {PAPER_SAMPLES} of "
         f"{PAPER_CLIPS} clips, {PAPER_SAMPLES / PAPER_CLIPS:.2f} a clip; w_c {PAPER_WEIGHTS[0]} to {PAPER_WEIGHTS[1]})"
     )
 
@@ -143,7 +143,7 @@ def open_training_data(recipe: Recipe) -> TrainingData:
     valid = open_splits(recipe.data, recipe.data.valid, recipe.model)
     if valid:
         train[0][0].check_same_backbone(valid[0][0])
-    leaks = {store.path.name: told for store, _ in valid if (told := _tell_leak(store))}
+    leaks = {store.path.name: leak for store, _ in valid if (leak := _warn_of_leak(store))}
     windows = training_windows(train, recipe.data, recipe.model)
     if windows.left_out:
         warnings.warn(
@@ -163,7 +163,7 @@ def open_training_data(recipe: Recipe) -> TrainingData:
     return replace(training_data, train_sources=seen, valid_sources=scored_by)
 
 
-def _tell_leak(store: FeatureStore) -> str:
+def _warn_of_leak(store: FeatureStore) -> str:
     """Warn of the videos that the backbone has seen; "3 of 10" if there are any."""
     if not (seen := store.seen_in_training()):
         return ""
