@@ -1,4 +1,4 @@
-"""What a run learns from: stores and labels of the splits a recipe names, checked against each other and the model."""
+"""Training data: stores and labels of the splits a recipe names, checked against each other and the model."""
 
 import warnings
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ Splits = list[tuple[FeatureStore, list[Clip]]]
 
 
 def open_splits(data: DataConfig, names: Sequence[str], model: ModelConfig) -> Splits:
-    """The store and the labelled clips of each split; an InputError says what does not fit, and how to mend it."""
+    """Open the store and the labelled clips of each split; an InputError names what does not fit, and the fix."""
     splits: Splits = []
     for name in names:
         store = FeatureStore.from_pretrained(data.features, name)
@@ -31,7 +31,7 @@ def open_splits(data: DataConfig, names: Sequence[str], model: ModelConfig) -> S
             if found != getattr(model, key):
                 raise InputError(
                     f"{store.path}: has {found} {'clips a window' if key == 'clips' else 'features a clip'} where the "
-                    f"recipe says {getattr(model, key)}; add model.{key}={found}"
+                    f"recipe has {getattr(model, key)}; add model.{key}={found}"
                 )
         if splits:
             splits[0][0].check_same_backbone(store)
@@ -43,7 +43,7 @@ def open_splits(data: DataConfig, names: Sequence[str], model: ModelConfig) -> S
 def _labelled_clips(store: FeatureStore, data: DataConfig, name: str) -> list[Clip]:
     labels = Path(data.labels) / name / LABELS if data.labels else store.labels
     if labels is None:
-        raise InputError(f"{store.path}: no {LABELS} in the store; say where the labels are with data.labels=DIR")
+        raise InputError(f"{store.path}: no {LABELS} in the store; give the labels with data.labels=DIR")
     return read_labels(labels)
 
 
@@ -61,16 +61,16 @@ PAPER_SAMPLES, PAPER_CLIPS, PAPER_WEIGHTS = 22_900, 4587, (0.28, 2.46)
 
 def describe_samples(windows: WindowSet, weights: Tensor) -> str:
     """One line: samples, stretches and the range of the class weights (C,), beside the paper's."""
-    told = f"{len(windows)} training samples"
+    text = f"{len(windows)} training samples"
     if windows.stretches:
         lengths = [length for split in windows.stretches for length in split]
         clips = sum(lengths)
-        told += (
+        text += (
             f" of {clips} clips ({len(windows) / clips:.2f} a clip), stitched into {len(lengths)} "
             f"stretch{'es' if len(lengths) != 1 else ''} of {clips / len(lengths):.1f} clips on average"
         )
     return (
-        f"{told}; class weights w_c {weights.min():.2f} to {weights.max():.2f} (the paper: about {PAPER_SAMPLES} of "
+        f"{text}; class weights w_c {weights.min():.2f} to {weights.max():.2f} (the paper: about {PAPER_SAMPLES} of "
         f"{PAPER_CLIPS} clips, {PAPER_SAMPLES / PAPER_CLIPS:.2f} a clip; w_c {PAPER_WEIGHTS[0]} to {PAPER_WEIGHTS[1]})"
     )
 
@@ -133,7 +133,7 @@ class TrainingData:
 
 
 def open_training_data(recipe: Recipe) -> TrainingData:
-    """The windows of the stores a recipe names."""
+    """Open the windows of the stores a recipe names."""
     if both := set(recipe.data.train) & set(recipe.data.valid):
         raise InputError(
             f"{min(both)} is trained on and validated on, which would choose the most overfitted model; "
@@ -143,7 +143,7 @@ def open_training_data(recipe: Recipe) -> TrainingData:
     valid = open_splits(recipe.data, recipe.data.valid, recipe.model)
     if valid:
         train[0][0].check_same_backbone(valid[0][0])
-    leaks = {store.path.name: told for store, _ in valid if (told := _tell_leak(store))}
+    leaks = {store.path.name: leak for store, _ in valid if (leak := _find_leak(store))}
     windows = training_windows(train, recipe.data, recipe.model)
     if windows.left_out:
         warnings.warn(
@@ -163,7 +163,7 @@ def open_training_data(recipe: Recipe) -> TrainingData:
     return replace(training_data, train_sources=seen, valid_sources=scored_by)
 
 
-def _tell_leak(store: FeatureStore) -> str:
+def _find_leak(store: FeatureStore) -> str:
     """Warn of the videos that the backbone has seen; "3 of 10" if there are any."""
     if not (seen := store.seen_in_training()):
         return ""
