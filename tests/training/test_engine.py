@@ -67,8 +67,12 @@ def test_two_ranks_give_the_gradients_of_the_joined_batch(splits: Path, tmp_path
 
 
 def test_a_run_of_two_processes_is_the_run_of_one(splits: Path, tmp_path: Path) -> None:
-    """The command line under torchrun: one writer, validation shared, the same losses and score."""
-    overrides = [*SMALL, *STILL, f"data.features={splits}"]
+    """The command line under torchrun: one writer, validation shared, the same losses and score.
+
+    Events are matched in order: the Hungarian matching of two slots that fit equally well depends on the last bit of a
+    float, which differs between batches of 4 and of 8. It is per sample, and the test above has it.
+    """
+    overrides = [*SMALL, *STILL, "loss.matching=ordered", f"data.features={splits}"]
     config = "paper"
     torchrun("-m", "ballcast", "train", config, *overrides, "--out", tmp_path / "both", "--device", "cpu")
     recipe = load(Recipe, Path(config), overrides)
@@ -76,7 +80,7 @@ def test_a_run_of_two_processes_is_the_run_of_one(splits: Path, tmp_path: Path) 
     for file in ("steps.csv", "epochs.csv"):
         one, two = (np.genfromtxt(tmp_path / run / file, delimiter=",", names=True) for run in ("alone", "both"))
         for column in set(one.dtype.names) - {"seconds"}:
-            np.testing.assert_allclose(two[column], one[column], rtol=2e-3, atol=2e-4, err_msg=column)
+            np.testing.assert_allclose(two[column], one[column], rtol=2e-5, atol=1e-6, err_msg=column)
 
 
 def test_rows_of_all_ranks_come_back_in_order(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ def test_a_machine_without_git_trains_all_the_same(tmp_path: Path, monkeypatch: 
 
 def test_one_training_at_a_time(tmp_path: Path) -> None:
     run = tmp_path / "runs" / "a"
-    with run_lock(run), pytest.raises(InputError, match="a: another training is at work there"):
+    with run_lock(run), pytest.raises(InputError, match="a: another training is running there"):
         run_lock(run).__enter__()
     with run_lock(run):
         pass

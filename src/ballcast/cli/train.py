@@ -14,15 +14,15 @@ from ballcast.core.errors import InputError
 def train(
     config: Annotated[Path, typer.Argument(help="A recipe: paper, faantra, events, best, or a YAML file of your own.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, for example train.lr=1e-4.")] = None,
-    run: Annotated[Path, typer.Option("--out", "-o", help="The run's folder; an unfinished run there goes on.")] = Path(
-        "runs/train"
-    ),
+    run: Annotated[
+        Path, typer.Option("--out", "-o", help="The run's folder; an unfinished run there is resumed.")
+    ] = Path("runs/train"),
     device: Device = "auto",
 ) -> None:
-    """Train an anticipator by a recipe; kill it at any time and run the same command to go on.
+    """Train an anticipator by a recipe; kill it at any time and run the same command to resume.
 
     Needs a feature store per split (see `ballcast extract`) below data.features. At the end the best epoch's report is
-    OUT/report.html: scores, curves, honesty, timing, confusion, the best and the worst clips. On several GPUs:
+    OUT/report.html: scores, curves, calibration, timing, confusion, the best and the worst clips. On several GPUs:
     torchrun --nproc-per-node 4 -m ballcast train …
 
     Example: ballcast train paper data.features=features --out runs/paper
@@ -59,16 +59,16 @@ def train(
 def pretrain(
     config: Annotated[Path, typer.Argument(help="A recipe: pretrain, or a YAML file of your own.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, for example train.lr=5e-4.")] = None,
-    run: Annotated[Path, typer.Option("--out", "-o", help="The run's folder; an unfinished run there goes on.")] = Path(
-        "runs/pretrain"
-    ),
+    run: Annotated[
+        Path, typer.Option("--out", "-o", help="The run's folder; an unfinished run there is resumed.")
+    ] = Path("runs/pretrain"),
     device: Device = "auto",
 ) -> None:
     """Train a backbone of your own: it learns to spot ball actions in videos with labels.
 
     Reads SN-BAA as it unpacks, games of SN-BAS, and simulated matches. Scores the held-out games after each epoch:
     average precision of the actions spotted within 1 s. The best backbone is OUT/best, for `ballcast extract`.
-    Kill it at any time and run the same command to go on.
+    Kill it at any time and run the same command to resume.
 
     Examples:
 

@@ -22,7 +22,7 @@ from ballcast.training.engine import predict, score_of
 from ballcast.training.run import train
 from ballcast.training.splits import open_splits, scored_windows
 
-# What the paper ablates, and what it leaves to be believed.
+# The paper's ablations, and more of our own.
 VARIANTS: dict[str, list[str]] = {
     "paper": [],
     "static queries": ["model.hierarchy.queries=static"],
@@ -30,7 +30,7 @@ VARIANTS: dict[str, list[str]] = {
     "τ 0.3, class": ["emit.mode=class"],
     "τ 0.05, class": ["emit.mode=class", "emit.threshold=0.05"],
     "emitted label only": ["emit.vector=emitted"],
-    # What the paper's ablation of τ must have been: several classes a slot, each with its own label's score alone.
+    # What the paper's ablation of τ must have been: several classes a slot, each with only its own label's score.
     "τ 0.3, class, emitted label only": ["emit.mode=class", "emit.vector=emitted"],
     "τ 0.05, class, emitted label only": ["emit.mode=class", "emit.vector=emitted", "emit.threshold=0.05"],
     "joint C + 1 softmax": ["model.hierarchy.heads=joint", "loss.pos_weight=1", "loss.label_smoothing=0"],
@@ -81,13 +81,26 @@ def ablate(
     seeds: int,
     folder: Path,
     device: torch.device,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
     splits: Sequence[str] = (),
 ) -> list[Row]:
     """Train what is not trained yet and score every variant on `splits`, without them on the validation splits.
 
     Epochs are chosen on the validation splits, by the emission of the recipe that the variants start from. Trainings
     are named by what they depend on: variants that differ only in emission share one.
+
+    Args:
+        config: the recipe that the variants start from.
+        overrides: key=value for all variants.
+        variants: key=value of each variant by its name.
+        seeds: trainings of a variant.
+        folder: of all runs; finished ones are not repeated.
+        device: where to compute.
+        log: called with a line for each score.
+        splits: to score on.
+
+    Returns:
+        A row for each variant.
     """
     if not variants:
         raise InputError("there are no variants to run")
@@ -109,12 +122,13 @@ def ablate(
             result = score_of(samples, predictions)
             scores.append([*result.at.values(), result.avg])
             emitted += sum(map(len, predictions.values())) / len(samples)
-            say(f"{name}, seed {recipe.train.seed}: mAP {100 * result.avg:.2f}")
+            log(f"{name}, seed {recipe.train.seed}: mAP {100 * result.avg:.2f}")
         rows.append(Row(name, np.array(scores), emitted / seeds))
     return rows
 
 
 def table(rows: list[Row], seeds: int, splits: Sequence[str] = ()) -> Table:
+    """A table for the terminal: a row for each variant."""
     where = ", ".join(splits) or "validation"
     result = Table(title=f"mAP (%) on {where}, {seeds} seed(s)", title_justify="left", title_style="bold")
     result.add_column("")

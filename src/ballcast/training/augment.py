@@ -1,7 +1,6 @@
-"""Changes to runs of pictures that leave their actions as they are, a whole batch at once, where the pictures are.
+"""Augmentation of runs of frames, a whole batch at once, on the device of the frames.
 
-What is changed how is drawn on the host for an epoch at once, from the seed: the same on any device, and nothing to
-wait for in a step.
+The parameters of an epoch are drawn on the host from the seed: the same on any device, and no wait in a step.
 """
 
 from dataclasses import dataclass, fields
@@ -48,7 +47,7 @@ class Augmentation:
 def draw_augmentation(
     config: AugmentConfig, steps: int, batch: int, pictures: int, rng: np.random.Generator
 ) -> Augmentation:
-    """Changes of an epoch: `steps` × `batch` runs of so many pictures."""
+    """Draw the augmentation of an epoch: `steps` × `batch` runs of so many pictures."""
     shape = (steps, batch)
 
     def between(low: float, high: float, *more: int) -> Tensor:
@@ -98,7 +97,7 @@ def change(pictures: Tensor, how: Augmentation) -> Tensor:
 
 
 def mix(values: Tensor, how: Augmentation) -> Tensor:
-    """MixUp of whatever belongs to each run, (B, …)."""
+    """Mix values of each run, (B, …), with those of its MixUp partner."""
     share = how.share.view(-1, *[1] * (values.ndim - 1))
     return share * values + (1 - share) * values[how.partner]
 

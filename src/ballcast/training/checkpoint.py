@@ -1,4 +1,4 @@
-"""The full state of a run, as one safetensors file: it is whole or it is not there, and it is data, not code."""
+"""The full state of a run, as one safetensors file, written atomically."""
 
 import json
 from dataclasses import asdict, dataclass, fields
@@ -17,7 +17,7 @@ from ballcast.training.ema import Ema
 
 FILE_NAME = "state.safetensors"
 FORMAT = "ballcast-state-1"
-MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what AdamW keeps of a parameter
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # AdamW's state of a parameter
 
 
 @dataclass
@@ -31,13 +31,13 @@ class Progress:
 
     def __post_init__(self) -> None:
         if self.step < 0 or self.best_epoch < 0 or not -1 <= self.best <= 1:
-            raise InputError("a run's progress is never negative, and its score at most 1")
+            raise InputError("the saved progress is impossible: counts are never negative, and scores are at most 1")
 
 
 def save_state(
     path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress, ema: Ema | None = None
 ) -> None:
-    """Weights, their running mean, moments, random states and progress: everything the next step depends on."""
+    """Write weights, their running mean, AdamW's moments, random states and progress: all the next step depends on."""
     tensors: dict[str, Tensor] = {f"model.{k}": v for k, v in model.state_dict().items()}
     tensors |= {f"ema.{k}": v for k, v in ema.state_dict().items()} if ema else {}
     for name, parameter in model.named_parameters():
@@ -52,7 +52,7 @@ def save_state(
 
 
 def load_state(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, ema: Ema | None = None) -> Progress:
-    """Put a run back where it was saved; the optimizer's state is made as its first step would make it."""
+    """Restore the model, optimizer, EMA and random states from a saved state; returns the run's progress."""
     tensors, progress = _read(path)
     _check(path, tensors, model, ema)
     model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")})
@@ -77,16 +77,16 @@ def load_state(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, e
 
 
 def read_progress(path: Path) -> Progress:
-    """How far the run of a saved state is, without its tensors."""
+    """Read the progress of a saved state, without its tensors."""
     return _read(path, tensors=False)[1]
 
 
 def _check(path: Path, tensors: dict[str, Tensor], model: nn.Module, ema: Ema | None) -> None:
-    """An InputError unless the tensors are this model's weights, all or no moments of each, and the random states."""
+    """Raise an InputError unless the tensors are those of this model, its optimizer and the random states."""
     expected = {f"model.{k}": _kind(v) for k, v in model.state_dict().items()}
     expected |= {f"ema.{k}": _kind(v) for k, v in ema.state_dict().items()} if ema else {}
     expected["random.cpu"] = _kind(torch.get_rng_state())
-    if "random.cuda" in tensors:  # a run may go on where there is no GPU
+    if "random.cuda" in tensors:  # a run may be resumed without a GPU
         cuda = torch.cuda.get_rng_state() if torch.cuda.is_available() else tensors["random.cuda"]
         expected["random.cuda"] = _kind(cuda)
     for name, parameter in model.named_parameters():

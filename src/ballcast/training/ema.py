@@ -1,7 +1,7 @@
-"""The running mean of a model's weights: what is scored and kept, steadier than the weights a single step left behind.
+"""Exponential moving average of a model's weights: it is what is scored and saved.
 
 ema = Ema(model, decay=0.999)
-…                                    # an optimizer's step
+…                                    # a step of the optimizer
 ema.update()
 with ema.swapped():                  # the model is the mean in this block
     evaluate(model)
@@ -24,7 +24,7 @@ class Ema:
     are averaged like weights, since the newest fit only the newest weights; counters, and whatever does not learn, are
     copied.
 
-    `update` is one fused kernel (and one for the count), asks nothing of the host and may be part of a CUDA graph.
+    `update` is one fused kernel (and one for the count), never waits for the host, and may be part of a CUDA graph.
 
     Args:
         module: whose weights; the bare one, not DDP around it.

@@ -66,9 +66,13 @@ class Ranks:
 
 
 def start(device: str) -> tuple[Ranks, torch.device]:
-    """Join the others if torchrun started us; gives our rank and our device.
+    """Join the process group if torchrun started this process.
 
-    `device` is "auto", "cpu" or "cuda".
+    Args:
+        device: "auto", "cpu" or "cuda".
+
+    Returns:
+        This process's rank and device.
     """
     count, local = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("LOCAL_RANK", 0))
     has_gpu = torch.cuda.is_available()
@@ -96,7 +100,7 @@ class NotFinite(BallcastError):
 
 @contextmanager
 def mode(model: nn.Module, training: bool) -> Iterator[None]:
-    """The model in train or eval mode within the block, and as it was after it."""
+    """Set train or eval mode within the block, and restore it after."""
     before = model.training
     model.train(training)
     try:
@@ -158,9 +162,9 @@ def read_losses(
 def predict(
     model: nn.Module, samples: Samples, config: EmitConfig, *, ranks: Ranks | None = None
 ) -> dict[str, list[Prediction]]:
-    """All that is emitted for every sample, by its name, in order, entries of one bin not merged yet.
+    """Predict every sample: name → predictions in order, entries of one bin not merged yet.
 
-    Several ranks share the work and all get the result.
+    Several ranks share the work, and all get the result.
     """
     return dict(zip(samples.windows.names, emit(predict_slots(model, samples, ranks=ranks), config), strict=True))
 
@@ -175,16 +179,16 @@ def predict_slots(model: nn.Module, samples: Samples, *, ranks: Ranks | None = N
 
 
 def evaluate(model: nn.Module, samples: Samples, config: EmitConfig, *, ranks: Ranks | None = None) -> Score:
-    """The official score on the samples, which must be official clips, merged as a submission is.
+    """Compute the official score on samples of official clips, merged as a submission is.
 
-    The same as `score_of` what `predict` says, without an object for each prediction.
+    Equal to `score_of(samples, predict(…))`, without an object for each prediction.
     """
     slots = predict_slots(model, samples, ranks=ranks)
     return score_arrays(samples.windows.clips, *merge_arrays(*emit_flat(slots, config)))
 
 
 def score_of(samples: Samples, predictions: dict[str, list[Prediction]]) -> Score:
-    """The official score of what was emitted, merged as a submission is."""
+    """Compute the official score of predictions, merged as a submission is."""
     return score(samples.windows.clips, {name: merge_bins(emitted) for name, emitted in predictions.items()})
 
 

@@ -1,8 +1,8 @@
-"""Training end to end: the anticipation loss goes on through the last part of the backbone.
+"""Training end to end: the anticipation loss also trains the last part of the backbone.
 
-Each sample's latest windows are seen as pixels, its earlier ones as features. These are computed anew with the backbone
-as it is before every epoch, and those of the validation clips before every scoring: the score is what the two saved
-models reach, the backbone on its own and the anticipator on the features that it extracts.
+Each sample's latest windows are pixels, its earlier ones features. The features are extracted again with the current
+backbone before every epoch, and those of the validation clips before every evaluation: the score is that of the two
+saved models, the anticipator on features which the saved backbone extracts.
 
 run/best, run/last                     the anticipator, as of any run; it names its backbone by hash
 run/best_backbone, run/last_backbone   the backbone it was trained with, for `extract` and `predict`
@@ -202,7 +202,7 @@ def _load_weights(model: Anticipator, given: str) -> None:
 
 
 def _rename(backbone: Backbone, games: list[str], seed: int) -> None:
-    """A name, a note and metadata of its own for what these games make of a backbone, whose own scores hold no more."""
+    """Give the backbone the name, note and metadata of a fine-tuned one; the scores it had are no longer true."""
     note = f"fine-tuned on {describe_games(games)} from {backbone.name} ({backbone.hash[:12]})"
     kept = {key: value for key, value in backbone.metadata.items() if key == "actions"}
     own = {"task": "anticipation", "trained_on": games, "seed": seed, "ballcast": __version__}

@@ -1,8 +1,8 @@
-"""Pre-training: a backbone learns to spot ball actions in labelled games. A run's folder is like that of `train`:
+"""Pre-training: train a backbone to spot ball actions in labelled games. The run's folder is like that of `train`:
 
 run/config.yaml        the recipe             run/best/     the backbone that spots best on the held-out games
 run/environment.json   versions, git, seed    run/last/     the newest one
-run/steps.csv          the loss of each step  run/state.safetensors   everything needed to go on
+run/steps.csv          the loss of each step  run/state.safetensors   everything needed to resume
 run/epochs.csv         scores of each epoch   run/report.json, run/tensorboard/
 """
 
@@ -145,10 +145,10 @@ class Pretraining:
             return
         self.bank = self._bank("train", decoded)
         self.held_out = self._bank("valid", decoded) if self.games["valid"] else None
-        self.backbone.metadata["picture_size"] = list(self.bank.size)  # other videos are brought to it
+        self.backbone.metadata["picture_size"] = list(self.bank.size)  # other videos are resized to it
         games, clips, bank = self.games["train"], self.config.clips, self.bank
         self.sampler = SnippetSampler(games, bank.first, bank.length, network=self.config.network, config=clips)
-        # A step's targets lie where its numbers do: on the GPU, a step then never waits for the host.
+        # On the device, so that a step never waits for the host.
         self.targets = torch.from_numpy(frame_targets(games, bank.length, clips)).to(self.device)
 
     def _bank(self, split: str, decoded: Decoded = lambda done, total: None) -> FrameCache:
@@ -203,7 +203,7 @@ class Pretraining:
         return "lower train.lr"
 
     def finish(self, progress: Progress, seconds: float) -> None:
-        """Score the best backbone on the test games too, and write all that is known of it."""
+        """Score the best backbone on the test games too, and write report.json."""
         best = Backbone.from_pretrained(self.folder / "best").to(self.device)
         report: dict[str, Any] = {
             "backbone": {"name": best.name, "hash": best.hash, "epoch": best.metadata["epoch"]},

@@ -19,7 +19,7 @@ class ScoreLike(Protocol):
 
 @dataclass(frozen=True)
 class ProgressUpdate:
-    """How a run stands, after some of its steps."""
+    """Progress of a run after some of its steps."""
 
     epoch: int  # counted from 0
     step: int  # steps done in this epoch
@@ -32,14 +32,17 @@ class ProgressUpdate:
     ended: bool = False  # the epoch is over
 
 
-AFTER = 25  # steps from the first look to the one that tells
+AFTER = 25  # steps measured before the estimate is logged
 
 
 class Estimate:
-    """Told after steps how many are done; says how long the rest takes by those since the first look, before which
-    things were compiled and read.
+    """Log once how long the rest of a run takes; call it with the number of steps done.
 
-    total: steps of the run. say: takes the sentence.
+    Time is measured from the first call on, since compiling and reading come before it.
+
+    Args:
+        total: steps of the run.
+        log: called with the estimate.
     """
 
     def __init__(self, total: int, log: Callable[[str], None]) -> None:
@@ -60,9 +63,13 @@ class Estimate:
 
 
 class Display:
-    """Context manager; `show` takes the run's moments. Off a terminal only the epochs' lines appear.
+    """Context manager with a progress bar; without a terminal only the lines of epochs appear.
 
-    `measure`: what the moments' score is called.
+    Args:
+        console: where to print.
+        epochs: of the run.
+        measure: name of the score.
+        quiet: print nothing.
     """
 
     def __init__(self, console: Console, epochs: int, *, measure: str = "mAP", quiet: bool = False) -> None:
@@ -96,23 +103,24 @@ class Display:
         if not self.quiet:
             self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def show(self, moment: ProgressUpdate) -> None:
+    def show(self, update: ProgressUpdate) -> None:
+        """Draw the bar; after an epoch, print its line."""
         if self.quiet:
             return
-        name, losses = f"{moment.epoch + 1}/{self.epochs}", moment.losses
+        name, losses = f"{update.epoch + 1}/{self.epochs}", update.losses
         terms = " ".join(f"{key if key == 'loss' else key[:3]} {value:.3f}" for key, value in losses.items())
-        if not moment.ended:
-            done = moment.epoch * moment.steps + moment.step
+        if not update.ended:
+            done = update.epoch * update.steps + update.step
             self._bar.update(
                 self._task,
-                total=self.epochs * moment.steps,
+                total=self.epochs * update.steps,
                 completed=done,
                 epoch=name,
-                numbers=f"{terms} lr {moment.rate:.1e} {moment.samples_per_s:.0f} samples/s",
+                numbers=f"{terms} lr {update.rate:.1e} {update.samples_per_s:.0f} samples/s",
             )
             return
-        best = " best" if moment.better else ""
-        valid = f" valid {self.measure} {100 * moment.score.avg:.2f}{best}" if moment.score else ""
+        best = " best" if update.better else ""
+        valid = f" valid {self.measure} {100 * update.score.avg:.2f}{best}" if update.score else ""
         self.console.print(
-            f"epoch {name}: {terms} lr {moment.rate:.1e} {moment.samples_per_s:.0f} samples/s{valid}", soft_wrap=True
+            f"epoch {name}: {terms} lr {update.rate:.1e} {update.samples_per_s:.0f} samples/s{valid}", soft_wrap=True
         )

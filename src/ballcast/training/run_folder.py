@@ -32,13 +32,13 @@ CONFIG, ENVIRONMENT = "config.yaml", "environment.json"
 
 
 def extends_training(config: Any, folder: Path) -> bool:
-    """Whether the config has more epochs than the run in `folder` began with; in all else they must be the same."""
+    """Whether the config has more epochs than the run in `folder` was started with; nothing else may differ."""
     before, now = (_leaves(to_dict(c)) for c in (load(type(config), folder / CONFIG), config))
     for key in {**before, **now}:
         if before.get(key) != now.get(key) and key != "train.epochs":
             raise InputError(
                 f"{folder}: was started with {key}={before.get(key)}, now it is {now.get(key)}; "
-                "use the old value to go on, or another --out to start anew"
+                "use the old value to resume, or another --out to start a new run"
             )
     return now["train.epochs"] > before["train.epochs"]
 
@@ -50,27 +50,27 @@ def is_finished(config: Any, folder: Path) -> bool:
 
 
 def check_folder(folder: Path) -> None:
-    """An InputError if a run cannot be written there: to be asked before videos are decoded for it."""
+    """Raise an InputError if a run cannot be written there; call it before videos are decoded for it."""
     check_writable(folder / CONFIG)
 
 
 @contextmanager
 def run_lock(folder: Path) -> Iterator[None]:
-    """The only training in the folder: two of them would take turns at its files, and neither could be resumed."""
+    """Hold the lock of a run's folder: two trainings would overwrite each other's files."""
     folder.mkdir(parents=True, exist_ok=True)
-    busy = f"{folder}: another training is at work there; wait for it, or give another --out"
+    busy = f"{folder}: another training is running there; wait for it, or give another --out"
     with exclusive_lock(folder, folder / ".lock", busy):
         yield
 
 
 def write_run_config(folder: Path, config: Any, device: torch.device, processes: int = 1) -> None:
-    """The recipe of a run, and where it runs, as the files of these names."""
+    """Write config.yaml and environment.json."""
     write_bytes(folder / CONFIG, to_yaml(config).encode())
     write_json(folder / ENVIRONMENT, environment(config.train.seed, device, processes), indent=1)
 
 
 def environment(seed: int, device: torch.device, processes: int = 1) -> dict[str, Any]:
-    """Versions, machine, command and git's state, for whoever wants to repeat the run."""
+    """Versions, machine, command and git's state, to repeat the run by."""
     return {
         "ballcast": __version__,
         "python": platform.python_version(),
@@ -89,7 +89,7 @@ def environment(seed: int, device: torch.device, processes: int = 1) -> dict[str
 def _git_state() -> dict[str, Any]:
     """Commit and changes of the repository that this file is kept in; nothing for a package that was installed.
 
-    An installed one may lie within a repository of the user's, whose state tells nothing of ours.
+    An installed one may lie within a repository of the user's, whose state is not ours.
     """
     here = Path(__file__)
     if not _git(here.parent, "ls-files", "--error-unmatch", here.name):
@@ -99,7 +99,7 @@ def _git_state() -> dict[str, Any]:
 
 
 def _git(folder: Path, *args: str) -> str:
-    """What git says there; nothing where it fails, or is not: a machine without git trains all the same."""
+    """Output of a git command; empty if it fails or git is not installed: training needs no git."""
     try:
         done = subprocess.run(["git", *args], capture_output=True, text=True, cwd=folder)
     except OSError:

@@ -1,4 +1,4 @@
-"""What a run learns from: stores and labels of the splits a recipe names, checked against each other and the model."""
+"""Training data: stores and labels of the splits a recipe names, checked against each other and the model."""
 
 import warnings
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def open_splits(data: DataConfig, names: Sequence[str], model: ModelConfig) -> S
             if found != getattr(model, key):
                 raise InputError(
                     f"{store.path}: has {found} {'clips a window' if key == 'clips' else 'features a clip'} where the "
-                    f"recipe says {getattr(model, key)}; add model.{key}={found}"
+                    f"recipe has {getattr(model, key)}; add model.{key}={found}"
                 )
         if splits:
             splits[0][0].check_same_backbone(store)
@@ -43,7 +43,7 @@ def open_splits(data: DataConfig, names: Sequence[str], model: ModelConfig) -> S
 def _labelled_clips(store: FeatureStore, data: DataConfig, name: str) -> list[Clip]:
     labels = Path(data.labels) / name / LABELS if data.labels else store.labels
     if labels is None:
-        raise InputError(f"{store.path}: no {LABELS} in the store; say where the labels are with data.labels=DIR")
+        raise InputError(f"{store.path}: no {LABELS} in the store; give the labels with data.labels=DIR")
     return read_labels(labels)
 
 
@@ -133,7 +133,7 @@ class TrainingData:
 
 
 def open_training_data(recipe: Recipe) -> TrainingData:
-    """The windows of the stores a recipe names."""
+    """Open the windows of the stores a recipe names."""
     if both := set(recipe.data.train) & set(recipe.data.valid):
         raise InputError(
             f"{min(both)} is trained on and validated on, which would choose the most overfitted model; "

@@ -164,7 +164,7 @@ def compute_losses(
 
 
 class TrainStep:
-    """Callable: a batch in, the five losses (5,) out, the model one step further.
+    """One step of training, called with a batch; returns the five losses (5,).
 
     Args:
         model: the network, or DDP around it.
@@ -272,9 +272,9 @@ def spotting_loss(logits: Tensor, target: Tensor, *, alpha: float, gamma: float)
 
 
 class SpotStep:
-    """Callable: runs of pictures in, the loss out, the backbone one step further.
+    """One step of pre-training, called with runs of frames; returns the loss.
 
-    Nothing is asked of the host. On a GPU: bf16 where it is safe, channels last, fused kernels if `config.compile`.
+    Never waits for the host. On a GPU: bf16 where it is safe, channels last, fused kernels if `config.compile`.
     """
 
     def __init__(
@@ -295,7 +295,7 @@ class SpotStep:
         return backbone.classifier(backbone.dropout(backbone.runs(pictures)))
 
     def __call__(self, pictures: Tensor, how: Augmentation, target: Tensor) -> Tensor:
-        """Runs (B, P, H, W) uint8, their changes, and what their clips should say (B, n, C) → the loss, a scalar."""
+        """Runs (B, P, H, W) uint8, their changes, and the targets of their snippets (B, n, C) → the loss, a scalar."""
         self.optimizer.zero_grad(set_to_none=True)
         x, target = change(pictures, how), mix(target, how)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self._half):

@@ -5,13 +5,13 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import av
 import numpy as np
 
 from ballcast.core.backbone_config import MAX_SIDE, is_size
 from ballcast.core.errors import BallcastWarning, InputError
 
 if TYPE_CHECKING:
+    import av
     from av.video.reformatter import VideoReformatter
 
 
@@ -31,7 +31,7 @@ _TURNS: dict[tuple[int, int, int, int], Turn] = {
 }
 
 
-def turn_of(frame: av.VideoFrame, name: str) -> Turn:
+def turn_of(frame: "av.VideoFrame", name: str) -> Turn:
     """What brings the frame's pixels upright; `name` is the video's, for the error about a slanted one."""
     matrix = _display_matrix(frame)
     if matrix is None:
@@ -47,7 +47,7 @@ def turn_of(frame: av.VideoFrame, name: str) -> Turn:
     return turn
 
 
-def luma(frame: av.VideoFrame, turn: Turn) -> np.ndarray:
+def luma(frame: "av.VideoFrame", turn: Turn) -> np.ndarray:
     """The frame's luma, (H, W) uint8, upright, C-contiguous, in memory of its own."""
     kind = frame.format
     bits = kind.components[0].bits if kind.components else 0
@@ -64,7 +64,7 @@ def luma(frame: av.VideoFrame, turn: Turn) -> np.ndarray:
     return np.array(upright, order="C")  # a copy: the decoder still predicts from its own
 
 
-def plane(frame: av.VideoFrame, number: int = 0, dtype: Any = np.uint8) -> np.ndarray:
+def plane(frame: "av.VideoFrame", number: int = 0, dtype: Any = np.uint8) -> np.ndarray:
     """View a plane of the frame, (h, w) of `dtype`, without the padding at the end of its lines."""
     own = frame.planes[number]
     width = np.dtype(dtype).itemsize
@@ -72,7 +72,7 @@ def plane(frame: av.VideoFrame, number: int = 0, dtype: Any = np.uint8) -> np.nd
     return lines[: own.height, : own.width]
 
 
-def _display_matrix(frame: av.VideoFrame) -> np.ndarray | None:
+def _display_matrix(frame: "av.VideoFrame") -> np.ndarray | None:
     data: Any = frame.side_data.get("DISPLAYMATRIX")
     return None if data is None else np.frombuffer(bytes(data), np.int32)
 
