@@ -17,7 +17,7 @@ import yaml
 from ballcast import __version__
 from ballcast.cli import app
 from ballcast.core.hub import BACKBONE, RECIPES, SAMPLES
-from ballcast.web.guard import ANYONE
+from ballcast.web.guard import PUBLIC
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -110,7 +110,7 @@ def test_the_wheel_holds_all_that_an_installed_ballcast_needs(tmp_path: Path) ->
     assert {name for name in inside if name.startswith("ballcast/")} == {
         f"ballcast/{p.relative_to(package).as_posix()}" for p in there
     }
-    for name in ("samples/backbone/model.safetensors", "web/static/index.html", "inference/page/style.css", "py.typed"):
+    for name in ("samples/backbone/model.safetensors", "web/static/index.html", "report/style.css", "py.typed"):
         assert inside[f"ballcast/{name}"] == (package / name).stat().st_size
     assert {f"ballcast/configs/{p.name}" for p in RECIPES.glob("*.yaml")} <= set(inside)
     for name in ("LICENSE", "NOTICE"):
@@ -129,7 +129,7 @@ def test_the_container_starts_what_there_is() -> None:
     assert arguments[arguments.index("--port") + 1] == said["EXPOSE"]
     asked = re.search(rf"http://127\.0\.0\.1:{said['EXPOSE']}(/[\w/]+)", said["HEALTHCHECK"])
     assert asked
-    assert ANYONE.fullmatch(asked[1])
+    assert PUBLIC.fullmatch(asked[1])
     assert int(said["USER"].partition(":")[0]) > 0
     copies = [line.split()[1:-1] for line in lines if line.startswith("COPY ") and "--from" not in line]
     allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}

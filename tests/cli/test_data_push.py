@@ -87,7 +87,7 @@ def test_what_cannot_be_pushed_is_one_sentence_before_anything_is_sent(on_hub: H
     for folder, words in [
         ("nowhere", "nowhere: no such folder"),
         ("empty", "empty: contains no model, no backbone and no features"),
-        ("run", "run: is a run's folder; give the model in it"),
+        ("run", "run: is a run folder; give its model"),
         ("run/best", r"config\.json: not a ballcast model"),
         ("cut", r"shard-00000\.safetensors: has"),
     ]:

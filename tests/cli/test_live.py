@@ -25,7 +25,7 @@ from ballcast.live.status import LiveForecast, MissedRecords, Status
 from tests.live.test_session import tiny
 from tests.video.conftest import make_video
 
-MODELS = ["--model", "model", "--backbone", "backbone", "--device", "cpu", "threshold=0"]
+MODELS = ["--model", "model", "--backbone", "backbone", "--device", "cpu", "--size", "own", "threshold=0"]
 
 
 @pytest.fixture(scope="module")

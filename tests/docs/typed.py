@@ -24,14 +24,14 @@ CLI = typer.main.get_command(app)
 
 # Commands that are not run, by how they begin, and why. They are parsed: every verb, option and value must be known.
 NOT_RUN = {
-    "ballcast download": "needs the hub and SoccerNet's password; tests/data/test_download.py has a stand-in for both",
-    "ballcast data push": "needs the hub; tests/cli/test_hub.py has a stand-in",
-    "ballcast demo": "takes minutes; tests/test_demo.py runs it on less",
-    "ballcast reproduce": "takes hours; tests/reproduce/test_reproduce.py runs it on less",
-    "ballcast serve": "runs until it is stopped; tests/web/test_serve_command.py starts it",
-    "ballcast live rtsp": "needs a camera; tests/video/test_stream_source.py has a stand-in",
+    "ballcast download": "needs the hub and SoccerNet's password; tests/data/download/test_download.py has stand-ins",
+    "ballcast data push": "needs the hub; tests/cli/test_data_push.py has a stand-in",
+    "ballcast demo": "takes minutes; tests/workflows/test_demo.py runs it on less",
+    "ballcast reproduce": "takes hours; tests/workflows/reproduce/test_reproduce.py runs it on less",
+    "ballcast serve": "runs until it is stopped; tests/web/test_serve.py starts it",
+    "ballcast live rtsp": "needs a camera; tests/video/test_stream.py has a stand-in",
     "ballcast live -": "reads a stream from stdin; tests/cli/test_live.py gives it one",
-    "ballcast events wyscout_leagues.parquet": "needs the table of five leagues; tests/data/test_wyscout.py has one",
+    "ballcast events wyscout_leagues.parquet": "needs the five leagues; tests/data/events/test_wyscout.py has a table",
 }
 # What is added to commands that are run, by how they begin; of options and keys given twice the later counts.
 WIDTH = "model.width=40"

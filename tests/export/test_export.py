@@ -203,7 +203,7 @@ def _config(key: str, value: Any) -> Callable[[Path], None]:
         (lambda folder: (folder / "clips.onnx").unlink(), r"clips\.onnx: no such file"),
         (lambda folder: (folder / "config.json").unlink(), "not an export: it has no config.json"),
         (lambda folder: (folder / "config.json").write_text("{"), "ends too early"),
-        (_config("format", "ballcast-anticipator-1"), "not of an export"),
+        (_config("format", "ballcast-anticipator-1"), "not the config of an export"),
         (_config("actions", ["PASS"]), "actions are not those of this version"),
         (_config("files", {"stacks": {"file": "../x", "sha256": ""}}), "files must name the parts"),
         (_config("lookback", 99), "lookback must be between 1 and the model's 6"),
@@ -286,13 +286,13 @@ def test_the_server_needs_no_torch(tmp_path: Path, exported: Path) -> None:
         "from ballcast.inference.onnx_runtime import OnnxRuntime\n"
         "from ballcast.web.server import build_app\n"
         "from ballcast.web.settings import make_engine\n"
-        "from ballcast.web.service import House\n"
+        "from ballcast.web.service import Service\n"
         "from ballcast.web.settings import Settings\n"
         "import ballcast.web.server\n"
         f"opened = OnnxRuntime.open({str(exported)!r})\n"
-        "house = House(Settings(data=Path('data')), make_engine(lambda: opened, every_ms=1000))\n"
-        "build_app(house)\n"
-        "house.engine.new()\n"
+        "service = Service(Settings(data=Path('data')), make_engine(lambda: opened, every_ms=1000))\n"
+        "build_app(service)\n"
+        "service.engine.new()\n"
         "assert 'torch' not in sys.modules\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)

@@ -91,9 +91,9 @@ def test_a_fold_is_scored_by_what_only_the_others_would_have_fitted() -> None:
         fold = np.arange(folds * size) // size == f
         inside = [clip for clip, own in zip(clips, fold, strict=True) if own]
         others = [clip for clip, own in zip(clips, fold, strict=True) if not own]
-        fitted = fit([outputs[~fold]], others, silence(others), pos_weight=weight, folds=folds - 1, least=1).calibration
-        shifts.append(fitted.classes[THROW_IN].shift_ms)
-        expected.append(score_scores(inside, fitted.scores([outputs[fold]])).avg)
+        of_others = fit([outputs[~fold]], others, silence(others), pos_weight=weight, folds=folds - 1, least=1)
+        shifts.append(of_others.calibration.classes[THROW_IN].shift_ms)
+        expected.append(score_scores(inside, of_others.calibration.scores([outputs[fold]])).avg)
         was.append(score_scores(inside, before[fold]).avg)
     assert shifts == [0, 0, 0, 160]
     assert fitted.outside_after == pytest.approx(np.mean(expected), rel=1e-12)

@@ -375,7 +375,7 @@ def test_a_late_listener_and_many_of_them() -> None:
         listeners = [session.subscribe() for _ in range(200)]
         firsts = [listener.get(5) for listener in listeners]
         assert all(isinstance(first, Status | LiveForecast) for first in firsts)
-        assert until(lambda: any(isinstance(r, LiveForecast) for r in iter(listeners[7].poll, None)), 20)
+        assert until(lambda: any(isinstance(r, LiveForecast) for r in iter(lambda: listeners[7].get(0), None)), 20)
     assert all(states(list(listener))[-1:] == ["stopped"] for listener in listeners)
     assert not session.running
 

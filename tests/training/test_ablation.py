@@ -17,7 +17,13 @@ from ballcast.training.ablation import VARIANTS, read_variants
 def test_the_whole_table(tmp_path: Path, ballcast: Callable[..., Any]) -> None:
     make_game(tmp_path / "features" / "train", 70, seed=1)
     make_split(tmp_path / "features" / "valid", 8, seed=2)
-    overrides = [*SMALL, "train.epochs=1", "train.batch=8", "data.features=features"]
+    steps = [
+        "train.epochs=1",
+        "train.warmup_epochs=0",
+        "train.lr=0.003",
+        "train.batch=8",
+    ]  # enough to tell losses apart
+    overrides = [*SMALL, *steps, "data.features=features"]
     command = ("ablate", "paper", *overrides, "--seeds", "2", "--json", "table.json")
     done = ballcast(*command)
     assert done.returncode == 0, done.stderr

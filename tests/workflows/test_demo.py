@@ -85,7 +85,7 @@ def test_the_whole_way(samples: Path, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_without_the_data_it_says_so(tmp_path: Path) -> None:
-    with pytest.raises(demo.InputError, match="install ballcast again"):
+    with pytest.raises(demo.InputError, match="reinstall ballcast"):
         demo.run(tmp_path / "out", Console(file=io.StringIO()), device=torch.device("cpu"), samples=tmp_path)
 
 

@@ -13,7 +13,7 @@ from ballcast import __version__
 
 NEEDED = (
     *("torch", "timm", "av", "numpy", "safetensors", "huggingface_hub", "pyzipper", "PyYAML", "rich", "typer"),
-    *("matplotlib", "pillow", "tensorboard", "fastapi", "uvicorn", "jinja2"),
+    *("matplotlib", "pillow", "tensorboard", "fastapi", "uvicorn", "jinja2", "psutil"),
 )
 EXTRAS = {
     "events": (("kloppy", "pyarrow"), "event feeds"),

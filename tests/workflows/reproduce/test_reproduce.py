@@ -236,7 +236,7 @@ def test_with_a_password_what_is_missing_is_fetched(
 ) -> None:
     asked: list[object] = []
 
-    def fetch(splits: list[str], to: Path, *, password: Callable[[], str], resolution: str, say: object) -> None:
+    def fetch(splits: list[str], to: Path, *, password: Callable[[], str], resolution: str, log: object) -> None:
         asked.append((splits, password(), resolution))
         shutil.copytree(world / "snbaa", to, dirs_exist_ok=True)
 

@@ -26,7 +26,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = tmp_path_factory.mktemp("models")
     small_backbone().save_pretrained(folder / "backbone")
     small_model().save_pretrained(folder / "model")
-    return ["--model", str(folder / "model"), "--backbone", str(folder / "backbone")]
+    return ["--model", str(folder / "model"), "--backbone", str(folder / "backbone"), "--size", "own"]
 
 
 @contextmanager
@@ -108,7 +108,7 @@ def test_ctrl_c_again_and_again_is_a_clean_end_too(tmp_path: Path, models: list[
         (["--stream", "no-address"], "give NAME=ADDRESS"),
         (["--stream", "a b=rtsp://x"], "give NAME=ADDRESS"),
         (["--stream", "a=x", "--stream", "a=y"], "--stream a: the name is used twice"),
-        (["--stream", "a=-"], "stdin cannot be watched"),
+        (["--stream", "a=-"], "stdin cannot be opened twice"),
         (["--videos", "nowhere"], "nowhere: no such folder"),
         (["--host", "203.0.113.7", "--token", "long enough a token"], "cannot listen on 203.0.113.7:0"),
     ],
