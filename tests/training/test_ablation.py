@@ -22,7 +22,7 @@ def test_the_whole_table(tmp_path: Path, ballcast: Callable[..., Any]) -> None:
         "train.warmup_epochs=0",
         "train.lr=0.003",
         "train.batch=8",
-    ]  # enough to tell losses apart
+    ]  # losses differ
     overrides = [*SMALL, *steps, "data.features=features"]
     command = ("ablate", "paper", *overrides, "--seeds", "2", "--json", "table.json")
     done = ballcast(*command)
