@@ -40,7 +40,7 @@ browser:
 	  echo "no chromedriver: the tests of pages will skip"
 
 test: setup-dev lint browser
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 lint: setup-dev
 	$(BIN)/ruff check src tests benchmarks tools
