@@ -45,7 +45,7 @@ def stack_hop(config: BackboneConfig) -> int:
 
 
 def stack_overlap(config: BackboneConfig) -> int:
-    """How many more distinct stacks than snippets a row of snippets has."""
+    """Extra stacks: n consecutive snippets need n + this many distinct stacks."""
     return stack_hop(config) * (config.stacks - 1)
 
 
@@ -84,8 +84,8 @@ def snippet_stacks(config: BackboneConfig, count: int, arange: Arange = np.arang
     return arange(count)[:, None] + stack_hop(config) * arange(config.stacks)
 
 
-# A run, the unit of pre-training, is n snippets that start a whole stack apart: they share n + J − 1 stacks in a row,
-# which do not overlap and so need no frame twice.
+# A run (`clips.run`), the sequence that pre-training draws, is n snippets that start a whole stack apart: together they
+# read n + J − 1 consecutive stacks, which do not overlap, so that no frame is read twice.
 
 
 def run_frames(config: BackboneConfig, count: int) -> NDArray[np.int64]:

@@ -1,7 +1,7 @@
 """The paper's network, in the order of its data: local encoder → GRU aggregator → slot decoder → heads.
 
 Symbols: B samples, W windows of 5 s, N snippets per window (`model.clips`), D features per snippet, d the token width,
-S summary vectors per window, T = W S steps of memory, K slots, C actions. Equation numbers are the paper's; its heads
+S summary vectors per window, T = W · S of them in all, K slots, C actions. Equation numbers are the paper's; its heads
 (equations 2 to 4), which the baseline shares, are `ballcast.model.slots.Heads`.
 """
 
@@ -62,8 +62,8 @@ class Aggregator(nn.Module):
     Args:
         gru: input and hidden size d, batch first.
         windows, clips, steps: W, N and S.
-        weight: where the window weight alpha_w = sigmoid(gamma_w) acts: on the S steps a window feeds to the GRU
-            ("input"), on the S steps of H it yields ("memory"), or nowhere ("none").
+        weight: what the window weight alpha_w = sigmoid(gamma_w) multiplies: what goes into the GRU ("input"), what
+            comes out of it ("memory"), or nothing ("none").
         gamma: initial value of every gamma_w.
     """
 
@@ -91,8 +91,8 @@ class Aggregator(nn.Module):
 
         Args:
             tokens: (B, W, N, d).
-            present: (B, W) bool, False for windows before the video began, whose tokens have no influence; the last
-                window must be present. None: all are.
+            present: (B, W) bool, False for windows before the video began: the GRU reads zeros in their place, and
+                the decoder does not read their steps. The last window must be present. None: all are.
 
         Returns:
             Memory (B, T, d), and its mask (B, T) bool, True for steps of present windows; None: all.
@@ -159,7 +159,7 @@ class SlotDecoder(nn.Module):
         return self.every_layer(memory, mask)[-1]
 
     def every_layer(self, memory: Tensor, mask: Tensor | None = None) -> list[Tensor]:
-        """The normalised slots after each of the L layers, L × (B, K, d); the queries if there is no layer."""
+        """The normalised slots after each of the L layers, L × (B, K, d); without layers one entry, the queries."""
         z = self.queries(memory, mask)  # (B, K, d)
         memory_mask = None if mask is None else mask[:, None, None, :]  # (B, 1, 1, T)
         states = []
@@ -198,7 +198,7 @@ class Hierarchy(nn.Module):
     """The whole network: features (B, W, N, D) → tokens (B, W, N, d) → memory (B, T, d) → z (B, K, d) → `Slots`.
 
     Args:
-        lookback: number of latest windows it reads, here all W.
+        lookback: number of latest windows it reads, here all W; streams keep the tokens of so many.
         encoder, aggregator, decoder, heads: the four stages.
         presence: the auxiliary head; None: without it.
         every_layer: in training, also return the slots of the decoder's earlier layers.

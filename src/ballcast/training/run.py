@@ -132,7 +132,7 @@ class Trainer(Generic[T]):
         if context.extended:
             self.progress.finished = False
         rank = context.ranks.rank
-        if rank:  # dropout differs between processes; the state holds only what the first of them draws
+        if rank:  # only rank 0's random state is saved; other ranks get a seed from the step and their rank
             torch.manual_seed(config.train.seed + 1_000_003 * self.progress.step + rank)
 
     def fit(self) -> Progress:
@@ -192,7 +192,7 @@ class Trainer(Generic[T]):
             score = task.evaluate(epoch)
             better = self._keep(epoch, score)
         curves = task.curves(score) if score else {}
-        names = task.epoch_columns[2 + len(task.step_columns[3:]) :]
+        names = task.epoch_columns[2 + len(task.step_columns[3:]) :]  # after epoch, seconds and losses: the scores
         mean = self.run_log.add_epoch(epoch, seconds, [curves.get(name, float("nan")) for name in names], curves)
         self._save()
         speed, rate = total * task.samples_per_step / max(seconds, 1e-9), self.run_log.rate
@@ -215,6 +215,7 @@ class Trainer(Generic[T]):
             losses = ranks.mean(losses.to(self.context.device)).cpu()
         named = self.run_log.add_steps(epoch, rates, losses.tolist())
         self.show(ProgressUpdate(epoch, done, self.per_epoch, rates[-1], named, speed))
+        # `add_steps` has advanced the step; save if a multiple of `save_every` is among the steps just read.
         if every and progress.step % every < len(rates) and done < self.per_epoch:
             self._save()
 

@@ -144,7 +144,7 @@ def plan_epoch(
     absent = np.where(rng.random((steps, batch)) < config.drop_windows, absent, 0)
     if not config.mixup:
         return Plan(first, first, np.ones(first.shape, np.float32), absent, mixed=False)
-    second = rng.permuted(first, axis=1)
+    second = rng.permuted(first, axis=1)  # within the batch; a sample may meet itself, which changes nothing
     share = rng.beta(config.mixup, config.mixup, first.shape).astype(np.float32)
     return Plan(first, second, share, absent, mixed=True)
 
