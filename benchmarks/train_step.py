@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from timm.layers import DropPath
 from torch import nn
 
 from ballcast.core.anticipator_config import Recipe
@@ -29,6 +28,7 @@ from ballcast.features.torch_stream_encoder import record
 from ballcast.loss.criterion import Criterion
 from ballcast.loss.matcher import Targets
 from ballcast.model.anticipator import Anticipator
+from ballcast.model.layers import DropPath
 from ballcast.model.slots import Slots
 from ballcast.training.engine import read_losses, train_epoch
 from ballcast.training.steps import TrainStep, build_optimizer, compute_losses

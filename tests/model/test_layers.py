@@ -3,10 +3,9 @@ from typing import Any
 
 import pytest
 import torch
-from timm.layers import DropPath
 from torch import Tensor, nn
 
-from ballcast.model.layers import CrossAttention, DecoderLayer, EncoderLayer, SelfAttention, band
+from ballcast.model.layers import CrossAttention, DecoderLayer, DropPath, EncoderLayer, SelfAttention, band
 
 
 def test_self_attention_by_hand() -> None:

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import timm
 import torch
 from safetensors.torch import load, save
-from timm.layers import DropPath
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
@@ -57,6 +55,8 @@ class InvertedResidual3d(nn.Module):
     """
 
     def __init__(self, *, channels: int, expansion: int, se_ratio: int, drop_path: float = 0.0) -> None:
+        from timm.layers import DropPath
+
         super().__init__()
         inner = channels * expansion
         self.conv_pw = nn.Conv2d(channels, inner, 1, bias=False)
@@ -125,6 +125,8 @@ class Backbone(nn.Module):
         self.config, self.name, self.fold, self.note = config, name, fold, note
         self.metadata = metadata if metadata is not None else {}
         c = config
+        import timm  # when a backbone is built: importing it takes as long as torch
+
         if not timm.is_model(c.encoder):  # a name like hf-hub:… would make timm fetch one
             raise InputError(f"encoder: timm has no network called {c.encoder!r}")
         try:

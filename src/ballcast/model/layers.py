@@ -8,12 +8,30 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
-from timm.layers import DropPath
 from torch import Tensor, nn
 from torch.nn import functional
 
 Norm = Literal["pre", "post"]
 Activation = Literal["gelu", "relu"]
+
+
+class DropPath(nn.Module):
+    """Stochastic depth: in training a sample's whole branch is dropped with probability `drop_prob`.
+
+    Input and output (B, N, d); what stays is scaled by 1 / (1 - drop_prob). Ours and not timm's, whose import takes as
+    long as torch's: commands that read features need no timm.
+    """
+
+    def __init__(self, drop_prob: float) -> None:
+        super().__init__()
+        self.drop_prob = drop_prob
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.drop_prob == 0:
+            return x
+        keep = 1 - self.drop_prob
+        kept = torch.rand(x.shape[0], 1, 1, device=x.device) < keep
+        return x * (kept / keep).to(x.dtype)
 
 
 class SelfAttention(nn.Module):
