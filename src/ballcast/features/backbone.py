@@ -17,6 +17,7 @@ from ballcast.core import hub
 from ballcast.core.backbone_config import BackboneConfig, BackboneIdentity, Preprocessing, padding_sides, trained_size
 from ballcast.core.errors import InputError
 from ballcast.core.files import check_pair, read_bytes, read_json, show, write_pair
+from ballcast.features.frame_network import FrameNetwork, create_network
 from ballcast.features.stack_index import batch_stacks, run_stacks, snippet_span
 from ballcast.publish.cards import backbone_card
 
@@ -99,6 +100,7 @@ class GeM(nn.Module):
 
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
+LATER = {"colour": False, "shift": "none"}  # keys of the config that version 0.1 did not have, with their defaults
 
 
 class Backbone(nn.Module):
@@ -125,22 +127,14 @@ class Backbone(nn.Module):
         self.config, self.name, self.fold, self.note = config, name, fold, note
         self.metadata = metadata if metadata is not None else {}
         c = config
-        import timm  # when a backbone is built: importing it takes as long as torch
-
-        if not timm.is_model(c.encoder):  # a name like hf-hub:… would make timm fetch one
-            raise InputError(f"encoder: timm has no network called {c.encoder!r}")
-        try:
-            encoder = timm.create_model(
-                c.encoder,
-                pretrained=False,
-                features_only=True,
-                out_indices=(4,),
-                in_chans=c.stack,
-                drop_path_rate=c.drop_path,
-            )
-        except (RuntimeError, TypeError, AssertionError, ValueError, LookupError) as error:
-            why = str(error).partition("\n")[0][:200]
-            raise InputError(f"encoder: timm's {c.encoder} has no maps of five scales to give ({why})") from None
+        self.encoder: nn.Module
+        self.dropout = nn.Dropout(c.dropout)
+        if not c.blocks:
+            self.encoder = FrameNetwork(c)
+            self.project2d = nn.Sequential(nn.Conv2d(self.encoder.width, c.projected, 1))
+            self.classifier = nn.Linear(c.width, c.classes)
+            return
+        encoder = create_network(c, features_only=True, out_indices=(4,))
         self.encoder = encoder
         reduced = cast(Any, encoder).feature_info.channels()[-1]
         self.project2d = nn.Sequential(nn.Conv2d(reduced, c.channels, 1, bias=False), NormAct(c.channels))
@@ -150,11 +144,13 @@ class Backbone(nn.Module):
         )
         self.project3d = nn.Sequential(nn.Conv2d(c.channels, c.projected, 1, bias=False), NormAct(c.projected))
         self.pool = GeM()
-        self.dropout = nn.Dropout(c.dropout)
         self.classifier = nn.Linear(c.width, c.classes)
 
     def encode(self, stacks: Tensor) -> Tensor:
-        """Stacks in [0, 1], (S, stack, H, W) with H and W padded → maps (S, C, h, w)."""
+        """Stacks in [0, 1], (S, planes, H, W) with H and W padded → maps (S, C, h, w), of a frame encoder (S, D, 1, 1).
+
+        With a temporal shift, S is a multiple of the N stacks of a window, window by window.
+        """
         return self.project2d(self.encoder(stacks)[-1])
 
     def mix(self, maps: Tensor, index: Tensor | None = None) -> Tensor:
@@ -166,6 +162,8 @@ class Backbone(nn.Module):
         def gather(x: Tensor) -> Tensor:  # (S, …) → (B, J, …)
             return x[index] if index is not None else x.unflatten(0, (-1, self.config.stacks))
 
+        if not self.config.blocks:
+            return (maps if index is None else maps[index.flatten()]).flatten(1).float()
         first, *rest = cast(list[InvertedResidual3d], list(self.blocks))
         x = gather(maps) + first.mix(gather(first.expand(maps)))  # (B, J, C, h, w); shared stacks expand once
         for block in rest:
@@ -211,7 +209,9 @@ class Backbone(nn.Module):
     @property
     def hash(self) -> str:
         """sha256 over config and weights: two backbones with one hash compute the same features."""
-        digest = hashlib.sha256(json.dumps(configs.to_dict(self.config), sort_keys=True).encode())
+        # Keys that came later count only where they are set, so that the hashes of older backbones stay.
+        sizes = {k: v for k, v in configs.to_dict(self.config).items() if k not in LATER or v != LATER[k]}
+        digest = hashlib.sha256(json.dumps(sizes, sort_keys=True).encode())
         for key, value in sorted(self.state_dict().items()):
             digest.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
             digest.update(value.detach().cpu().contiguous().numpy().tobytes())

@@ -1,0 +1,139 @@
+"""The 2D network of a frame encoder: any of timm's, with its pooling, and a temporal shift in its residual blocks."""
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from ballcast.core.backbone_config import BackboneConfig
+from ballcast.core.errors import InputError
+from ballcast.features.stack_index import snippet_count
+
+
+def create_network(config: BackboneConfig, **options: Any) -> nn.Module:
+    """Build timm's network `config.encoder` with random weights; an InputError where timm has none of that name."""
+    import timm  # when a network is built: importing it takes as long as torch
+
+    name = config.encoder
+    if not timm.is_model(name):  # a name like hf-hub:… would make timm fetch one
+        raise InputError(f"encoder: timm has no network called {name!r}")
+    try:
+        return timm.create_model(
+            name, pretrained=False, in_chans=config.planes, drop_path_rate=config.drop_path, **options
+        )
+    except (RuntimeError, TypeError, AssertionError, ValueError, LookupError) as error:
+        why = str(error).partition("\n")[0][:200]
+        raise InputError(f"encoder: timm's {name} has no maps of five scales to give ({why})") from None
+
+
+class TemporalShift(nn.Module):
+    """Shift an eighth of the channels one frame back and an eighth one forward in time (TSM); causal: a quarter back.
+
+    Args:
+        channels: of its input.
+        frames: N, frames of a window; the batch (B N, C, h, w) is B windows, one after the other.
+        causal: let a frame see earlier frames only.
+    """
+
+    def __init__(self, *, channels: int, frames: int, causal: bool = False) -> None:
+        super().__init__()
+        self.frames, self.causal = frames, causal
+        self.part = max(1, channels // (4 if causal else 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        windows = x.unflatten(0, (-1, self.frames))  # (B, N, C, h, w)
+        past, other = windows[:, :, : self.part], windows[:, :, self.part :]
+        parts = [earlier(past)]
+        if not self.causal:
+            parts.append(later(other[:, :, : self.part]))
+            other = other[:, :, self.part :]
+        return torch.cat([*parts, other], dim=2).flatten(0, 1)
+
+
+def earlier(x: Tensor) -> Tensor:
+    """(B, N, C, h, w): each frame has the values of the frame before it, the first one zeros."""
+    return torch.cat([torch.zeros_like(x[:, :1]), x[:, :-1]], dim=1)
+
+
+def later(x: Tensor) -> Tensor:
+    """(B, N, C, h, w): each frame has the values of the frame after it, the last one zeros."""
+    return torch.cat([x[:, 1:], torch.zeros_like(x[:, :1])], dim=1)
+
+
+class GatedShift(nn.Module):
+    """Gate-shift-fuse (Sudhakaran et al. 2023) on a quarter of the channels; arguments as of `TemporalShift`.
+
+    A gate in (−1, 1) for each pixel and half of these channels chooses what is shifted, one half back and one forward;
+    what is shifted and what stays are then added, weighted by channel.
+    """
+
+    def __init__(self, *, channels: int, frames: int) -> None:
+        super().__init__()
+        self.frames, self.half = frames, max(1, channels // 8)
+        self.norm = nn.BatchNorm3d(2 * self.half)
+        self.gate = nn.Conv3d(2 * self.half, 2, 3, padding=1, groups=2)
+        self.fuse = nn.ModuleList(nn.Conv2d(2, 1, 3, padding=1) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        windows = x.unflatten(0, (-1, self.frames)).transpose(1, 2)  # (B, C, N, h, w)
+        moving, rest = windows[:, : 2 * self.half], windows[:, 2 * self.half :]
+        gates = torch.tanh(self.gate(torch.relu(self.norm(moving))))  # (B, 2, N, h, w)
+        halves = []
+        for i, shift in enumerate((earlier, later)):
+            own = moving[:, i * self.half : (i + 1) * self.half]
+            gated = gates[:, i : i + 1] * own
+            moved, stays = shift(gated.transpose(1, 2)).transpose(1, 2), own - gated
+            means = torch.stack([moved.mean((3, 4)), stays.mean((3, 4))], dim=1)  # (B, 2, C/8, N)
+            weight = torch.sigmoid(self.fuse[i](means)).squeeze(1)[..., None, None]  # (B, C/8, N, 1, 1)
+            halves.append(weight * moved + (1 - weight) * stays)
+        return torch.cat([*halves, rest], dim=1).transpose(1, 2).flatten(0, 1)
+
+
+class FrameNetwork(nn.Module):
+    """timm's network with its pooling: stacks (S, planes, H, W) → [(S, F, 1, 1)]; `width` is F.
+
+    With `config.shift`, the first convolution of each residual block from the third stage on reads shifted channels.
+    """
+
+    def __init__(self, config: BackboneConfig) -> None:
+        super().__init__()
+        network = create_network(config, num_classes=0)
+        self.network = network
+        self.width = int(cast(Any, network).num_features)
+        head = getattr(network, "head_hidden_size", None)
+        self.width = int(head) if head else self.width
+        if config.shift != "none":
+            insert_shift(network, config)
+
+    def forward(self, stacks: Tensor) -> list[Tensor]:
+        return [self.network(stacks)[:, :, None, None]]
+
+
+def insert_shift(network: nn.Module, config: BackboneConfig) -> None:
+    """Put a temporal shift before the first convolution of every residual block from the third stage on."""
+    frames = snippet_count(config)
+    stages = getattr(network, "blocks", None)  # EfficientNets
+    if stages is None:
+        stages = [getattr(network, name) for name in ("s1", "s2", "s3", "s4") if hasattr(network, name)]  # RegNets
+        stages = stages or [getattr(network, f"layer{i}") for i in range(1, 5) if hasattr(network, f"layer{i}")]
+    placed = 0
+    for stage in list(stages)[2 if len(list(stages)) > 4 else 1 :]:
+        for block in stage.children():
+            for name in ("conv_pw", "conv1"):
+                conv = getattr(block, name, None)
+                if conv is None:
+                    continue
+                channels = cast(nn.Conv2d, getattr(conv, "conv", conv)).in_channels
+                shift: nn.Module = (
+                    GatedShift(channels=channels, frames=frames)
+                    if config.shift == "gated"
+                    else TemporalShift(channels=channels, frames=frames, causal=config.shift == "causal")
+                )
+                setattr(block, name, nn.Sequential(shift, conv))
+                placed += 1
+                break
+    if not placed:
+        raise InputError(
+            f"shift: timm's {config.encoder} has no residual blocks that are known here; use an EfficientNet, a RegNet "
+            "or a ResNet, or shift=none"
+        )
