@@ -115,10 +115,27 @@ class FaantraConfig:
 
 
 @dataclass(frozen=True)
+class DenseConfig:
+    """A GRU both ways over each window, and the expected number of actions of every class in every bin of the horizon."""
+
+    dim: Size = 256  # d
+    gru_layers: Annotated[int, Between(1, 64)] = 2
+    decoder_layers: Layers = 2
+    heads: Size = 8
+    ffn: Size = 1024
+    dropout: BelowOne = 0.1
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+        require(self.dim % self.heads == 0, "dim must be a multiple of heads")
+        require(self.dim % 2 == 0, "dim must be even: half of it for each direction of the GRU")
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """The network, the shape of its input features and of its output slots."""
 
-    kind: Literal["hierarchy", "faantra"] = "hierarchy"
+    kind: Literal["hierarchy", "faantra", "dense"] = "hierarchy"
     windows: Count = 6  # W
     clips: Count = 33  # N_c, snippets per window
     width: Size = 1280  # D, features per snippet
@@ -129,6 +146,7 @@ class ModelConfig:
     auxiliary: bool = True  # also predict the actions of the last observed window
     hierarchy: HierarchyConfig = field(default_factory=HierarchyConfig)
     faantra: FaantraConfig = field(default_factory=FaantraConfig)
+    dense: DenseConfig = field(default_factory=DenseConfig)
 
     def __post_init__(self) -> None:
         check_bounds(self)

@@ -200,6 +200,7 @@ def _cat(parts: list[Slots]) -> Slots:
         torch.cat([p.offsets for p in parts]),
         parts[0].bins,
         presence,
+        counts=parts[0].counts,
     )
 
 

@@ -13,7 +13,7 @@ from ballcast.core.pretrain_config import SpotTrainConfig
 from ballcast.data.samples.batches import Batch
 from ballcast.features.backbone import Backbone
 from ballcast.features.torch_stream_encoder import record
-from ballcast.loss.criterion import Criterion, Losses, Reduce, focal_bce
+from ballcast.loss.criterion import Criterion, Losses, Reduce, soft_focal_bce
 from ballcast.loss.matcher import Targets, class_weights
 from ballcast.model.anticipator import Anticipator
 from ballcast.training.augment import Augmentation, change, mix
@@ -266,9 +266,7 @@ class TrainStep:
 
 def spotting_loss(logits: Tensor, target: Tensor, *, alpha: float, gamma: float) -> Tensor:
     """Focal loss of logits against targets in [0, 1], any equal shapes → their mean; between 0 and 1, in proportion."""
-    there = focal_bce(logits, torch.ones_like(target), gamma=gamma, alpha=alpha)
-    absent = focal_bce(logits, torch.zeros_like(target), gamma=gamma, alpha=alpha)
-    return (target * there + (1 - target) * absent).mean()
+    return soft_focal_bce(logits, target, gamma=gamma, alpha=alpha).mean()
 
 
 class SpotStep:
