@@ -31,6 +31,7 @@ class GamesConfig:
     train: tuple[str, ...] = ("train",)  # splits or names of games; * and ? are wildcards
     valid: tuple[str, ...] = ("valid",)  # evaluated each epoch, never trained on
     test: tuple[str, ...] = ()  # evaluated once, at the end; never trained on
+    lines: Annotated[int, Between(0, 8192)] = 0  # height that frames are scaled to, their shape kept; 0: their own
     device: Literal["auto", "gpu", "memory", "disk"] = "auto"  # where the frames are kept during training
     workers: Annotated[int, Between(0, 1024)] = 0  # decoding threads; 0: one per core
 

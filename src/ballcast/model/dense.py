@@ -9,6 +9,7 @@ from ballcast.model.slots import Slots
 
 CERTAIN = 200.0  # class logit of a slot that is one class: the softmax is exactly one-hot in float32
 RARE = -2.0  # initial objectness: an eighth of an action of each class is expected
+ABSENT = -4.0  # initial presence: an action in one of 50 stacks
 
 
 class Dense(nn.Module):
@@ -54,6 +55,8 @@ class Dense(nn.Module):
         self.offset = offset
         self.presence = presence
         nn.init.constant_(count.bias, RARE)
+        if presence is not None:
+            nn.init.constant_(presence.bias, ABSENT)
 
     def encode_window(self, features: Tensor) -> Tensor:
         """Features (..., N, D) → tokens (..., N, d) of each window."""

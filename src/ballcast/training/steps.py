@@ -172,7 +172,6 @@ class TrainStep:
         graphed: record the step (GPU, one process). The optimizer must be made for it.
         reduce: averages the loss normalisers over the processes of a run.
         ema: the running mean of the weights, updated by every step.
-        encode: computes features of a batch that carries pixels, with gradients.
     """
 
     def __init__(
@@ -186,10 +185,8 @@ class TrainStep:
         graphed: bool,
         reduce: Reduce | None = None,
         ema: Ema | None = None,
-        encode: Callable[[Batch], Batch] | None = None,
     ) -> None:
         self.ema = ema
-        self.encode = encode
         self.model = model
         self.criterion = criterion
         self.optimizer = optimizer
@@ -223,8 +220,6 @@ class TrainStep:
         return self._result
 
     def _work(self, batch: Batch, share: Tensor, absent: Tensor) -> Tensor:
-        if self.encode is not None:
-            batch = self.encode(batch)
         self.optimizer.zero_grad(set_to_none=True)
         losses = self._losses_of(
             self.model,

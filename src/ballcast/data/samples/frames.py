@@ -4,6 +4,7 @@ Videos are decoded once, by several threads, into one tensor; a batch of snippet
 fit in memory are decoded snippet by snippet, by seeking, some batches ahead.
 """
 
+import copy
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,7 @@ from ballcast.core.util import cores
 from ballcast.data.labels.games import Game, VideoSegment
 from ballcast.data.samples.batches import place
 from ballcast.video.file import VideoFile
-from ballcast.video.luma import show_size
+from ballcast.video.luma import FrameResizer, show_size
 
 CHUNK = 500  # frames a thread decodes at a time
 AHEAD = 3  # batches read early from disk
@@ -31,6 +32,11 @@ UNSURE = FPS // 2  # a file's stated length may be off by half a second: that mu
 Progress = Callable[[int, int], None]  # frames done, frames in all
 
 
+def scaled_size(size: tuple[int, int], lines: int) -> tuple[int, int]:
+    """H, W of frames of `size` scaled to so many lines, both even; 0: as they are."""
+    return (lines, 2 * round(size[1] * lines / size[0] / 2)) if lines and lines != size[0] else size
+
+
 class FrameCache:
     """The frames of all games, one after the other: frame f of game g has the number `first[g]` + f.
 
@@ -38,6 +44,7 @@ class FrameCache:
         games: at least one; all of one frame size.
         device: where frames are wanted.
         where: where they are kept; "auto": see `batches.place`.
+        lines: height that frames are scaled to, their shape kept; 0: as they are.
         workers: threads that decode; 0: one a core.
         progress: called with the frames decoded and in all.
 
@@ -51,13 +58,15 @@ class FrameCache:
         device: torch.device,
         where: Literal["auto", "gpu", "memory", "disk"] = "auto",
         *,
+        lines: int = 0,
         workers: int = 0,
         progress: Progress = lambda done, total: None,
     ) -> None:
         self.games, self.device = list(games), device
         self.workers = workers or cores()
         self._open = threading.local()
-        self.size = self._video(games[0].segments[0]).size
+        self._own_size = self._video(games[0].segments[0]).size
+        self.size = scaled_size(self._own_size, lines)
         self._segments = [segment for game in games for segment in self._measured(game)]
         lengths = [p.stop - p.start for p in self._segments if p.stop is not None]
         self._segment_first = np.concatenate([[0], np.cumsum(lengths)])
@@ -74,6 +83,13 @@ class FrameCache:
                 self.total, H, W, dtype=torch.uint8, device=device if self.where == "gpu" else "cpu"
             )
             self._fill(progress)
+
+    def subset(self, games: Sequence[Game]) -> "FrameCache":
+        """The same frames, of some of the games only: numbers stay those of this cache."""
+        chosen = [self.games.index(game) for game in games]
+        part = copy.copy(self)
+        part.games, part.first, part.length = list(games), self.first[chosen], self.length[chosen]
+        return part
 
     def take(self, frames: NDArray[np.int64]) -> Tensor:
         """Return frames by their numbers (B, P) → (B, P, H, W) uint8 on the device; a row must lie in one game."""
@@ -145,7 +161,8 @@ class FrameCache:
             segment, begin = self._segments[i], int(self._segment_first[i])
             end = min(stop, int(self._segment_first[i + 1]))
             start, until = segment.start + first - begin, segment.start + end - begin
-            frames = list(self._video(segment).frames(start, until))
+            fit = FrameResizer(self.size if self.size != self._own_size else None)
+            frames = [fit(frame) for frame in self._video(segment).frames(start, until)]
             if len(frames) < until - start:
                 raise InputError(
                     f"{segment.path}: ends at frame {start + len(frames)}, before frame {until} of its labels"
@@ -160,8 +177,8 @@ class FrameCache:
         key = str(segment.path)
         if key not in kept:
             kept[key] = VideoFile(segment.path, threads=1)
-            if kept[key].size != getattr(self, "size", kept[key].size):
-                mine, before = show_size(kept[key].size), show_size(self.size)
+            if kept[key].size != getattr(self, "_own_size", kept[key].size):
+                mine, before = show_size(kept[key].size), show_size(self._own_size)
                 raise InputError(
                     f"{segment.path}: its frames are {mine}, those before it {before}; train on videos of one size"
                 )
