@@ -82,7 +82,7 @@ class AugmentConfig:
 class SpotTrainConfig:
     """The optimisation: AdamW, one cycle of the learning rate, focal loss, a moving average of the weights."""
 
-    start: str = "imagenet"  # "imagenet" (random weights if it cannot be downloaded), "scratch", or a backbone's folder
+    start: str = "imagenet"  # "imagenet", "scratch", or a backbone's folder
     epochs: Rounds = 12
     steps: Rounds = 250  # per epoch
     lr: Rate = 1e-3  # at the top of the cycle
