@@ -1,7 +1,5 @@
 """An end-to-end model, and its scores on games: anticipation at the official clips, spotting all along."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -74,9 +72,7 @@ def run_windows(learner: EndToEnd, bank: FrameCache, ends: np.ndarray, *, flip: 
     return outputs
 
 
-def predict_moments(
-    learner: EndToEnd, bank: FrameCache, config: EmitConfig, *, flip: bool = False
-) -> tuple[Moments, list[Slots]]:
+def predict_moments(learner: EndToEnd, bank: FrameCache, *, flip: bool = False) -> tuple[Moments, list[Slots]]:
     """The official moments of the bank's games, and their slots, in order; with `flip`, of mirrored frames."""
     moments = official_moments(bank.games, bank.first, bank.length)
     return moments, run_windows(learner, bank, moments.frame, flip=flip)
@@ -84,7 +80,7 @@ def predict_moments(
 
 def score_moments(learner: EndToEnd, bank: FrameCache, config: EmitConfig) -> Score:
     """The official score on the clips of the bank's games."""
-    moments, outputs = predict_moments(learner, bank, config)
+    moments, outputs = predict_moments(learner, bank)
     emitted, done = [], 0
     for slots in outputs:
         sample, position_ms, vectors = emit_flat(slots, config)
@@ -94,27 +90,28 @@ def score_moments(learner: EndToEnd, bank: FrameCache, config: EmitConfig) -> Sc
     return score_arrays(list(moments.clips), *merge_arrays(sample, position_ms, vectors))
 
 
-def spot_game(learner: EndToEnd, bank: FrameCache, game: int, *, flips: Sequence[bool] = (False,)) -> Peaks:
-    """The actions spotted along a game: windows that overlap by half, their scores averaged, middles counting more."""
+def game_scores(learner: EndToEnd, bank: FrameCache, game: int, *, flip: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Spotting scores along a game: windows that overlap by half, averaged, the middles of windows counting more.
+
+    Returns:
+        Scores (n, C) in [0, 1], and their times (n,) in ms.
+    """
     first, length, stride = int(bank.first[game]), int(bank.length[game]), learner.backbone.config.stride
-    hop = learner.stacks // 2 * stride
-    ends = np.unique(
-        np.append(np.arange(learner.span, length + 1, hop), (length - learner.span) // stride * stride + learner.span)
-    )
-    weight = 1 + np.minimum(np.arange(learner.stacks), np.arange(learner.stacks)[::-1])  # (N,)
+    hop, N = learner.stacks // 2 * stride, learner.stacks
+    last = (length - learner.span) // stride * stride + learner.span
+    ends = np.unique([*range(learner.span, length + 1, hop), last])
+    weight = 1.0 + np.minimum(np.arange(N), np.arange(N)[::-1])[:, None]  # (N, 1)
     count = (length - 1) // stride + 1
     total, mass = np.zeros((count, learner.anticipator.config.classes)), np.zeros((count, 1))
-    for flip in flips:
-        slots = run_windows(learner, bank, first + ends, flip=flip)
-        scores = torch.cat([presence_scores(s) for s in slots]).cpu().numpy()  # (S, N, C)
-        for end, own in zip(ends, scores, strict=True):
-            at = (end - learner.last_span) // stride + np.arange(learner.stacks)
-            total[at] += weight[:, None] * own
-            mass[at] += weight[:, None]
+    slots = run_windows(learner, bank, first + ends, flip=flip)
+    scores = torch.cat([presence_scores(s) for s in slots]).cpu().numpy()  # (S, N, C)
+    for end, own in zip(ends, scores, strict=True):
+        at = (end - learner.last_span) // stride + np.arange(N)
+        total[at] += weight * own
+        mass[at] += weight
     seen = mass[:, 0] > 0
     times = 1000 / FPS * (stride * np.arange(count) + snippet_middle(learner.backbone.config))
-    scores = (total / np.maximum(mass, 1e-9))[seen]
-    return suppress_non_maxima(scores, times[seen], apart_ms=SPOTTING.apart_ms, smooth_ms=SPOTTING.smooth_ms)
+    return (total / np.maximum(mass, 1e-9))[seen], times[seen]
 
 
 def presence_scores(slots: Slots) -> Tensor:
@@ -126,11 +123,15 @@ def presence_scores(slots: Slots) -> Tensor:
     return slots.presence.sigmoid()
 
 
-def score_spotting(learner: EndToEnd, bank: FrameCache, *, flips: Sequence[bool] = (False,)) -> SpottingScore:
+def score_spotting(learner: EndToEnd, bank: FrameCache) -> SpottingScore:
     """The spotting score on the bank's games; without an auxiliary head, 0."""
     config = SPOTTING
     if not learner.anticipator.config.auxiliary:
         none = Peaks(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
         return spotting_score([(game.events, none) for game in bank.games], least=config.least)
-    found = [(game.events, spot_game(learner, bank, g, flips=flips)) for g, game in enumerate(bank.games)]
+    found = []
+    for g, game in enumerate(bank.games):
+        scores, times = game_scores(learner, bank, g)
+        peaks = suppress_non_maxima(scores, times, apart_ms=config.apart_ms, smooth_ms=config.smooth_ms)
+        found.append((game.events, peaks))
     return spotting_score(found, tolerance_ms=config.tolerance_ms, least=config.least)

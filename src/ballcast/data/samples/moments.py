@@ -1,4 +1,4 @@
-"""Moments of games to anticipate from, as an end-to-end model learns them: any frame with windows before it and 5 s after.
+"""Moments of games to anticipate from, for end-to-end training: any frame with its windows before and 5 s after it.
 
 A draw depends only on the random generator it is given, so a resumed run repeats it.
 """
