@@ -1,13 +1,15 @@
 """End to end beside frozen features: spotting and anticipation on simbaa's test matches and on ten more.
 
     python -m benchmarks.end_to_end train --data ../shared/data/simbaa DIR … --work DIR --group models --steps 2500
+    python -m benchmarks.end_to_end frozen --data ../shared/data/simbaa DIR … --work DIR
     python -m benchmarks.end_to_end speed --work DIR
     python -m benchmarks.end_to_end table --data ../shared/data/simbaa DIR … --work DIR
 
 `train` trains the rows of a group of benchmarks/variants/end_to_end.yaml one after the other on frames that are
-decoded once, and writes the outputs of each on all test matches to WORK/<row>.npz; rows that are there are not repeated.
-`table` scores them with 95 % intervals by match. Folders are of simulated matches (docs/backbone.md, "More matches of
-your own").
+decoded once, and writes the outputs of each on all test matches to WORK/<row>.npz; rows that are there are not
+repeated. `frozen` writes the same of the paper's model and FAANTRA on features of the embedded backbone. `table`
+scores them with 95 % intervals by match. Folders are of simulated matches (docs/backbone.md, "More matches of your
+own").
 """
 
 import argparse
@@ -15,6 +17,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +31,35 @@ from ballcast.core.config import load
 from ballcast.core.events import merge_arrays
 from ballcast.core.files import write_bytes, write_json
 from ballcast.data.labels.games import Game, find_games
+from ballcast.data.samples.batches import Samples
 from ballcast.data.samples.frames import FrameCache
 from ballcast.data.samples.moments import official_moments
+from ballcast.data.samples.windows import WindowSet, game_windows
+from ballcast.features.backbone import Backbone
+from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.metrics.average_precision import Matches, match_arrays, score_of_matches
 from ballcast.metrics.bootstrap import bootstrap_matches, difference
 from ballcast.metrics.spotting import Peaks, average_precisions, suppress_non_maxima
-from ballcast.model.postprocess import PEAKS, SlotArrays, SlotProbabilities, emit_flat, mean_intensity, select_times
+from ballcast.model.anticipator import Anticipator
+from ballcast.model.postprocess import (
+    PEAKS,
+    POSITIONS_MS,
+    SlotArrays,
+    SlotProbabilities,
+    emit_flat,
+    mean_intensity,
+    select_times,
+)
 from ballcast.training.end_to_end import EndToEndData, EndToEndTask, load_learner
-from ballcast.training.engine import Ranks
+from ballcast.training.engine import Ranks, predict_slots
 from ballcast.training.run import train
+from ballcast.training.splits import TrainingData
+from ballcast.training.spotting_eval import middles_ms, spot
 from ballcast.training.window_eval import SPOTTING, game_scores, predict_moments
+from benchmarks.pixels import EVERY_MS, features_of
 
 VARIANTS = Path(__file__).parent / "variants/end_to_end.yaml"
+EMBEDDED = Path(__file__).parents[1] / "src/ballcast/samples/backbone"
 EPOCHS = 10  # of a row: the schedule's warm-up is one of them
 
 
@@ -57,10 +77,10 @@ def read_rows(group: str) -> dict[str, dict[str, Any]]:
     return yaml.safe_load(VARIANTS.read_text())[group]
 
 
-def recipe_of(row: dict[str, Any], seconds: int, steps: int, work: Path) -> Recipe:
+def recipe_of(row: dict[str, Any], overrides: Sequence[str], seconds: int, steps: int, work: Path) -> Recipe:
     """The recipe of a row, with so many steps in EPOCHS epochs on that many seconds of video."""
     start = [f"encoder.start={work / file_name(row['start']) / 'best'}"] if "start" in row else []
-    recipe = load(Recipe, Path(row["recipe"]), [*row.get("overrides", []), *start])
+    recipe = load(Recipe, Path(row["recipe"]), [*row.get("overrides", []), *start, *overrides])
     wanted = max(1, round(steps * row.get("share", 1.0) / EPOCHS)) * recipe.train.batch  # samples of an epoch
     every = max(1, seconds * FPS // wanted) * FRAME_MS
     train = replace(recipe.train, epochs=EPOCHS, warmup_epochs=1, restart_epochs=EPOCHS - 1)
@@ -89,9 +109,8 @@ def train_rows(args: argparse.Namespace) -> None:
             print(f"{caches[lines].total} frames decoded in {time.perf_counter() - began:.0f} s", flush=True)
         bank = caches[lines]
         chosen = games["train"][: row.get("matches")]
-        recipe = recipe_of(
-            row, sum(int(bank.length[bank.games.index(g)]) for g in chosen) // FPS, args.steps, args.work
-        )
+        video = sum(int(bank.length[bank.games.index(game)]) for game in chosen) // FPS  # seconds
+        recipe = recipe_of(row, args.overrides, video, args.steps, args.work)
         tests = bank.subset([*games["test"], *games["test_more"]])
         run, began = args.work / file_name(name), time.perf_counter()
         progress = train(
@@ -112,7 +131,7 @@ def train_rows(args: argparse.Namespace) -> None:
 def write_outputs(run: Path, tests: FrameCache, target: Path, about: dict[str, Any]) -> None:
     """Write the model's slots at the official moments and its spotting scores along the matches, seen and mirrored."""
     learner = load_learner(run / "best").to(tests.device)
-    arrays: dict[str, Any] = {"about": json.dumps(about), "emit": json.dumps(_emission(learner.anticipator.emit))}
+    arrays: dict[str, Any] = {}
     for view, flip in (("seen", False), ("mirrored", True)):
         _, outputs = predict_moments(learner, tests, flip=flip)
         for key in ("objectness", "classes", "offsets"):
@@ -121,13 +140,57 @@ def write_outputs(run: Path, tests: FrameCache, target: Path, about: dict[str, A
         if learner.anticipator.config.auxiliary:
             spotted = [game_scores(learner, tests, g, flip=flip) for g in range(len(tests.games))]
             arrays |= {f"{view}_spotting": np.stack([s for s, _ in spotted]).astype(np.float16), "times": spotted[0][1]}
-    temporary = target.with_suffix(".tmp.npz")
-    np.savez_compressed(temporary, **arrays)
+    save_row(target, about, learner.anticipator.emit, arrays)
+
+
+def frozen_rows(args: argparse.Namespace) -> None:
+    """The paper's model and FAANTRA on frozen features of the same matches, and the backbone's own spotting."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    backbone = Backbone.from_pretrained(EMBEDDED)
+    stores = {folder: features_of(backbone, folder, args.work / folder.name, device.type) for folder in args.data}
+    spotting = spot_frozen(backbone, args.data, device)
+    for name in ("paper", "faantra"):
+        target = args.work / f"frozen-{name}.npz"
+        if target.exists():
+            continue
+        recipe = load(Recipe, Path(name), args.overrides)
+        windows = {
+            split: WindowSet.join(
+                [
+                    game_windows(store, {g.name: g.events for g in own}, recipe.model.windows, every_ms=every)
+                    for folder, store in stores.items()
+                    if (own := [g for g in find_games(folder) if g.split == split])
+                ]
+            )
+            for split, every in EVERY_MS.items()
+        }
+        run, began = args.work / f"frozen-{name}", time.perf_counter()
+        made_by = stores[args.data[0]].manifest.header.backbone
+        train(recipe, run, device=device, training_data=TrainingData(windows["train"], windows["valid"], made_by))
+        model = Anticipator.from_pretrained(run / "best").to(device)
+        slots = predict_slots(model, Samples(windows["test"], device, "auto"))
+        about = {"row": f"{name}, frozen", "seconds": time.perf_counter() - began}
+        arrays = {f"seen_{k}": getattr(slots, k).half().cpu().numpy() for k in ("objectness", "classes", "offsets")}
+        save_row(target, about, recipe.emission, {**arrays, "counts": False, **spotting})
+
+
+def spot_frozen(backbone: Backbone, folders: Sequence[Path], device: torch.device) -> dict[str, Any]:
+    """The backbone's own spotting scores along the test matches."""
+    games = games_of(folders)
+    bank = FrameCache([*games["test"], *games["test_more"]], device, "memory")
+    engine = BatchEncoder(backbone.to(device), device=device, compiled=False)
+    scores = []
+    for first, length in zip(bank.first.tolist(), bank.length.tolist(), strict=True):
+        read = partial(lambda begin, a, b: bank.read(begin + a, begin + b), first)
+        scores.append(spot(engine, backbone.classifier.to(device), read, length).astype(np.float16))
+    return {"seen_spotting": np.stack(scores), "times": middles_ms(backbone.config, int(bank.length[0]))}
+
+
+def save_row(target: Path, about: dict[str, Any], emit: EmitConfig, arrays: dict[str, Any]) -> None:
+    settings = {"mode": emit.mode, "threshold": emit.threshold, "reach_ms": emit.reach_ms, "inflation": emit.inflation}
+    temporary = target.with_suffix(".part.npz")
+    np.savez_compressed(temporary, about=json.dumps(about), emit=json.dumps(settings), **arrays)
     temporary.rename(target)
-
-
-def _emission(emit: EmitConfig) -> dict[str, Any]:
-    return {"mode": emit.mode, "threshold": emit.threshold, "reach_ms": emit.reach_ms, "inflation": emit.inflation}
 
 
 # ---------------------------------------------------------------------------------------------------------- scores
@@ -142,13 +205,11 @@ def anticipated(data: Any, chosen: slice, clips: Sequence[Any], *, mirrored: boo
         parts = [data[f"{view}_{k}"][chosen].astype(np.float32) for k in ("objectness", "classes", "offsets")]
         return SlotArrays(*parts, 32, counts)
 
-    if emit.mode != "expected" or not mirrored:
+    if emit.mode != "expected" or not mirrored or "mirrored_objectness" not in data:
         return match_arrays(list(clips), *merge_arrays(*emit_flat(slots("seen"), emit)))
     views = [SlotProbabilities.of(slots(view)) for view in ("seen", "mirrored")]
     found = select_times(mean_intensity(views, [emit.inflation] * 10), [emit.reach_ms] * 10, PEAKS)
     b, at = np.nonzero(found.any(-1))
-    from ballcast.model.postprocess import POSITIONS_MS
-
     return match_arrays(list(clips), *merge_arrays(b, POSITIONS_MS[at], found[b, at]))
 
 
@@ -157,7 +218,7 @@ def spotted(data: Any, games: Sequence[Game], first: int, *, mirrored: bool) -> 
     peaks = []
     for g in range(len(games)):
         scores = data["seen_spotting"][first + g].astype(float)
-        if mirrored:
+        if mirrored and "mirrored_spotting" in data:
             scores = (scores + data["mirrored_spotting"][first + g]) / 2
         peaks.append(
             suppress_non_maxima(scores, data["times"], apart_ms=SPOTTING.apart_ms, smooth_ms=SPOTTING.smooth_ms)
@@ -218,10 +279,8 @@ def table(args: argparse.Namespace) -> None:
         for (row, other, mirrored), (_, intervals) in results.items():
             base = results.get((args.against, title, mirrored))
             if other == title and base and row != args.against:
-                gap = difference(base[1], intervals)
-                print(
-                    f"{row} − {args.against}, {title}: {np.round(100 * gap.avg, 2)} {100 * (gap.score.avg if hasattr(gap, 'score') else 0):.2f}"
-                )
+                low, high = 100 * difference(base[1], intervals).avg
+                print(f"{row} − {args.against}, {title}: between {low:.2f} and {high:.2f}")
     if args.json:
         write_json(args.json, {" | ".join(map(str, k)): v[0] for k, v in results.items()}, indent=1)
 
@@ -299,7 +358,7 @@ SETTINGS = [
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("job", choices=("train", "table", "speed"))
+    parser.add_argument("job", choices=("train", "frozen", "table", "speed"))
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("--data", type=Path, nargs="+", default=[Path(__file__).parents[2] / "shared/data/simbaa"])
     parser.add_argument("--work", type=Path, required=True)
@@ -312,7 +371,7 @@ def main() -> None:
     args = parser.parse_intermixed_args()
     args.settings = SETTINGS
     args.work.mkdir(parents=True, exist_ok=True)
-    {"train": train_rows, "table": table, "speed": speed}[args.job](args)
+    {"train": train_rows, "frozen": frozen_rows, "table": table, "speed": speed}[args.job](args)
 
 
 if __name__ == "__main__":
