@@ -11,6 +11,7 @@ run/report.json                        scores of the best model on the test game
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -291,7 +292,7 @@ class EndToEndTask:
         source = torch.from_numpy(self._source[mine.game]).to(self.device).unflatten(0, (total, size))
 
         def steps() -> Iterator[tuple[float, Tensor]]:
-            with mode(self.learner, training=True):
+            with mode(self.learner, training=True), fastest_kernels(self.device):
                 if not recipe.encoder.learns:
                     self.learner.backbone.eval()
                 for i, pixels in enumerate(self.data.train.stream(frames[first:]), start=first):
@@ -399,6 +400,20 @@ def load_learner(folder: Path) -> EndToEnd:
     if not isinstance(place, str):
         raise InputError(f"{folder}: names no encoder; give the best or last of a run with train.backbone=end_to_end")
     return EndToEnd(Backbone.from_pretrained((folder / place).resolve()), model).eval()
+
+
+@contextmanager
+def fastest_kernels(device: torch.device) -> Iterator[None]:
+    """On a GPU, within the block: cuDNN tries its algorithms on each new shape, and float32 products use TF32."""
+    before = torch.backends.cudnn.benchmark, torch.get_float32_matmul_precision()
+    if device.type == "cuda":
+        torch.backends.cudnn.benchmark = True
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before[0]
+        torch.set_float32_matmul_precision(before[1])
 
 
 def _spread(table: np.ndarray, bank: FrameCache) -> np.ndarray:
