@@ -53,8 +53,9 @@ from ballcast.model.postprocess import (
     mean_intensity,
     select_times,
 )
-from ballcast.training.end_to_end import EndToEndData, EndToEndTask, load_learner
+from ballcast.training.end_to_end import EndToEndData, EndToEndTask
 from ballcast.training.engine import Ranks, predict_slots
+from ballcast.training.learner import load_learner
 from ballcast.training.run import train
 from ballcast.training.splits import TrainingData
 from ballcast.training.spotting_eval import middles_ms, spot
