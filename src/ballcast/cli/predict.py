@@ -297,7 +297,7 @@ def predict_video(
     began = time.perf_counter()
     try:
         with VideoFile(path) as video, frames_progress(new_console(stderr=True), real_time=True) as progress:
-            if (scaled := fitted(video.size, runtime.picture_size)) != video.size:
+            if (scaled := fitted(video.size, runtime.picture_size, colour=rolling.colour)) != video.size:
                 typer.echo(f"frames of {show_size(video.size)} are scaled to {show_size(scaled)}")
             timeline = anticipate_video(video, rolling, progress)
     except KeyboardInterrupt:
