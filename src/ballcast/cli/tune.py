@@ -41,6 +41,9 @@ def tune(
 ) -> None:
     """Fit how a model's outputs become a submission: times and shifts of each class, scores spread for the scorer.
 
+    The times are where most actions of a class are expected or, if that is better, those one model emits itself; a
+    clip in which it emits nothing then gets its best predictions.
+
     Give the validation matches, never those you score in the end. A setting is kept if it also helps in folds it was
     not fitted on; the table shows the score before and after, there too. `ballcast predict --features` then applies
     it. Videos, feeds and live sessions keep showing calibrated probabilities, which the spread scores are not.
@@ -100,7 +103,7 @@ def _labelled_clips(store: "FeatureStore", labels: Path | None) -> "list[Clip]":
 
 def _fit(models: list[str], store: "FeatureStore", labels: Path | None, device: str) -> "tuple[TuningResult, int]":
     """Fit to the clips of a store; returns the result and the number of clips."""
-    from ballcast.inference.predictor import load_models, open_windows, run_models, scores_untuned
+    from ballcast.inference.predictor import load_models, open_windows, run_emission, run_models, scores_untuned
     from ballcast.inference.tuning import fit
     from ballcast.training.engine import start
 
@@ -109,9 +112,11 @@ def _fit(models: list[str], store: "FeatureStore", labels: Path | None, device: 
     windows = open_windows(store, clips, loaded[0].config.windows)
     chosen = start(device)[1]
     outputs = run_models(loaded, windows, chosen)
-    before = scores_untuned(loaded, windows, chosen)
+    emitted = run_emission(loaded, windows, chosen)
+    before = scores_untuned(loaded, outputs, emitted)
     with step_progress(new_console(stderr=True), "settings tried") as progress:
-        fitted = fit(outputs, windows.clips, before, pos_weight=loaded[0].pos_weight, tick=progress)
+        weight = loaded[0].pos_weight
+        fitted = fit(outputs, windows.clips, before, pos_weight=weight, emission=emitted, tick=progress)
     return fitted, len(windows)
 
 
@@ -132,9 +137,14 @@ def _class_table(calibration: "ScoreMapping") -> "Table":
 
     from ballcast.core.actions import SHORT_NAMES
 
-    table = Table(title="settings of each action", title_justify="left", title_style="bold")
-    for heading in ("action", "odds divided by", "reach (ms)", "shift (ms)"):
+    emitted = calibration.times == "emitted"
+    title = "settings of each action; times " + (
+        f"as the model emits them, {calibration.fill} in a clip without any" if emitted else "where most are expected"
+    )
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for heading in ("action", *(() if emitted else ("odds divided by", "reach (ms)")), "shift (ms)"):
         table.add_column(heading, justify="left" if heading == "action" else "right")
     for name, own in zip(SHORT_NAMES, calibration.classes, strict=True):
-        table.add_row(name, f"{own.inflation:g}", str(own.reach_ms), f"{own.shift_ms:+d}" if own.shift_ms else "0")
+        how = () if emitted else (f"{own.inflation:g}", str(own.reach_ms))
+        table.add_row(name, *how, f"{own.shift_ms:+d}" if own.shift_ms else "0")
     return table

@@ -21,8 +21,8 @@ from ballcast.features.stack_index import snippet_count
 from ballcast.features.store import FeatureStore
 from ballcast.inference.tuning import TuningResult
 from ballcast.model.anticipator import CONFIG, WEIGHTS, Anticipator
-from ballcast.model.postprocess import Floats, SlotProbabilities, emit, emit_flat
-from ballcast.model.score_mapping import ScoreMapping, weights_hash
+from ballcast.model.postprocess import Floats, SlotLike, SlotProbabilities, emit, emit_flat
+from ballcast.model.score_mapping import Emission, ScoreMapping, weights_hash
 from ballcast.model.slots import Slots
 from ballcast.video.luma import other_size
 
@@ -139,22 +139,42 @@ def run_models(models: Sequence[Anticipator], windows: WindowSet, device: torch.
     return outputs
 
 
-def scores_untuned(models: Sequence[Anticipator], windows: WindowSet, device: torch.device) -> Floats:
-    """The scores of a submission without tuning, (n, 32, C) in the scorer's bins; 0 where nothing is predicted."""
-    if len(models) > 1:
-        return untuned(models).scores(run_models(models, windows, device))
-    model = models[0].to(device).eval()
-    with torch.inference_mode():
-        parts = [grid_scores(slots, model.emit) for slots in Samples(windows, device, "auto").run(model)]
-    return np.concatenate(parts)
+def scores_untuned(
+    models: Sequence[Anticipator], outputs: Sequence[SlotProbabilities], emitted: Emission | None
+) -> Floats:
+    """The scores of a submission without tuning, (n, 32, C) in the scorer's bins; 0 where nothing is predicted.
+
+    Args:
+        models, outputs: of `run_models`.
+        emitted: of `run_emission`.
+    """
+    return emitted.kept if emitted else untuned(models).scores(outputs)
 
 
-def grid_scores(slots: Slots, config: EmitConfig) -> Floats:
+def grid_scores(slots: SlotLike, config: EmitConfig) -> Floats:
     """The emitted scores of n samples in the scorer's bins, (n, 32, C)."""
     clip, position_ms, vectors = merge_arrays(*emit_flat(slots, config))
-    scores = np.zeros((len(slots.objectness), GRID_BINS, vectors.shape[-1]), np.float32)
+    scores = np.zeros((len(slots.arrays().objectness), GRID_BINS, vectors.shape[-1]), np.float32)
     scores[clip, grid_bin(position_ms)] = vectors
     return scores
+
+
+def emission(slots: Slots, config: EmitConfig) -> Emission:
+    """What a model emits with and without its threshold, in the scorer's bins; times are kept within the horizon."""
+    given = slots.arrays()
+    if given.scalar:
+        given = replace(given, offsets=given.offsets.clip(0, 1))
+    return Emission(grid_scores(slots, config), grid_scores(given, replace(config, threshold=0.0)))
+
+
+def run_emission(models: Sequence[Anticipator], windows: WindowSet, device: torch.device) -> Emission | None:
+    """What one model emits by its own settings for every sample in order; None for several."""
+    if len(models) > 1:
+        return None
+    model = models[0].to(device).eval()
+    with torch.inference_mode():
+        parts = [emission(slots, model.emit) for slots in Samples(windows, device, "auto").run(model)]
+    return Emission(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def untuned(models: Sequence[Anticipator]) -> ScoreMapping:
@@ -166,7 +186,12 @@ def predict_together(
     models: Sequence[Anticipator], windows: WindowSet, calibration: ScoreMapping, device: torch.device
 ) -> dict[str, list[Prediction]]:
     """Predict with an ensemble: predictions by sample name, in order, one per bin."""
-    predictions = calibration.predict(run_models(models, windows, device))
+    expected = calibration.times == "expected"
+    predictions = (
+        calibration.predict(run_models(models, windows, device))
+        if expected
+        else calibration.predict((), run_emission(models, windows, device))
+    )
     return dict(zip(windows.names, predictions, strict=True))
 
 
