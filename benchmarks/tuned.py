@@ -19,7 +19,7 @@ SPLITS = ("valid", "test")
 def tuned_rows(runs: Sequence[Path], windows: Mapping[str, WindowSet], device: torch.device) -> dict[str, list[Result]]:
     """By name: every run's model tuned; if there are several, their ensemble, and that tuned."""
     models = [Anticipator.from_pretrained(run / "best") for run in runs]
-    outputs = {split: run_models(models, windows[split], device) for split in SPLITS}
+    outputs = {split: run_models(models, [windows[split]] * len(models), device) for split in SPLITS}
     rows = {"tuned": [_tuned([m], [i], outputs, windows, device) for i, m in enumerate(models)]}
     if len(models) > 1:
         everyone = list(range(len(models)))
@@ -39,7 +39,7 @@ def _tuned(
     """What `ballcast tune` leaves: the models calibrated, or as they were where that does not help."""
     began = time.perf_counter()
     chosen = {split: [outputs[split][i] for i in which] for split in SPLITS}
-    emitted = {split: run_emission(models, windows[split], device) for split in SPLITS}
+    emitted = {split: run_emission(models, [windows[split]], device) for split in SPLITS}
     before = {split: scores_untuned(models, chosen[split], emitted[split]) for split in SPLITS}
     clips, weight = windows["valid"].clips, models[0].pos_weight
     fitted = fit(chosen["valid"], clips, before["valid"], pos_weight=weight, emission=emitted["valid"])

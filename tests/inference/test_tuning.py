@@ -10,7 +10,8 @@ import feeds
 import numpy as np
 import pytest
 import torch
-from synthetic import SMALL, make_split
+from synthetic import CLIPS, SMALL, WIDTH, make_clips, make_split
+from synthetic import write_store as write_features
 from typer.testing import CliRunner
 
 from ballcast.cli import app
@@ -20,7 +21,7 @@ from ballcast.core.config import load
 from ballcast.core.errors import InputError
 from ballcast.core.events import Clip, Event, Prediction, grid_bin, merge_bins
 from ballcast.data.events.event_windows import write_store
-from ballcast.data.labels.soccernet import read_labels
+from ballcast.data.labels.soccernet import read_labels, write_labels
 from ballcast.data.samples.batches import Samples
 from ballcast.features.store import FeatureStore
 from ballcast.inference.predictor import (
@@ -34,10 +35,11 @@ from ballcast.inference.predictor import (
     scores_untuned,
     untuned,
 )
+from ballcast.inference.submission import read_submission
 from ballcast.inference.tuning import TuningResult, choose, fit, score_scores
 from ballcast.metrics.average_precision import score
 from ballcast.model.anticipator import Anticipator
-from ballcast.model.postprocess import SlotProbabilities
+from ballcast.model.postprocess import SlotProbabilities, select_times
 from ballcast.model.score_mapping import Emission, ScoreMapping
 from ballcast.model.slots import Slots
 
@@ -210,20 +212,20 @@ def test_an_ensemble_of_a_model_and_itself_is_the_model(tuned: tuple[Path, Path,
     windows = open_windows(store, clips, 6)
     one, other = (Anticipator.from_pretrained(folder) for folder in (first, second))
     assert one.emit.inflation == WEIGHT
-    single = predict_together([one], windows, untuned([one]), cpu)
+    single = predict_together([one], [windows], untuned([one]), cpu)
     assert list(single) == [clip.name for clip in clips]
-    assert predict_together([one, one], windows, untuned([one]), cpu) == single
-    assert predict_together([one, other], windows, untuned([one]), cpu) != single
-    outputs = run_models([one, other], windows, cpu)
+    assert predict_together([one, one], [windows] * 2, untuned([one]), cpu) == single
+    assert predict_together([one, other], [windows] * 2, untuned([one]), cpu) != single
+    outputs = run_models([one, other], [windows] * 2, cpu)
     undone, not_undone = (ScoreMapping.untuned(weight).raw(outputs) for weight in (WEIGHT, 1.0))
-    assert np.array_equal(scores_untuned([one, other], outputs, run_emission([one, other], windows, cpu)), undone)
+    assert np.array_equal(scores_untuned([one, other], outputs, run_emission([one, other], [windows] * 2, cpu)), undone)
     assert not np.array_equal(undone, not_undone)
     other.metadata["pos_weight"] = 4.0
     other.save_pretrained(valid.parent / "of_another_loss")
     with pytest.raises(InputError, match=r"of_another_loss: was trained with loss\.pos_weight 4, .* with 2\.5"):
-        load_models([str(first), str(valid.parent / "of_another_loss")], store)
+        load_models([str(first), str(valid.parent / "of_another_loss")], [store])
     result = score(clips, single)
-    arrays = score_scores(clips, untuned([one]).scores(run_models([one], windows, cpu)))
+    arrays = score_scores(clips, untuned([one]).scores(run_models([one], [windows], cpu)))
     assert np.array_equal(result.ap, arrays.ap)
 
 
@@ -270,12 +272,12 @@ def test_a_calibration_that_does_nothing_changes_no_score_and_one_that_fills_lea
     plain = predict_store(model, store, clips, model.emit, cpu)
     empty = {name for name, made in plain.items() if not made}
     assert 0 < len(empty) < len(plain)
-    nothing = predict_together([model], windows, ScoreMapping(times="emitted"), cpu)
+    nothing = predict_together([model], [windows], ScoreMapping(times="emitted"), cpu)
     assert np.array_equal(score(clips, merged(nothing)).ap, score(clips, merged(plain)).ap)
     for name, made in nothing.items():
         bins = {grid_bin(p.position_ms): p.scores for p in merge_bins(plain[name])}
         assert {grid_bin(p.position_ms): p.scores for p in made} == bins, name
-    filled = predict_together([model], windows, ScoreMapping(times="emitted", fill=1), cpu)
+    filled = predict_together([model], [windows], ScoreMapping(times="emitted", fill=1), cpu)
     assert all(len(filled[name]) == 1 for name in empty)
     assert {name: made for name, made in filled.items() if name not in empty} == {
         name: made for name, made in nothing.items() if name not in empty
@@ -321,7 +323,7 @@ def test_a_benchmarks_row_is_what_the_command_leaves(
     windows, cpu = open_windows(FeatureStore.open(valid), read_labels(valid / LABELS), 6), torch.device("cpu")
     (row,) = benchmark.tuned_rows([tmp_path], {"valid": windows, "test": windows}, cpu)["tuned"]
     model = Anticipator.from_pretrained(first)
-    outputs, emitted = run_models([model], windows, cpu), run_emission([model], windows, cpu)
+    outputs, emitted = run_models([model], [windows], cpu), run_emission([model], [windows], cpu)
     before = scores_untuned([model], outputs, emitted)
     untouched = score_scores(windows.clips, before).avg
     calibrated = fit(outputs, windows.clips, before, pos_weight=WEIGHT, emission=emitted).after.avg
@@ -362,3 +364,82 @@ def test_an_ensemble_is_tuned_and_predicts(tuned: tuple[Path, Path, Path], tmp_p
     ):
         with pytest.raises(InputError, match=words):
             ballcast(*args)
+
+
+@pytest.fixture(scope="module")
+def encoders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two models of different encoders: other features, other snippets, other numbers of windows; a store for each."""
+    folder = tmp_path_factory.mktemp("encoders")
+    clips = make_clips(24, 3)
+    sizes = {"a": (6, CLIPS, WIDTH), "b": (3, 7, 12)}  # windows, snippets, features
+    for seed, (name, (windows, snippets, width)) in enumerate(sizes.items()):
+        features = np.random.default_rng(seed).normal(0, 1, (24, 6, snippets, width)).astype(np.float16)
+        write_features(folder / f"features-{name}", clips, features, backbone=f"encoder {name}")
+        changes = [f"model.windows={windows}", f"model.clips={snippets}", f"model.width={width}"]
+        torch.manual_seed(seed)
+        about = {"pos_weight": WEIGHT, "backbone": {"hash": f"encoder {name}", "name": f"encoder {name}"}}
+        Anticipator(load(Recipe, None, [*SMALL, *changes]).model, metadata=about).save_pretrained(folder / name)
+    few = np.zeros((23, 6, 7, 12), np.float16)
+    write_features(folder / "features-fewer", clips[1:], few, backbone="encoder b")
+    return folder
+
+
+def pairs(folder: Path, *stores: str, models: str = "ab") -> list[object]:
+    """--features and --model by turns."""
+    features = [("--features", folder / f"features-{store}") for store in stores]
+    return [
+        word
+        for pair in zip(features, [("--model", folder / m) for m in models], strict=False)
+        for w in pair
+        for word in w
+    ]
+
+
+def test_models_of_two_encoders_are_averaged_each_from_its_own_store(encoders: Path, tmp_path: Path) -> None:
+    out, cpu = tmp_path / "out.json", torch.device("cpu")
+    assert "24 clips" in ballcast("predict", *pairs(encoders, "a", "b"), "-o", out)
+    outputs = []
+    for name in "ab":
+        store, model = FeatureStore.open(encoders / f"features-{name}"), Anticipator.from_pretrained(encoders / name)
+        clips = read_labels(encoders / "features-a" / LABELS)
+        outputs += run_models([model], [open_windows(store, clips, model.config.windows)], cpu)
+    mean = (outputs[0].intensity([WEIGHT] * 10) + outputs[1].intensity([WEIGHT] * 10)) / 2
+    expected = score_scores(clips, select_times(mean, [1280] * 10, 8))
+    assert np.allclose(score(clips, read_submission(out)).ap, expected.ap, atol=1e-6)
+    alone = score_scores(clips, ScoreMapping.untuned(WEIGHT).scores(outputs[:1]))
+    assert not np.allclose(alone.ap, expected.ap, atol=1e-3)
+
+
+def test_two_encoders_are_tuned_together(encoders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TuningResult, "helps", True)  # random weights: what is written is the question here
+    file, out = tmp_path / "both.json", tmp_path / "out.json"
+    stores = [word for name in "ab" for word in ("--features", encoders / f"features-{name}")]
+    ballcast("tune", encoders / "a", encoders / "b", *stores, "-o", file)
+    about = "2 models, calibrated on features-a, features by encoder a and encoder b"
+    assert about in ballcast("predict", *pairs(encoders, "a", "b"), "--calibration", file, "-o", out)
+    figures = json.loads(file.read_text())["figures"]
+    ballcast("eval", "--labels", encoders / "features-a" / LABELS, "--predictions", out, "--json", tmp_path / "s.json")
+    assert json.loads((tmp_path / "s.json").read_text())["avg"] == pytest.approx(figures["after"])
+
+
+def test_stores_that_do_not_go_with_the_models_are_one_sentence(encoders: Path, tmp_path: Path) -> None:
+    out = ("-o", tmp_path / "out.json")
+    three = [*pairs(encoders, "a", "b"), "--model", encoders / "a"]
+    for args, words in (
+        (
+            pairs(encoders, "a", "fewer"),
+            r"features-fewer: 23 clips, and .*features-a has 24; clip_1 is in one of them only",
+        ),
+        (pairs(encoders, "b", "a"), r"features-b: was made by the backbone encoder b .* reads 5 × 24"),
+        (three, r"2 feature stores, but models: 3; give one --features for all models, or one for each"),
+        (
+            [*pairs(encoders, "a", models="a"), "--features", encoders / "features-b"],
+            "2 feature stores, but models: 1; ",
+        ),
+    ):
+        with pytest.raises(InputError, match=words):
+            ballcast("predict", *args, *out)
+    assert not (tmp_path / "out.json").exists()
+    labels = tmp_path / LABELS
+    write_labels(labels, make_clips(24, 3)[1:])
+    assert "23 clips" in ballcast("predict", *pairs(encoders, "a", "fewer"), "--labels", labels, *out)

@@ -124,7 +124,7 @@ def _tune(
     if not fitted.helps:
         target.unlink(missing_ok=True)
         return None, about
-    tuned = record_fit(fitted, [str(run.folder / "best")], job.store("valid"), len(valid.clips))
+    tuned = record_fit(fitted, [str(run.folder / "best")], [job.store("valid")], len(valid.clips))
     write_score_mapping(target, tuned)
     return tuned, about
 
