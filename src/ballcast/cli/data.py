@@ -9,38 +9,60 @@ import typer
 
 from ballcast.cli.shell import app, data_app, new_console, resumable
 from ballcast.core.errors import InputError
-from ballcast.core.hub import SNBAA
+from ballcast.core.hub import SNBAA, SOCCERTRACK
 
 
 @app.command()
 def download(
     splits: Annotated[
-        list[str] | None, typer.Argument(help="train, valid, test, challenge; all four by default.")
+        list[str] | None,
+        typer.Argument(help="train, valid, test, challenge; all four by default. Or: soccertrack, and its matches."),
     ] = None,
-    to: Annotated[Path, typer.Option(help="The folder to unpack to.")] = Path("snbaa"),
+    to: Annotated[Path | None, typer.Option(help="The folder to unpack to; default: snbaa or soccertrack.")] = None,
     resolution: Annotated[str, typer.Option(help="224p (398×224) or 720p (1280×720, much larger).")] = "224p",
     keep_zips: Annotated[bool, typer.Option("--keep-zips", help="Keep the zips after unpacking.")] = False,
-    repo: Annotated[str, typer.Option(help="The data set on the hub.")] = SNBAA,
+    repo: Annotated[str | None, typer.Option(help="The data set on the hub.")] = None,
+    revision: Annotated[str, typer.Option(help="Of SoccerTrack v2: a tag or commit.")] = "main",
     retries: Annotated[int, typer.Option(min=0, help="Attempts in a row after a lost connection.")] = 5,
 ) -> None:
-    """Download SN-BAA from the Hugging Face hub, check it and unpack it.
+    """Download SN-BAA or SoccerTrack v2 from the Hugging Face hub and check it.
 
-    The archives are encrypted; their password comes with SoccerNet's NDA (https://www.soccer-net.org/data).
+    SN-BAA's archives are encrypted; their password comes with SoccerNet's NDA (https://www.soccer-net.org/data).
     Set it in SOCCERNET_PASSWORD, or type it at the prompt.
+
+    SoccerTrack v2 needs no NDA (CC BY 4.0), but its owner must grant access: ask for it on
+    https://huggingface.co/datasets/atomscott/soccertrack-v2 and log in with `hf auth login`.
 
     If it stops, run the same command again: it resumes. HF_ENDPOINT and HF_TOKEN (or `hf auth login`) are used.
 
-    Example: ballcast download valid test --to ~/snbaa
+    Examples:
+
+    ballcast download valid test --to ~/snbaa
+
+    ballcast download soccertrack 117092 117093
     """
+    if splits and splits[0] == "soccertrack":
+        from ballcast.data.download.soccertrack import download_soccertrack
+
+        with resumable():
+            download_soccertrack(
+                splits[1:],
+                to or Path("soccertrack"),
+                repo_id=repo or SOCCERTRACK,
+                revision=revision,
+                retries=retries,
+                log=typer.echo,
+            )
+        return
     from ballcast.data.download.download import download as fetch_and_unpack
 
     with resumable():
         fetch_and_unpack(
             splits or [],
-            to,
+            to or Path("snbaa"),
             password=_soccernet_password,
             resolution=resolution,
-            repo_id=repo,
+            repo_id=repo or SNBAA,
             keep_zips=keep_zips,
             retries=retries,
             log=typer.echo,

@@ -118,7 +118,7 @@ class FaantraConfig:
 
 @dataclass(frozen=True)
 class DenseConfig:
-    """A GRU both ways over each window, and the expected number of actions of every class in every bin of the horizon."""
+    """A GRU both ways over each window, and the expected number of actions of each class in each bin of the horizon."""
 
     dim: Size = 256  # d
     gru_layers: Annotated[int, Between(1, 64)] = 2

@@ -59,6 +59,7 @@ def find_recipe(path: Path) -> Path:
 
 
 SNBAA = "SoccerNet/ActionAnticipation"  # the challenge's data set
+SOCCERTRACK = "atomscott/soccertrack-v2"
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 CARD = "README.md"
 

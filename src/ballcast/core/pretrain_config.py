@@ -32,6 +32,7 @@ class GamesConfig:
     valid: tuple[str, ...] = ("valid",)  # evaluated each epoch, never trained on
     test: tuple[str, ...] = ()  # evaluated once, at the end; never trained on
     lines: Annotated[int, Between(0, 8192)] = 0  # height that frames are scaled to, their shape kept; 0: their own
+    also: tuple[str, ...] = ()  # more folders, for the spotting loss only, each with the classes of its own labels
     device: Literal["auto", "gpu", "memory", "disk"] = "auto"  # where the frames are kept during training
     workers: Annotated[int, Between(0, 1024)] = 0  # decoding threads; 0: one per core
 
@@ -129,6 +130,9 @@ class PretrainConfig:
     backbone: BackboneConfig = field(default_factory=BackboneConfig)  # its classes are always the ten actions
     train: SpotTrainConfig = field(default_factory=SpotTrainConfig)
     spotting: SpottingConfig = field(default_factory=SpottingConfig)
+
+    def __post_init__(self) -> None:
+        require(not self.data.also, "data.also is for end-to-end training; name the folders in data.sources")
 
     @property
     def network(self) -> BackboneConfig:

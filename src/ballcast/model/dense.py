@@ -1,4 +1,4 @@
-"""A dense forecast: the expected number of actions of every class in every bin of the horizon, from one query a class."""
+"""A dense forecast: the expected number of actions of each class in each bin of the horizon, by one query a class."""
 
 import torch
 from torch import Tensor, nn

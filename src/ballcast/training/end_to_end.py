@@ -10,7 +10,8 @@ run/report.json                        scores of the best model on the test game
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,13 +27,14 @@ from ballcast.core.config import to_dict
 from ballcast.core.errors import InputError
 from ballcast.core.files import write_json
 from ballcast.data.labels.games import Game, choose_games, count_actions
+from ballcast.data.labels.label_sets import LabelSet, choose_label_sets
 from ballcast.data.samples.frames import FrameCache
 from ballcast.data.samples.frames import Progress as Decoded
 from ballcast.data.samples.moments import MomentSampler, spotting_targets
 from ballcast.features.backbone import Backbone, read_about
 from ballcast.features.imagenet import describe_games, load_imagenet
 from ballcast.features.stack_index import snippet_count
-from ballcast.loss.criterion import Criterion, Losses, Reduce
+from ballcast.loss.criterion import Criterion, Losses, Reduce, soft_focal_bce
 from ballcast.loss.matcher import Targets, class_weights
 from ballcast.metrics.average_precision import TOLERANCES, Score
 from ballcast.model.anticipator import Anticipator
@@ -49,11 +51,15 @@ REPORT = "report.json"
 
 @dataclass(frozen=True)
 class EndToEndData:
-    """The frames of the games to train on, to validate on and to test on; None: there are none."""
+    """The frames of the games to train on, to validate on and to test on; None: there are none.
+
+    `others`: further label sets, for the spotting loss only; their games come last in `train`.
+    """
 
     train: FrameCache
     valid: FrameCache | None
     test: FrameCache | None = None
+    others: tuple[LabelSet, ...] = ()
 
 
 def open_end_to_end_data(
@@ -63,14 +69,21 @@ def open_end_to_end_data(
     decoded: Decoded = lambda done, total: None,
 ) -> EndToEndData:
     """Decode the games of a recipe; `decoded` is called with frames done and in all."""
-    games = choose_games(recipe.games)
+    games, others = choose_games(recipe.games), tuple(choose_label_sets(recipe.games))
+    games["train"] += [game for label_set in others for game in label_set.games]
 
     def cache(split: str) -> FrameCache | None:
         if not games[split]:
             return None
         config, began = recipe.games, time.perf_counter()
         bank = FrameCache(
-            games[split], device, config.device, lines=config.lines, workers=config.workers, progress=decoded
+            games[split],
+            device,
+            config.device,
+            lines=config.lines,
+            workers=config.workers,
+            progress=decoded,
+            colour=recipe.encoder.network.colour,
         )
         H, W = bank.size
         place = {"gpu": "on the GPU", "memory": "in memory", "disk": "on disk, read as needed"}[bank.where]
@@ -82,17 +95,24 @@ def open_end_to_end_data(
 
     train = cache("train")
     assert train is not None  # `choose_games` refuses an empty one
-    return EndToEndData(train, cache("valid"), cache("test"))
+    return EndToEndData(train, cache("valid"), cache("test"), others)
 
 
 @dataclass
 class MomentBatch:
-    """B samples of a step: frames (B, W · F, H, W) uint8, and the targets of slots and of stacks."""
+    """B samples of a step.
+
+    - `frames` (B, W · F, H, W) uint8, or I420.
+    - `classes`, `position_ms` (B, 8): the actions to come.
+    - `presence`: for each label set the spotting targets (B, N, C).
+    - `source` (B,) int64: the label set of the sample, 0 for the ten actions.
+    """
 
     frames: Tensor
     classes: Tensor
     position_ms: Tensor
-    presence: Tensor
+    presence: list[Tensor]
+    source: Tensor
 
 
 class EndToEndStep:
@@ -127,17 +147,27 @@ class EndToEndStep:
 
     def losses(self, batch: MomentBatch, how: Augmentation) -> Losses:
         """The losses of a batch; MixUp counts the targets of both samples, each by its share."""
-        frames = change(batch.frames, how)
+        frames = change(batch.frames, how, colour=self.learner.colour)
         with torch.autocast(frames.device.type, torch.bfloat16, enabled=self._half):
-            slots = self.wrapped(frames)
-        bins = self.recipe.model.bins
-        targets = [batch.classes, batch.position_ms, batch.presence]
-        weight = None
+            slots, logits = self.wrapped(frames)
+        bins, config = self.recipe.model.bins, self.recipe.loss
+        classes, position_ms, source = batch.classes, batch.position_ms, batch.source
+        presence, weight = batch.presence, torch.ones_like(how.share)
         if self.recipe.augment.mixup:
-            targets = [torch.cat([t, t[how.partner]]) for t in targets]
-            slots = slots.map(lambda t: torch.cat([t, t]))
+            classes, position_ms, source, *presence = (
+                torch.cat([t, t[how.partner]]) for t in (classes, position_ms, source, *presence)
+            )
+            slots, logits = slots.map(lambda t: torch.cat([t, t])), [torch.cat([t, t]) for t in logits]
             weight = torch.cat([how.share, 1 - how.share])
-        return self.criterion(slots, Targets.from_ms(*targets[:2], bins, targets[2]), weight, reduce=self.reduce)
+        targets = Targets.from_ms(classes, position_ms, bins, presence[0])
+        losses: Losses = self.criterion(slots, targets, weight * (source == 0), reduce=self.reduce)
+        for number, (given, truth) in enumerate(zip(logits, presence[1:], strict=True), start=1):
+            of_set = (weight * (source == number))[:, None, None]
+            focal = soft_focal_bce(given, truth, gamma=config.focal_gamma, alpha=config.focal_alpha) * of_set
+            other = focal.sum() / (truth * of_set).sum().clamp(min=1)
+            total, auxiliary = losses.total + config.auxiliary * other, losses.auxiliary + other
+            losses = losses._replace(total=total, auxiliary=auxiliary)
+        return losses
 
     def __call__(self, batch: MomentBatch, how: Augmentation) -> Tensor:
         self.optimizer.zero_grad(set_to_none=True)
@@ -183,7 +213,10 @@ class EndToEndTask:
         self.data = data or open_end_to_end_data(recipe, device, self.log)
         bank, games = self.data.train, self.data.train.games
         self.sampler = MomentSampler(games, bank.first, bank.length, windows=recipe.model.windows, config=recipe.data)
-        self.learner = build_learner(recipe, games, folder, bank.size, resumed=resumed).to(device)
+        sets = self.data.others
+        self.learner = build_learner(
+            recipe, games, folder, bank.size, resumed=resumed, classes=[len(s.labels) for s in sets]
+        ).to(device)
         if device.type == "cuda":
             self.learner.backbone.to(memory_format=torch.channels_last)
         counts = torch.tensor([*count_actions(games).values()])
@@ -204,9 +237,24 @@ class EndToEndTask:
             recipe=recipe,
             reduce=ranks.mean if ranks.count > 1 else None,
         )
-        events = [[(e.position_ms, e.action) for e in game.events] for game in bank.games]
-        table = _spread(spotting_targets(events, bank.length, recipe.loss.auxiliary_sigma_ms), bank)
-        self._targets = torch.from_numpy(table).to(device)
+        self._source = np.zeros(len(games), np.int64)  # the label set of each game, 0 for the ten actions
+        self._source[len(games) - sum(len(s.games) for s in sets) :] = np.repeat(
+            np.arange(1, len(sets) + 1), [len(s.games) for s in sets]
+        )
+        events = [[(e.position_ms, e.action) for e in game.events] for game in games]
+        self._targets = [self._table(events, len(ACTIONS))]
+        for number, label_set in enumerate(sets, start=1):
+            own = [[] if s != number else None for s in self._source]
+            actions = iter(label_set.actions)
+            self._targets.append(
+                self._table([next(actions).tolist() if e is None else e for e in own], len(label_set.labels))
+            )
+
+    def _table(self, events: Sequence[Sequence[tuple[int, int]]], classes: int) -> Tensor:
+        """The spotting target of every frame of the cache, (frames, C), from (position in ms, class) for each game."""
+        bank = self.data.train
+        table = spotting_targets(events, bank.length, self.recipe.loss.auxiliary_sigma_ms, classes)
+        return torch.from_numpy(_spread(table, bank)).to(self.device)
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -241,15 +289,17 @@ class EndToEndTask:
             torch.from_numpy(array).to(self.device).unflatten(0, (total, size))
             for array in (mine.classes, mine.position_ms, middles)
         )
+        source = torch.from_numpy(self._source[mine.game]).to(self.device).unflatten(0, (total, size))
 
         def steps() -> Iterator[tuple[float, Tensor]]:
-            with mode(self.learner, training=True):
+            with mode(self.learner, training=True), fastest_kernels(self.device):
                 if not recipe.encoder.learns:
                     self.learner.backbone.eval()
                 for i, pixels in enumerate(self.data.train.stream(frames[first:]), start=first):
                     rate = learning_rate(epoch * total + i, total, recipe.train)
                     set_learning_rate(self.optimizer, rate)
-                    sample = MomentBatch(pixels, classes[i], position_ms[i], self._targets[middles_of[i]])
+                    presence = [table[middles_of[i]] for table in self._targets]
+                    sample = MomentBatch(pixels, classes[i], position_ms[i], presence, source[i])
                     yield rate, self.step(sample, changes[i])
 
         return steps()
@@ -293,7 +343,15 @@ class EndToEndTask:
         self.log(f"{self.folder / REPORT}: scores of the best model on the test games")
 
 
-def build_learner(recipe: Recipe, games: list[Game], folder: Path, size: tuple[int, int], *, resumed: bool) -> EndToEnd:
+def build_learner(
+    recipe: Recipe,
+    games: list[Game],
+    folder: Path,
+    size: tuple[int, int],
+    *,
+    resumed: bool,
+    classes: Sequence[int] = (),
+) -> EndToEnd:
     """Build encoder and anticipator before their first step; of a resumed run, the weights are still to be loaded.
 
     Args:
@@ -302,6 +360,7 @@ def build_learner(recipe: Recipe, games: list[Game], folder: Path, size: tuple[i
         folder: the run's folder.
         size: H, W of the frames.
         resumed: take the metadata from the run's last model.
+        classes: number of classes of each further label set.
     """
     torch.manual_seed(recipe.train.seed)
     config, start = recipe.encoder, recipe.encoder.start
@@ -331,7 +390,7 @@ def build_learner(recipe: Recipe, games: list[Game], folder: Path, size: tuple[i
         backbone.requires_grad_(False)
     if config.recompute:
         backbone.encoder.network.set_grad_checkpointing(True)  # type: ignore[union-attr, operator]
-    return EndToEnd(backbone.train(), model.train())
+    return EndToEnd(backbone.train(), model.train(), classes)
 
 
 def load_learner(folder: Path) -> EndToEnd:
@@ -341,6 +400,20 @@ def load_learner(folder: Path) -> EndToEnd:
     if not isinstance(place, str):
         raise InputError(f"{folder}: names no encoder; give the best or last of a run with train.backbone=end_to_end")
     return EndToEnd(Backbone.from_pretrained((folder / place).resolve()), model).eval()
+
+
+@contextmanager
+def fastest_kernels(device: torch.device) -> Iterator[None]:
+    """On a GPU, within the block: cuDNN tries its algorithms on each new shape, and float32 products use TF32."""
+    before = torch.backends.cudnn.benchmark, torch.get_float32_matmul_precision()
+    if device.type == "cuda":
+        torch.backends.cudnn.benchmark = True
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before[0]
+        torch.set_float32_matmul_precision(before[1])
 
 
 def _spread(table: np.ndarray, bank: FrameCache) -> np.ndarray:

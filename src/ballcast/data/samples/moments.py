@@ -1,4 +1,4 @@
-"""Moments of games to anticipate from, as an end-to-end model learns them: any frame with windows before it and 5 s after.
+"""Moments of games to anticipate from, for end-to-end training: any frame with its windows before and 5 s after it.
 
 A draw depends only on the random generator it is given, so a resumed run repeats it.
 """
@@ -27,11 +27,13 @@ class Moments:
     """S moments of games.
 
     - `frame` (S,): the number of the first frame that is not seen, in a `FrameCache`.
+    - `game` (S,): the number of its game.
     - `classes`, `position_ms` (S, 8): the actions of the next 5 s, as in `WindowSet`; class −1 where there is none.
     - `clips`: the official clips, if the moments are their ends and can be scored.
     """
 
     frame: Ints
+    game: Ints
     classes: Ints
     position_ms: Ints
     clips: tuple[Clip, ...] = ()
@@ -41,7 +43,7 @@ class Moments:
 
     def __getitem__(self, chosen: slice | Ints) -> "Moments":
         """Some of the moments, without clips."""
-        return Moments(self.frame[chosen], self.classes[chosen], self.position_ms[chosen])
+        return Moments(self.frame[chosen], self.game[chosen], self.classes[chosen], self.position_ms[chosen])
 
 
 class MomentSampler:
@@ -101,27 +103,29 @@ class MomentSampler:
                 there = begin + m < end
                 rows, event = own[there], (begin + m)[there]
                 classes[rows, m], position_ms[rows, m] = actions[event], times[event] - now_ms[rows] + OBSERVED_MS
-        return Moments(frame, classes, position_ms)
+        return Moments(frame, game, classes, position_ms)
 
 
 def official_moments(games: Sequence[Game], first: Ints, length: Ints) -> Moments:
     """The ends of official clips: those of SN-BAA where a game is made of them, else one every 5 s from 30 s on."""
     frames: list[int] = []
     clips: list[Clip] = []
-    for game, begin, count in zip(games, first.tolist(), length.tolist(), strict=True):
+    of_game: list[int] = []
+    for number, (game, begin, count) in enumerate(zip(games, first.tolist(), length.tolist(), strict=True)):
         starts = game.clips or {
             f"{game.name}+{start * FRAME_MS}": start
             for start in range(0, count - CLIP_FRAMES - HORIZON_FRAMES + 1, STEP_FRAMES)
         }
         for name, start in starts.items():
             frames.append(begin + start + CLIP_FRAMES)
+            of_game.append(number)
             clips.append(cut_clip(game.events, start * FRAME_MS, name))
     classes = np.full((len(frames), MAX_EVENTS), -1, np.int64)
     position_ms = np.full((len(frames), MAX_EVENTS), OBSERVED_MS, np.int64)
     for s, clip in enumerate(clips):
         for m, event in enumerate(sorted(clip.anticipation, key=lambda e: e.position_ms)[:MAX_EVENTS]):
             classes[s, m], position_ms[s, m] = event.action, event.position_ms
-    return Moments(np.array(frames, np.int64), classes, position_ms, tuple(clips))
+    return Moments(np.array(frames, np.int64), np.array(of_game, np.int64), classes, position_ms, tuple(clips))
 
 
 def spotting_targets(
