@@ -133,7 +133,7 @@ def train_rows(args: argparse.Namespace) -> None:
         )
         seconds = time.perf_counter() - began
         about = {"row": name, "steps": progress.step, "seconds": seconds, "matches": len(chosen), "lines": lines}
-        write_outputs(run, tests, target, about)
+        write_outputs(run, tests, target, about, mirrored=args.group == "models")
         print(f"{name}: {json.dumps(about)}, {time.perf_counter() - began:.0f} s in all", flush=True)
 
 
@@ -143,11 +143,12 @@ def label_set(games: Sequence[Game]) -> tuple[LabelSet, ...]:
     return (LabelSet("more", tuple(ACTIONS), tuple(replace(g, events=()) for g in games), actions),)
 
 
-def write_outputs(run: Path, tests: FrameCache, target: Path, about: dict[str, Any]) -> None:
-    """Write the model's slots at the official moments and its spotting scores along the matches, seen and mirrored."""
+def write_outputs(run: Path, tests: FrameCache, target: Path, about: dict[str, Any], *, mirrored: bool) -> None:
+    """Write the model's slots at the official moments and its spotting scores along the matches; `mirrored`: also of
+    mirrored frames."""
     learner = load_learner(run / "best").to(tests.device)
     arrays: dict[str, Any] = {}
-    for view, flip in (("seen", False), ("mirrored", True)):
+    for view, flip in (("seen", False), ("mirrored", True))[: 1 + mirrored]:
         _, outputs = predict_moments(learner, tests, flip=flip)
         for key in ("objectness", "classes", "offsets"):
             arrays[f"{view}_{key}"] = torch.cat([getattr(s, key) for s in outputs]).half().cpu().numpy()

@@ -19,7 +19,7 @@ from ballcast.features.imagenet import describe_games, load_imagenet
 from ballcast.features.stack_index import snippet_count, snippet_middle, stack_frames, start_frame
 from ballcast.loss.criterion import Criterion, Losses, Reduce, soft_focal_bce
 from ballcast.loss.matcher import Targets
-from ballcast.model.anticipator import Anticipator
+from ballcast.model.anticipator import Anticipator, read_config
 from ballcast.model.slots import Slots
 from ballcast.training.augment import Augmentation, change
 from ballcast.training.ema import Ema
@@ -100,6 +100,7 @@ def build_learner(
     about = {"trained_on": names, "seed": recipe.train.seed, "ballcast": __version__, "picture_size": list(size)}
     if resumed:
         backbone.metadata = read_about(folder / "last_backbone").get("metadata", {})
+        model.metadata = read_config(folder / "last").metadata
     elif start == "imagenet":
         backbone.metadata["start"] = load_imagenet(backbone)
     elif start == "scratch":
