@@ -125,8 +125,6 @@ def predict(
 
     ballcast predict --events match.json --model runs/events/best --every 1
 
-    ballcast predict --features features/test --model runs/s0/best --model runs/s1/best --calibration ensemble.json
-
     ballcast predict --features features-a/test --model runs/a/best --features features-b/test --model runs/b/best
 
     ballcast predict match.mp4 --model exported --runtime onnx
@@ -137,9 +135,8 @@ def predict(
     _check_options(ctx.params | {"video": video})
     every_ms = round(1000 * (1.0 if every is None else every))
     if features:
-        predict_features(
-            models, features, labels, out or Path("results_anticipation.json"), calibration, changes, device
-        )
+        results = out or Path("results_anticipation.json")
+        predict_features(models, features, labels, results, calibration, changes, device)
     elif events is not None:
         targets = Targets(out or Path(f"{events.stem}.events.anticipation.json"), osl, csv)
         predict_feed(models, events, provider or "wyscout", every_ms, changes, device, targets)
