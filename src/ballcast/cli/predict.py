@@ -132,7 +132,7 @@ def predict(
     from ballcast.inference.timeline import Targets
 
     video, changes = _split_arguments(video, overrides)
-    _check_options(ctx.params | {"video": video})
+    _check_options(ctx.params | {"video": video, "features": features or None})
     every_ms = round(1000 * (1.0 if every is None else every))
     if features:
         results = out or Path("results_anticipation.json")
@@ -173,7 +173,7 @@ _GOES_WITH = {
 def _check_options(params: dict[str, Any]) -> None:
     """Raise an InputError unless there is exactly one input and every option given has an effect on it."""
     kinds = {"video": "a VIDEO", "events": "--events", "features": "--features"}
-    given = [kind for name, kind in kinds.items() if params[name] not in (None, [])]
+    given = [kind for name, kind in kinds.items() if params[name] is not None]
     if len(given) != 1:
         raise InputError("give what to anticipate: either a VIDEO, or --events FILE, or --features STORE")
     used = {name: params[name] is not None for name in _GOES_WITH}
