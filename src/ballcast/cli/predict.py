@@ -125,8 +125,6 @@ def predict(
 
     ballcast predict --events match.json --model runs/events/best --every 1
 
-    ballcast predict --features features/test --model runs/s0/best --model runs/s1/best --calibration ensemble.json
-
     ballcast predict --features features-a/test --model runs/a/best --features features-b/test --model runs/b/best
 
     ballcast predict match.mp4 --model exported --runtime onnx
@@ -134,12 +132,11 @@ def predict(
     from ballcast.inference.timeline import Targets
 
     video, changes = _split_arguments(video, overrides)
-    _check_options(ctx.params | {"video": video})
+    _check_options(ctx.params | {"video": video, "features": features or None})
     every_ms = round(1000 * (1.0 if every is None else every))
     if features:
-        predict_features(
-            models, features, labels, out or Path("results_anticipation.json"), calibration, changes, device
-        )
+        results = out or Path("results_anticipation.json")
+        predict_features(models, features, labels, results, calibration, changes, device)
     elif events is not None:
         targets = Targets(out or Path(f"{events.stem}.events.anticipation.json"), osl, csv)
         predict_feed(models, events, provider or "wyscout", every_ms, changes, device, targets)
@@ -176,7 +173,7 @@ _GOES_WITH = {
 def _check_options(params: dict[str, Any]) -> None:
     """Raise an InputError unless there is exactly one input and every option given has an effect on it."""
     kinds = {"video": "a VIDEO", "events": "--events", "features": "--features"}
-    given = [kind for name, kind in kinds.items() if params[name] not in (None, [])]
+    given = [kind for name, kind in kinds.items() if params[name] is not None]
     if len(given) != 1:
         raise InputError("give what to anticipate: either a VIDEO, or --events FILE, or --features STORE")
     used = {name: params[name] is not None for name in _GOES_WITH}

@@ -1,6 +1,7 @@
 """`ballcast reproduce`: the paper's table from SN-BAA, and the commands of a challenge entry."""
 
 import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -87,9 +88,8 @@ def reproduce(
     """Reproduce the paper's table from SN-BAA, with one command.
 
     Checks the data, extracts features, trains the paper's model, its static queries and FAANTRA with several seeds,
-    scores valid and test in every reading (untuned and tuned, class vectors and labels only, τ 0.3 and 0.05), writes
-    the zips for the servers, and prints the table: our rows beside the published ones, deviations over seeds, 95 %
-    intervals over clips, and what differs from the paper.
+    scores valid and test in every reading, writes the zips for the servers, and prints the table: our rows beside the
+    published ones, deviations over seeds, 95 % intervals over clips, and what differs from the paper.
 
     First it prints the plan: what is left to do, the time on this machine and the disk space. Stop it at any time and
     run the same command again to resume. On finished work it prints the table.
@@ -101,23 +101,15 @@ def reproduce(
 
     ballcast reproduce snbaa --backbone ball_tuning_001.pth --out runs/paper-table
 
-    ballcast reproduce snbaa --quick
-
-    ballcast reproduce snbaa --only score,submit,table
-
     ballcast reproduce --recipes paper,faantra-ws,e2e
     """
     from ballcast.training.engine import start
-    from ballcast.workflows.reproduce.entry import ENTRIES, entry_lines
     from ballcast.workflows.reproduce.job import RECIPES, Reproduction
     from ballcast.workflows.reproduce.steps import reproduce as run_steps
 
     if list_entry or snbaa is None:
-        chosen = _listed(recipes, "--recipes") if recipes is not None else tuple(ENTRIES)
-        typer.echo("\n".join(entry_lines(chosen, str(snbaa or "snbaa"))))
-        return
+        return _list_entries(recipes, snbaa or Path("snbaa"))
     require_one_process("reproduce")
-    secret = password or os.environ.get("SOCCERNET_PASSWORD")
     job = Reproduction(
         data=snbaa,
         out=out or Path("runs/reproduce-quick" if quick else "runs/reproduce"),
@@ -126,18 +118,34 @@ def reproduce(
         frames=lambda: frames_progress(new_console(stderr=True)),
         backbone=backbone,
         resolution=resolution,
-        recipes=_listed(recipes, "--recipes") if recipes is not None else tuple(RECIPES),
+        recipes=_listed(recipes, "--recipes", RECIPES),
         seeds=seeds,
         quick=quick,
         overrides=tuple(overrides or ()),
-        password=(lambda: secret) if secret else None,
+        password=_secret(password),
         workers=workers,
     )
     with resumable():
-        run_steps(job, _listed(only, "--only") if only is not None else (), plan=plan)
+        run_steps(job, _listed(only, "--only", ()), plan=plan)
 
 
-def _listed(text: str, option: str) -> tuple[str, ...]:
+def _secret(password: str | None) -> Callable[[], str] | None:
+    """The archives' password from the option or the environment, if there is one."""
+    secret = password or os.environ.get("SOCCERNET_PASSWORD")
+    return (lambda: secret) if secret else None
+
+
+def _list_entries(recipes: str | None, snbaa: Path) -> None:
+    """Print the commands of a challenge entry with each recipe."""
+    from ballcast.workflows.reproduce.entry import ENTRIES, entry_lines
+
+    typer.echo("\n".join(entry_lines(_listed(recipes, "--recipes", ENTRIES), str(snbaa))))
+
+
+def _listed(text: str | None, option: str, default: Iterable[str]) -> tuple[str, ...]:
+    """The names in an option's value, each once; `default` if it was not given."""
+    if text is None:
+        return tuple(default)
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
         raise InputError(f"{option} is empty; give names separated by commas, or leave it out")
