@@ -51,7 +51,7 @@ def train(
         typer.echo(f"{run}: {progress.step} steps, {best}; the model is {run / 'best'}")
         if report := report_run(recipe, run, device=chosen):
             typer.echo(f"{report}: how it does on the validation clips")
-        elif recipe.train.backbone == "finetune":
+        elif recipe.train.backbone == "end_to_end":
             typer.echo(f"for a report, extract with {run / 'best_backbone'}, predict, and ballcast eval --report")
 
 

@@ -53,6 +53,8 @@ class BackboneConfig:
             raise InputError(f"a frame encoder reads one stack at a time; set frames={self.stack}, as stack")
         if self.colour and self.stack != 1:
             raise InputError("colour frames are read one at a time; set stack=1 and frames=1")
+        if self.colour and self.padding % 2:
+            raise InputError("colour frames have even sides; set an even padding")
         if self.frames % self.stack:
             raise InputError(f"frames must be a multiple of stack ({self.stack})")
         if self.stacks > 1 and self.step * self.stack % self.stride:
@@ -76,10 +78,14 @@ class BackboneConfig:
         return 3 if self.colour else self.stack
 
 
-def padding_sides(height: int, width: int, multiple: int) -> tuple[int, int, int, int]:
-    """Return the zero padding (left, right, top, bottom) that makes both sides a multiple; the frame stays centred."""
+def padding_sides(height: int, width: int, multiple: int, *, pairs: bool = False) -> tuple[int, int, int, int]:
+    """Return the zero padding (left, right, top, bottom) that makes both sides a multiple; the frame stays centred.
+
+    pairs: pad by an even number of rows and columns on each side, as I420 needs.
+    """
     rows, columns = -height % multiple, -width % multiple
-    return columns // 2, columns - columns // 2, rows // 2, rows - rows // 2
+    above, left = (rows // 4 * 2, columns // 4 * 2) if pairs else (rows // 2, columns // 2)
+    return left, columns - left, above, rows - above
 
 
 def is_size(size: Any) -> bool:

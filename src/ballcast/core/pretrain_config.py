@@ -31,6 +31,7 @@ class GamesConfig:
     train: tuple[str, ...] = ("train",)  # splits or names of games; * and ? are wildcards
     valid: tuple[str, ...] = ("valid",)  # evaluated each epoch, never trained on
     test: tuple[str, ...] = ()  # evaluated once, at the end; never trained on
+    lines: Annotated[int, Between(0, 8192)] = 0  # height that frames are scaled to, their shape kept; 0: their own
     also: tuple[str, ...] = ()  # more folders, for the spotting loss only, each with the classes of its own labels
     device: Literal["auto", "gpu", "memory", "disk"] = "auto"  # where the frames are kept during training
     workers: Annotated[int, Between(0, 1024)] = 0  # decoding threads; 0: one per core
@@ -82,7 +83,7 @@ class AugmentConfig:
 class SpotTrainConfig:
     """The optimisation: AdamW, one cycle of the learning rate, focal loss, a moving average of the weights."""
 
-    start: str = "imagenet"  # "imagenet" (random weights if it cannot be downloaded), "scratch", or a backbone's folder
+    start: str = "imagenet"  # "imagenet", "scratch", or a backbone's folder
     epochs: Rounds = 12
     steps: Rounds = 250  # per epoch
     lr: Rate = 1e-3  # at the top of the cycle

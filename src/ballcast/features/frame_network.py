@@ -69,18 +69,18 @@ class GatedShift(nn.Module):
 
     def __init__(self, *, channels: int, frames: int) -> None:
         super().__init__()
-        self.frames, self.half = frames, max(1, channels // 8)
-        self.norm = nn.BatchNorm3d(2 * self.half)
-        self.gate = nn.Conv3d(2 * self.half, 2, 3, padding=1, groups=2)
+        self.frames, self.part = frames, max(1, channels // 8)
+        self.norm = nn.BatchNorm3d(2 * self.part)
+        self.gate = nn.Conv3d(2 * self.part, 2, 3, padding=1, groups=2)
         self.fuse = nn.ModuleList(nn.Conv2d(2, 1, 3, padding=1) for _ in range(2))
 
     def forward(self, x: Tensor) -> Tensor:
         windows = x.unflatten(0, (-1, self.frames)).transpose(1, 2)  # (B, C, N, h, w)
-        moving, rest = windows[:, : 2 * self.half], windows[:, 2 * self.half :]
+        moving, rest = windows[:, : 2 * self.part], windows[:, 2 * self.part :]
         gates = torch.tanh(self.gate(torch.relu(self.norm(moving))))  # (B, 2, N, h, w)
         halves = []
         for i, shift in enumerate((earlier, later)):
-            own = moving[:, i * self.half : (i + 1) * self.half]
+            own = moving[:, i * self.part : (i + 1) * self.part]
             gated = gates[:, i : i + 1] * own
             moved, stays = shift(gated.transpose(1, 2)).transpose(1, 2), own - gated
             means = torch.stack([moved.mean((3, 4)), stays.mean((3, 4))], dim=1)  # (B, 2, C/8, N)

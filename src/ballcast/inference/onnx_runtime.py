@@ -32,6 +32,7 @@ class OnnxRuntime:
         self._sessions = {part: _session(raw, f"{name}: {part}", count) for part, raw in graphs.items()}
         self.config = config.backbone.config
         self.clips, self.lookback, self.bins = config.model.clips, config.lookback, config.model.bins
+        self.counts = config.model.kind == "dense"
         self.emit, self.pos_weight, self.calibration = config.emit, config.pos_weight, config.calibration
         self.picture_size = config.picture_size
         backbone = {"name": config.backbone.name, "hash": config.backbone.hash}
@@ -79,7 +80,7 @@ class OnnxRuntime:
     def anticipate_batch(self, tokens: Floats, present: NDArray[np.bool_]) -> SlotArrays:
         """Tokens (B, W, N, d), and which windows are present (B, W) → slots of B samples."""
         objectness, classes, offsets = self.run("slots", tokens, present)
-        return SlotArrays(objectness, classes, offsets, self.bins)
+        return SlotArrays(objectness, classes, offsets, self.bins, self.counts)
 
     def encode_window(self, features: Floats) -> Floats:
         """See `Runtime`."""

@@ -194,6 +194,7 @@ def join(outputs: Sequence[SlotArrays]) -> SlotArrays:
         np.concatenate([a.classes for a in outputs]),
         np.concatenate([a.offsets for a in outputs]),
         outputs[0].bins,
+        outputs[0].counts,
     )
 
 

@@ -34,7 +34,7 @@ def report_run(
         The report's path. None for a run without validation, and for a fine-tuned one, whose backbone no longer
         matches the stores' features.
     """
-    if recipe.train.backbone == "finetune":
+    if recipe.train.backbone == "end_to_end":
         return None
     windows = None
     if training_data is not None:
