@@ -14,6 +14,8 @@ own").
 
 import argparse
 import json
+import subprocess
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,6 +33,7 @@ from ballcast.core.config import load
 from ballcast.core.events import merge_arrays
 from ballcast.core.files import write_bytes, write_json
 from ballcast.data.labels.games import Game, find_games
+from ballcast.data.labels.label_sets import LabelSet
 from ballcast.data.samples.batches import Samples
 from ballcast.data.samples.frames import FrameCache
 from ballcast.data.samples.moments import official_moments
@@ -50,8 +53,9 @@ from ballcast.model.postprocess import (
     mean_intensity,
     select_times,
 )
-from ballcast.training.end_to_end import EndToEndData, EndToEndTask, load_learner
+from ballcast.training.end_to_end import EndToEndData, EndToEndTask
 from ballcast.training.engine import Ranks, predict_slots
+from ballcast.training.learner import load_learner
 from ballcast.training.run import train
 from ballcast.training.splits import TrainingData
 from ballcast.training.spotting_eval import middles_ms, spot
@@ -101,14 +105,17 @@ def train_rows(args: argparse.Namespace) -> None:
         if target.exists():
             continue
         lines = args.lines or row["lines"]
-        if lines not in caches:
+        colour = any("colour=true" in key for key in row.get("overrides", ()))
+        if (lines, colour) not in caches:
             began = time.perf_counter()
             every = [game for split in games.values() for game in split]
             caches.clear()  # one size at a time
-            caches[lines] = FrameCache(every, device, "auto", lines=lines)
-            print(f"{caches[lines].total} frames decoded in {time.perf_counter() - began:.0f} s", flush=True)
-        bank = caches[lines]
+            caches[lines, colour] = FrameCache(every, device, "auto", lines=lines, colour=colour)
+            frames = caches[lines, colour].total
+            print(f"{frames} frames decoded in {time.perf_counter() - began:.0f} s", flush=True)
+        bank = caches[lines, colour]
         chosen = games["train"][: row.get("matches")]
+        others = label_set(games["train"][len(chosen) :]) if row.get("also") else ()
         video = sum(int(bank.length[bank.games.index(game)]) for game in chosen) // FPS  # seconds
         recipe = recipe_of(row, args.overrides, video, args.steps, args.work)
         tests = bank.subset([*games["test"], *games["test_more"]])
@@ -117,22 +124,31 @@ def train_rows(args: argparse.Namespace) -> None:
             recipe,
             run,
             device=device,
-            training_data=EndToEndData(bank.subset(chosen), None),
+            training_data=EndToEndData(
+                bank.subset([*chosen, *(g for own in others for g in own.games)]), None, None, others
+            ),
             show=lambda u: (
                 print(f"  {u.epoch + 1} {u.step}: {u.losses}, {u.samples_per_s:.0f}/s", flush=True) if u.ended else None
             ),
         )
         seconds = time.perf_counter() - began
         about = {"row": name, "steps": progress.step, "seconds": seconds, "matches": len(chosen), "lines": lines}
-        write_outputs(run, tests, target, about)
+        write_outputs(run, tests, target, about, mirrored=args.group == "models")
         print(f"{name}: {json.dumps(about)}, {time.perf_counter() - began:.0f} s in all", flush=True)
 
 
-def write_outputs(run: Path, tests: FrameCache, target: Path, about: dict[str, Any]) -> None:
-    """Write the model's slots at the official moments and its spotting scores along the matches, seen and mirrored."""
+def label_set(games: Sequence[Game]) -> tuple[LabelSet, ...]:
+    """The games as a label set of their own."""
+    actions = tuple(np.array([(e.position_ms, e.action) for e in g.events], np.int64).reshape(-1, 2) for g in games)
+    return (LabelSet("more", tuple(ACTIONS), tuple(replace(g, events=()) for g in games), actions),)
+
+
+def write_outputs(run: Path, tests: FrameCache, target: Path, about: dict[str, Any], *, mirrored: bool) -> None:
+    """Write the model's slots at the official moments and its spotting scores along the matches; `mirrored`: also of
+    mirrored frames."""
     learner = load_learner(run / "best").to(tests.device)
     arrays: dict[str, Any] = {}
-    for view, flip in (("seen", False), ("mirrored", True)):
+    for view, flip in (("seen", False), ("mirrored", True))[: 1 + mirrored]:
         _, outputs = predict_moments(learner, tests, flip=flip)
         for key in ("objectness", "classes", "offsets"):
             arrays[f"{view}_{key}"] = torch.cat([getattr(s, key) for s in outputs]).half().cpu().numpy()
@@ -316,12 +332,14 @@ def measure_step(recipe: Recipe, lines: int, width: int, device: torch.device, s
     on_gpu = device.type == "cuda"
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
-    times, epoch = [], 0
+    times, epoch, watched = [], 0, None
     while len(times) < steps + 1:
         for _ in task.train_epoch(epoch, 0):
             if on_gpu and len(times) in (0, steps):
                 torch.cuda.synchronize()
             times.append(time.perf_counter())
+            if len(times) == 11:
+                watched = GpuWatch()
             if len(times) > steps:
                 break
         epoch += 1
@@ -329,9 +347,39 @@ def measure_step(recipe: Recipe, lines: int, width: int, device: torch.device, s
     if on_gpu:
         torch.cuda.synchronize()
     seconds = (time.perf_counter() - times[warm]) / (len(times) - 1 - warm)
+    busy = watched.stop() if watched is not None else None
     stacks = recipe.train.batch * task.learner.stacks * task.learner.windows
     memory = torch.cuda.max_memory_allocated() / 2**30 if on_gpu else 0.0
-    return {"ms": 1000 * seconds, "stacks_per_s": stacks / seconds, "gib": memory, "first_s": times[warm] - times[0]}
+    return {
+        "ms": 1000 * seconds,
+        "stacks_per_s": stacks / seconds,
+        "gib": memory,
+        "first_s": times[warm] - times[0],
+        "gpu_busy": busy,
+    }
+
+
+class GpuWatch:
+    """Reads the share of time that the GPU is busy, from nvidia-smi, a few times a second; `stop` gives the median."""
+
+    def __init__(self) -> None:
+        self.seen: list[float] = []
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        query = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
+        while not self._stopped.wait(0.2):
+            try:
+                self.seen.append(float(subprocess.run(query, capture_output=True, text=True).stdout.split()[0]))
+            except (OSError, ValueError, IndexError):
+                return
+
+    def stop(self) -> float | None:
+        self._stopped.set()
+        self._thread.join()
+        return float(np.median(self.seen)) if self.seen else None
 
 
 class NoiseCache(FrameCache):
@@ -348,9 +396,10 @@ class NoiseCache(FrameCache):
 SETTINGS = [
     (224, 384, 16, True, False),
     (224, 384, 16, False, False),
-    (224, 384, 4, True, False),
-    (224, 384, 8, True, True),
+    (224, 384, 4, False, False),
+    (224, 384, 16, False, True),
     (112, 200, 16, False, False),
+    (448, 796, 4, False, False),
     (448, 796, 4, False, True),
     (720, 1280, 1, False, True),
 ]

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     import torch
 
     from ballcast.core.events import Clip, Prediction
+    from ballcast.data.samples.windows import WindowSet
     from ballcast.features.store import FeatureStore
     from ballcast.inference.runtime import Runtime
     from ballcast.inference.timeline import Targets
+    from ballcast.model.anticipator import Anticipator
 
 Video = Annotated[str | None, typer.Argument(help="A video file of your own; or give --events or --features.")]
 Overrides = Annotated[
@@ -29,7 +31,11 @@ Overrides = Annotated[
     ),
 ]
 Features = Annotated[
-    Path | None, typer.Option("--features", help="A feature store (see `ballcast extract`) instead of a video.")
+    list[Path] | None,
+    typer.Option(
+        "--features",
+        help="A feature store (see `ballcast extract`) instead of a video; several: one for each --model, in order.",
+    ),
 ]
 Events = Annotated[
     Path | None, typer.Option("--events", help="A match's event feed instead of a video (see `ballcast events`).")
@@ -121,6 +127,8 @@ def predict(
 
     ballcast predict --features features/test --model runs/s0/best --model runs/s1/best --calibration ensemble.json
 
+    ballcast predict --features features-a/test --model runs/a/best --features features-b/test --model runs/b/best
+
     ballcast predict match.mp4 --model exported --runtime onnx
     """
     from ballcast.inference.timeline import Targets
@@ -128,7 +136,7 @@ def predict(
     video, changes = _split_arguments(video, overrides)
     _check_options(ctx.params | {"video": video})
     every_ms = round(1000 * (1.0 if every is None else every))
-    if features is not None:
+    if features:
         predict_features(
             models, features, labels, out or Path("results_anticipation.json"), calibration, changes, device
         )
@@ -168,7 +176,7 @@ _GOES_WITH = {
 def _check_options(params: dict[str, Any]) -> None:
     """Raise an InputError unless there is exactly one input and every option given has an effect on it."""
     kinds = {"video": "a VIDEO", "events": "--events", "features": "--features"}
-    given = [kind for name, kind in kinds.items() if params[name] is not None]
+    given = [kind for name, kind in kinds.items() if params[name] not in (None, [])]
     if len(given) != 1:
         raise InputError("give what to anticipate: either a VIDEO, or --events FILE, or --features STORE")
     used = {name: params[name] is not None for name in _GOES_WITH}
@@ -188,17 +196,20 @@ def _first_model(models: list[str] | None) -> str:
 
 def predict_features(
     models: list[str] | None,
-    features: Path,
+    features: list[Path],
     labels: Path | None,
     out: Path,
     calibration: Path | None,
     changes: list[str],
     device: str,
 ) -> None:
-    """Write a submission for the clips of a store: by one model as it is, by a tuned one, or by several together."""
+    """Write a submission for the clips of a store: by one model as it is, by a tuned one, or by several together.
+
+    `features`: one store for all models, or one for each.
+    """
     from ballcast.core.files import check_writable
     from ballcast.features.store import FeatureStore
-    from ballcast.inference.predictor import check_fits, predict_store
+    from ballcast.inference.predictor import check_fits, load_models, open_ensemble, predict_store
     from ballcast.inference.submission import write_submission
     from ballcast.model.anticipator import Anticipator
     from ballcast.training.engine import start
@@ -210,12 +221,15 @@ def predict_features(
     if several and changes:
         raise InputError(f"{changes[0]} is for one model; leave it out with several models or --calibration")
     check_writable(out)
-    store = FeatureStore.open(features)
-    if several or (model.calibration is not None and not changes):
-        predictions, about = _predict_together(models or [], store, _clips(store, labels), calibration, chosen)
+    stores = [FeatureStore.open(path) for path in features]
+    store, clips = stores[0], _clips(stores[0], labels)
+    if several or len(stores) > 1 or (model.calibration is not None and not changes):
+        loaded = load_models(models or [], stores)
+        windows = open_ensemble(loaded, stores, clips, selected=labels is not None)
+        predictions, about = _predict_together(models or [], loaded, windows, calibration, chosen)
     else:
         check_fits(model, store, source)
-        predictions, about = predict_store(model, store, _clips(store, labels), emit, chosen), ""
+        predictions, about = predict_store(model, store, clips, emit, chosen), ""
     write_submission(out, predictions)
     count = sum(map(len, predictions.values()))
     per_clip = count / max(len(predictions), 1)
@@ -231,18 +245,20 @@ def _clips(store: "FeatureStore", labels: Path | None) -> "list[Clip]":
 
 
 def _predict_together(
-    sources: list[str], store: "FeatureStore", clips: "list[Clip]", calibration: Path | None, device: "torch.device"
+    sources: list[str],
+    models: "list[Anticipator]",
+    windows: "list[WindowSet]",
+    calibration: Path | None,
+    device: "torch.device",
 ) -> "tuple[Mapping[str, Sequence[Prediction]], str]":
     """Predict with several models, or with a tuned one; also return a note on how it was done."""
-    from ballcast.inference.predictor import hashes, load_models, open_windows, predict_together, untuned
+    from ballcast.inference.predictor import hashes, predict_together, untuned
     from ballcast.model.score_mapping import read_score_mapping
 
-    models = load_models(sources, store)
     if calibration is not None:
         tuned = read_score_mapping(calibration, hashes(sources))
     else:
         tuned = (models[0].calibration if len(models) == 1 else None) or untuned(models)
-    windows = open_windows(store, clips, models[0].config.windows)
     how = f"calibrated on {tuned.fitted_on}" if tuned.fitted_on else "not tuned"
     return predict_together(models, windows, tuned, device), f"; {len(models)} model{'s' * (len(models) > 1)}, {how}"
 
@@ -297,7 +313,7 @@ def predict_video(
     began = time.perf_counter()
     try:
         with VideoFile(path) as video, frames_progress(new_console(stderr=True), real_time=True) as progress:
-            if (scaled := fitted(video.size, runtime.picture_size)) != video.size:
+            if (scaled := fitted(video.size, runtime.picture_size, colour=rolling.colour)) != video.size:
                 typer.echo(f"frames of {show_size(video.size)} are scaled to {show_size(scaled)}")
             timeline = anticipate_video(video, rolling, progress)
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""`ballcast reproduce`: the paper's table from SN-BAA."""
+"""`ballcast reproduce`: the paper's table from SN-BAA, and the commands of a challenge entry."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,10 @@ from ballcast.cli.shell import Device, app, frames_progress, new_console, requir
 from ballcast.core.errors import InputError
 
 SnbaaFolder = Annotated[
-    Path, typer.Argument(metavar="SNBAA", help="SN-BAA's folder; with --password it is downloaded there.")
+    Path | None,
+    typer.Argument(
+        metavar="SNBAA", help="SN-BAA's folder; with --password it is downloaded there. Without it: --list."
+    ),
 ]
 Overrides = Annotated[
     list[str] | None, typer.Argument(help="key=value for every training, for example train.epochs=20.")
@@ -30,7 +33,12 @@ Resolution = Annotated[
     Literal["224p", "720p"] | None,
     typer.Option(help="Of the videos.", show_default="what is there; 720p with a .pth, else 224p"),
 ]
-Recipes = Annotated[str, typer.Option(help="The models, separated by commas.")]
+Recipes = Annotated[
+    str | None,
+    typer.Option(
+        help="The models, separated by commas.", show_default="paper,static,faantra; --list: paper,faantra-ws,e2e"
+    ),
+]
 Seeds = Annotated[int, typer.Option(min=1, help="Trainings of each model.")]
 Only = Annotated[
     str | None,
@@ -39,6 +47,14 @@ Only = Annotated[
     ),
 ]
 Plan = Annotated[bool, typer.Option("--plan", help="Print the plan with times and disk space, and do nothing.")]
+ListEntry = Annotated[
+    bool,
+    typer.Option(
+        "--list",
+        help="Print the commands of a challenge entry with each of the recipes paper, faantra-ws and e2e, with "
+        "estimated times on one H200 and on one 24 GB card, and do nothing.",
+    ),
+]
 Quick = Annotated[
     bool, typer.Option("--quick", help="8 clips of each split and 2 epochs: check that everything works.")
 ]
@@ -53,15 +69,16 @@ Workers = Annotated[
 
 @app.command()
 def reproduce(
-    snbaa: SnbaaFolder,
+    snbaa: SnbaaFolder = None,
     overrides: Overrides = None,
     out: Out = None,
     backbone: Backbone = None,
     resolution: Resolution = None,
-    recipes: Recipes = "paper,static,faantra",
+    recipes: Recipes = None,
     seeds: Seeds = 3,
     only: Only = None,
     plan: Plan = False,
+    list_entry: ListEntry = False,
     quick: Quick = False,
     password: Password = None,
     workers: Workers = None,
@@ -87,11 +104,18 @@ def reproduce(
     ballcast reproduce snbaa --quick
 
     ballcast reproduce snbaa --only score,submit,table
+
+    ballcast reproduce --recipes paper,faantra-ws,e2e
     """
     from ballcast.training.engine import start
-    from ballcast.workflows.reproduce.job import Reproduction
+    from ballcast.workflows.reproduce.entry import ENTRIES, entry_lines
+    from ballcast.workflows.reproduce.job import RECIPES, Reproduction
     from ballcast.workflows.reproduce.steps import reproduce as run_steps
 
+    if list_entry or snbaa is None:
+        chosen = _listed(recipes, "--recipes") if recipes is not None else tuple(ENTRIES)
+        typer.echo("\n".join(entry_lines(chosen, str(snbaa or "snbaa"))))
+        return
     require_one_process("reproduce")
     secret = password or os.environ.get("SOCCERNET_PASSWORD")
     job = Reproduction(
@@ -102,7 +126,7 @@ def reproduce(
         frames=lambda: frames_progress(new_console(stderr=True)),
         backbone=backbone,
         resolution=resolution,
-        recipes=_listed(recipes, "--recipes"),
+        recipes=_listed(recipes, "--recipes") if recipes is not None else tuple(RECIPES),
         seeds=seeds,
         quick=quick,
         overrides=tuple(overrides or ()),

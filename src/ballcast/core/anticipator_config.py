@@ -221,7 +221,7 @@ class TrainConfig:
 
 
 FRAME_ENCODER = BackboneConfig(
-    encoder="tf_efficientnet_lite0", frames=3, stack=3, step=1, stride=2, blocks=0, padding=1, drop_path=0.1
+    encoder="tf_efficientnet_lite0", frames=3, stack=3, step=1, stride=2, blocks=0, padding=2, drop_path=0.1
 )
 
 

@@ -36,6 +36,7 @@ from ballcast.inference.predictor import check_backbone
 from ballcast.inference.rolling import clip_features, score_slots, slots_along
 from ballcast.model.anticipator import Anticipator
 from ballcast.video.file import VideoFile
+from ballcast.video.luma import picture_shape
 
 EXCERPT = SAMPLES / "test" / "excerpt.mp4"
 CHECKED_S = 40  # seconds of video compared: enough for 200 windows, and done in a minute
@@ -78,9 +79,12 @@ def export(
     check_target(out)
     anticipator, network = Anticipator.from_pretrained(model), Backbone.load(backbone)
     check_backbone(anticipator, network, model, backbone)
+    if int8 and network.config.shift != "none":
+        raise InputError("--int8: ranges are computed stack by stack, and a temporal shift reads windows; leave it out")
+    colour, padding = network.config.colour, network.config.padding
     with VideoFile(video) as file:
-        frames = file.read(0, CHECKED_S * FPS)
-    padding, (height, width) = network.config.padding, frames.shape[1:]
+        frames = file.read(0, CHECKED_S * FPS, colour=colour)
+    height, width = picture_shape(frames.shape, colour=colour)
     if kind == "torch" and min(height, width) <= padding:
         fault = f"its frames of {width}×{height} are too small for --format torch"
         raise InputError(f"{video}: {fault}, which needs sides above {padding} pixels; give another --video")
@@ -109,7 +113,7 @@ def int8_loss(full: OnnxRuntime, small: OnnxRuntime, config: ExportConfig) -> di
     """Score both on the embedded excerpt (mAP in points), and measure how far INT8's features are from fp32's."""
     clips = read_labels(EXCERPT.parent)
     with VideoFile(EXCERPT) as file:
-        frames = file.read(0, 1 << 20)
+        frames = file.read(0, 1 << 20, colour=full.config.colour)
     found, features = {}, []
     for name, runtime in (("fp32", full), ("int8", small)):
         features.append(clip_features(runtime, frames))
@@ -162,7 +166,7 @@ def _write(out: Path, config: ExportConfig, graphs: dict[str, bytes]) -> None:
 
 
 def _stacks(frames: NDArray[np.uint8], backbone: Backbone) -> list[NDArray[np.uint8]]:
-    """Take stacks (1, stack, H, W) spread over the padded frames (T, H, W)."""
+    """Take stacks (1, stack, H, W) spread over the padded frames (T, H, W), or of I420."""
     c = backbone.config
     begins = np.unique(np.linspace(0, len(frames) - stack_span(c), CALIBRATED).astype(np.int64))
     return [frames[None, begin + stack_offsets(c)] for begin in begins]

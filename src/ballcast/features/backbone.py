@@ -355,8 +355,8 @@ def i420_to_rgb(frames: Tensor) -> Tensor:
     """
     y, u, v = (plane.float() for plane in i420_planes(frames))
     chroma = torch.stack([u, v], dim=-3) - 128  # (…, 2, H/2, W/2)
-    whole = chroma[..., :, None, :, None].expand(*chroma.shape[:-1], 2, chroma.shape[-1], 2)
-    whole = whole.flatten(-2).flatten(-3, -2)  # (…, 2, H, W)
+    whole = torch.stack([chroma, chroma], dim=-1).flatten(-2)  # (…, 2, H/2, W); ONNX would fix the sizes of `expand`
+    whole = torch.stack([whole, whole], dim=-2).flatten(-3, -2)  # (…, 2, H, W)
     u, v = whole[..., 0, :, :], whole[..., 1, :, :]
     gray = (y - 16) * (255 / 219)
     rgb = [gray + 1.596027 * v, gray - 0.391762 * u - 0.812968 * v, gray + 2.017232 * u]

@@ -52,12 +52,12 @@ class TemporalShift(nn.Module):
 
 def earlier(x: Tensor) -> Tensor:
     """(B, N, C, h, w): each frame has the values of the frame before it, the first one zeros."""
-    return torch.cat([torch.zeros_like(x[:, :1]), x[:, :-1]], dim=1)
+    return nn.functional.pad(x[:, :-1], (0, 0, 0, 0, 0, 0, 1, 0))
 
 
 def later(x: Tensor) -> Tensor:
     """(B, N, C, h, w): each frame has the values of the frame after it, the last one zeros."""
-    return torch.cat([x[:, 1:], torch.zeros_like(x[:, :1])], dim=1)
+    return nn.functional.pad(x[:, 1:], (0, 0, 0, 0, 0, 0, 0, 1))
 
 
 class GatedShift(nn.Module):

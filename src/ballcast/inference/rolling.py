@@ -44,9 +44,9 @@ class RollingAnticipator:
         self.every_ms = every_ms
         self.emit = (emit or runtime.emit).shown
         self.pos_weight = runtime.pos_weight
-        self._stride = runtime.config.stride
+        self._stride, self._shifted = runtime.config.stride, runtime.config.shift != "none"
         self.stream = StreamEncoder(runtime)
-        self.fit = FrameResizer(runtime.picture_size)
+        self.fit = FrameResizer(runtime.picture_size, colour=self.colour)
         self.reset()
 
     def reset(self) -> None:
@@ -62,12 +62,17 @@ class RollingAnticipator:
         """Number of frames received."""
         return self.stream.frames
 
+    @property
+    def colour(self) -> bool:
+        """Whether frames are I420 and not luma."""
+        return self.runtime.config.colour
+
     def push(self, frame: np.ndarray) -> Forecast | None:
         """Add the next frame, and forecast if one is due.
 
         Args:
-            frame: (H, W) uint8 of a stream at 25 fps; resized to the frame size of training, if known
-                (`FrameResizer`). It is kept for a while and must not be modified later.
+            frame: (H, W) uint8, or I420 if `colour`, of a stream at 25 fps; resized to the frame size of training, if
+                known (`FrameResizer`). It is kept for a while and must not be modified later.
 
         Returns:
             The forecast after this frame, or None if none is due.
@@ -91,14 +96,16 @@ class RollingAnticipator:
         return [snap(start, self._stride) // self._stride for start in starts if start >= 0]
 
     def _keep(self, features: Floats) -> None:
-        """Add the features (n, D) of the next snippets, and drop those that no later forecast reads."""
-        if not len(features):
+        """Add the features (n, D) of the next snippets, and drop what no later forecast reads."""
+        if not len(features) and not self._shifted:
             return
         earliest = max(0, self._due_frames - WINDOW_FRAMES * self.runtime.lookback)  # a window may begin there
         clips, oldest = np.concatenate([self._clips, features]), earliest // self._stride
         gone = min(max(0, oldest - self._first), len(clips))
         self._clips, self._first = clips[gone:].copy(), self._first + gone
         self._tokens = {first: tokens for first, tokens in self._tokens.items() if first >= oldest}
+        if self._shifted:
+            self.stream.forget(oldest)
 
     def _anticipate(self) -> Forecast:
         encoded = [self._window_tokens(first) for first in self._windows()]
@@ -115,7 +122,9 @@ class RollingAnticipator:
         """Tokens (N, d) of the window that begins with snippet `first`; encoded once, then cached."""
         if first not in self._tokens:
             begin = first - self._first
-            self._tokens[first] = self.runtime.encode_window(self._clips[begin : begin + self.runtime.clips])
+            kept = slice(begin, begin + self.runtime.clips)
+            features = self.stream.window(first) if self._shifted else self._clips[kept]
+            self._tokens[first] = self.runtime.encode_window(features)
         return self._tokens[first]
 
 
@@ -136,7 +145,7 @@ def anticipate_video(
     """
     rolling.reset()
     timeline, total = [], video.frame_count()
-    with Prefetcher(video.frames()) as frames:
+    with Prefetcher(video.frames(colour=rolling.colour)) as frames:
         for frame in frames:
             made = rolling.push(frame)
             if made is not None:
@@ -155,7 +164,10 @@ def require_window(frames: int, name: object) -> None:
 
 
 def clip_features(runtime: Runtime, frames: Iterable[np.ndarray]) -> Floats:
-    """Frames (H, W) uint8 of a video, in order → features (n, D) of its snippets, one every `stride` frames."""
+    """Frames (H, W) uint8, or I420, of a video, in order → features (n, D) of its snippets, one every `stride` frames.
+
+    Not for a temporal shift, whose features depend on their window.
+    """
     stream = StreamEncoder(runtime)
     return np.concatenate([stream.push(frame) for frame in frames])
 

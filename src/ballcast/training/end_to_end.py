@@ -17,33 +17,30 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ballcast import __version__
 from ballcast.core.actions import ACTIONS
 from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import to_dict
 from ballcast.core.errors import InputError
 from ballcast.core.files import write_json
-from ballcast.data.labels.games import Game, choose_games, count_actions
+from ballcast.data.labels.games import choose_games, count_actions
 from ballcast.data.labels.label_sets import LabelSet, choose_label_sets
 from ballcast.data.samples.frames import FrameCache
 from ballcast.data.samples.frames import Progress as Decoded
 from ballcast.data.samples.moments import MomentSampler, spotting_targets
-from ballcast.features.backbone import Backbone, read_about
-from ballcast.features.imagenet import describe_games, load_imagenet
 from ballcast.features.stack_index import snippet_count
-from ballcast.loss.criterion import Criterion, Losses, Reduce, soft_focal_bce
-from ballcast.loss.matcher import Targets, class_weights
+from ballcast.loss.criterion import Criterion
+from ballcast.loss.matcher import class_weights
 from ballcast.metrics.average_precision import TOLERANCES, Score
-from ballcast.model.anticipator import Anticipator
-from ballcast.training.augment import Augmentation, change, draw_augmentation
+from ballcast.training.augment import draw_augmentation
 from ballcast.training.checkpoint import Progress
 from ballcast.training.ema import Ema
 from ballcast.training.engine import Ranks, mode
+from ballcast.training.learner import EndToEndStep, MomentBatch, build_learner, fastest_kernels, load_learner
 from ballcast.training.run_folder import EPOCH_COLUMNS, STEP_COLUMNS
 from ballcast.training.steps import build_optimizer, learning_rate, set_learning_rate
-from ballcast.training.window_eval import EndToEnd, score_moments, score_spotting
+from ballcast.training.window_eval import score_moments, score_spotting
 
 REPORT = "report.json"
 
@@ -95,88 +92,6 @@ def open_end_to_end_data(
     train = cache("train")
     assert train is not None  # `choose_games` refuses an empty one
     return EndToEndData(train, cache("valid"), cache("test"), others)
-
-
-@dataclass
-class MomentBatch:
-    """B samples of a step.
-
-    - `frames` (B, W · F, H, W) uint8, or I420.
-    - `classes`, `position_ms` (B, 8): the actions to come.
-    - `presence`: for each label set the spotting targets (B, N, C).
-    - `source` (B,) int64: the label set of the sample, 0 for the ten actions.
-    """
-
-    frames: Tensor
-    classes: Tensor
-    position_ms: Tensor
-    presence: list[Tensor]
-    source: Tensor
-
-
-class EndToEndStep:
-    """One step of training end to end; returns the five losses (5,). On a GPU: bf16, channels last, compiled.
-
-    Args:
-        learner: encoder and anticipator.
-        wrapped: the learner, or DDP around it.
-        criterion, optimizer, ema, recipe: of the run.
-        reduce: averages the loss normalisers over the processes of a run.
-    """
-
-    def __init__(
-        self,
-        *,
-        learner: "EndToEnd",
-        wrapped: nn.Module,
-        criterion: Criterion,
-        optimizer: torch.optim.Optimizer,
-        ema: Ema | None,
-        recipe: Recipe,
-        reduce: Reduce | None = None,
-    ) -> None:
-        self.learner, self.wrapped, self.criterion = learner, wrapped, criterion
-        self.optimizer, self.ema, self.recipe, self.reduce = optimizer, ema, recipe, reduce
-        self.parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        device = self.parameters[0].device
-        self._half = device.type == "cuda" and recipe.train.precision == "bf16"
-        self._losses: Callable[..., Losses] = self.losses
-        if device.type == "cuda" and recipe.train.compile:
-            self._losses = torch.compile(self.losses, dynamic=False)
-
-    def losses(self, batch: MomentBatch, how: Augmentation) -> Losses:
-        """The losses of a batch; MixUp counts the targets of both samples, each by its share."""
-        frames = change(batch.frames, how, colour=self.learner.colour)
-        with torch.autocast(frames.device.type, torch.bfloat16, enabled=self._half):
-            slots, logits = self.wrapped(frames)
-        bins, config = self.recipe.model.bins, self.recipe.loss
-        classes, position_ms, source = batch.classes, batch.position_ms, batch.source
-        presence, weight = batch.presence, torch.ones_like(how.share)
-        if self.recipe.augment.mixup:
-            classes, position_ms, source, *presence = (
-                torch.cat([t, t[how.partner]]) for t in (classes, position_ms, source, *presence)
-            )
-            slots, logits = slots.map(lambda t: torch.cat([t, t])), [torch.cat([t, t]) for t in logits]
-            weight = torch.cat([how.share, 1 - how.share])
-        targets = Targets.from_ms(classes, position_ms, bins, presence[0])
-        losses: Losses = self.criterion(slots, targets, weight * (source == 0), reduce=self.reduce)
-        for number, (given, truth) in enumerate(zip(logits, presence[1:], strict=True), start=1):
-            of_set = (weight * (source == number))[:, None, None]
-            focal = soft_focal_bce(given, truth, gamma=config.focal_gamma, alpha=config.focal_alpha) * of_set
-            other = focal.sum() / (truth * of_set).sum().clamp(min=1)
-            total, auxiliary = losses.total + config.auxiliary * other, losses.auxiliary + other
-            losses = losses._replace(total=total, auxiliary=auxiliary)
-        return losses
-
-    def __call__(self, batch: MomentBatch, how: Augmentation) -> Tensor:
-        self.optimizer.zero_grad(set_to_none=True)
-        losses = self._losses(batch, how)
-        losses.total.backward()
-        nn.utils.clip_grad_norm_(self.parameters, self.recipe.train.clip)
-        self.optimizer.step()
-        if self.ema is not None:
-            self.ema.update()
-        return torch.stack(losses).detach()
 
 
 class EndToEndTask:
@@ -291,7 +206,7 @@ class EndToEndTask:
         source = torch.from_numpy(self._source[mine.game]).to(self.device).unflatten(0, (total, size))
 
         def steps() -> Iterator[tuple[float, Tensor]]:
-            with mode(self.learner, training=True):
+            with mode(self.learner, training=True), fastest_kernels(self.device):
                 if not recipe.encoder.learns:
                     self.learner.backbone.eval()
                 for i, pixels in enumerate(self.data.train.stream(frames[first:]), start=first):
@@ -340,65 +255,6 @@ class EndToEndTask:
         }
         write_json(self.folder / REPORT, report, indent=1)
         self.log(f"{self.folder / REPORT}: scores of the best model on the test games")
-
-
-def build_learner(
-    recipe: Recipe,
-    games: list[Game],
-    folder: Path,
-    size: tuple[int, int],
-    *,
-    resumed: bool,
-    classes: Sequence[int] = (),
-) -> EndToEnd:
-    """Build encoder and anticipator before their first step; of a resumed run, the weights are still to be loaded.
-
-    Args:
-        recipe: of the run; its seed draws the weights.
-        games: that it is trained on, for the metadata.
-        folder: the run's folder.
-        size: H, W of the frames.
-        resumed: take the metadata from the run's last model.
-        classes: number of classes of each further label set.
-    """
-    torch.manual_seed(recipe.train.seed)
-    config, start = recipe.encoder, recipe.encoder.start
-    backbone = Backbone(config.network, name="ballcast-frames")
-    model = Anticipator(recipe.model, emit=recipe.emission, metadata={"pos_weight": recipe.loss.pos_weight})
-    names = [game.name for game in games]
-    about = {"trained_on": names, "seed": recipe.train.seed, "ballcast": __version__, "picture_size": list(size)}
-    if resumed:
-        backbone.metadata = read_about(folder / "last_backbone").get("metadata", {})
-    elif start == "imagenet":
-        backbone.metadata["start"] = load_imagenet(backbone)
-    elif start == "scratch":
-        backbone.metadata["start"] = start
-    else:
-        given = load_learner(Path(start))
-        if given.backbone.config != config.network or given.anticipator.config != recipe.model:
-            raise InputError(f"{start}: its sizes are not those of the recipe; give the recipe it was trained with")
-        backbone.load_state_dict(given.backbone.state_dict())
-        model.load_state_dict(given.anticipator.state_dict())
-        seen = list(given.backbone.identity.trained_on)
-        backbone.metadata |= {"start": given.backbone.name, "start_hash": given.backbone.hash, "started_on": seen}
-    backbone.metadata |= {**about, "task": "anticipation", "actions": list(ACTIONS)}
-    backbone.note = f"learned end to end on {describe_games(names)}"
-    model.metadata |= {**about, "trained_on": list(recipe.games.train), "validated_on": list(recipe.games.valid)}
-    backbone.classifier.requires_grad_(False)  # the anticipator spots
-    if not config.learns:
-        backbone.requires_grad_(False)
-    if config.recompute:
-        backbone.encoder.network.set_grad_checkpointing(True)  # type: ignore[union-attr, operator]
-    return EndToEnd(backbone.train(), model.train(), classes)
-
-
-def load_learner(folder: Path) -> EndToEnd:
-    """Load an end-to-end model from the folder of its anticipator, its encoder from where the metadata name it."""
-    model = Anticipator.from_pretrained(folder)
-    place = model.metadata.get("backbone", {}).get("folder")
-    if not isinstance(place, str):
-        raise InputError(f"{folder}: names no encoder; give the best or last of a run with train.backbone=end_to_end")
-    return EndToEnd(Backbone.from_pretrained((folder / place).resolve()), model).eval()
 
 
 def _spread(table: np.ndarray, bank: FrameCache) -> np.ndarray:

@@ -175,7 +175,7 @@ def predict_slots(model: nn.Module, samples: Samples, *, ranks: Ranks | None = N
     ranks = ranks or Ranks()
     with mode(model, training=False):
         parts = samples.run(model, rank=ranks.rank, ranks=ranks.count)
-    return _cat(parts).map(lambda t: ranks.interleave(t.float(), len(samples)))
+    return join_slots(parts).map(lambda t: ranks.interleave(t.float(), len(samples)))
 
 
 def evaluate(model: nn.Module, samples: Samples, config: EmitConfig, *, ranks: Ranks | None = None) -> Score:
@@ -192,7 +192,8 @@ def score_of(samples: Samples, predictions: dict[str, list[Prediction]]) -> Scor
     return score(samples.windows.clips, {name: merge_bins(emitted) for name, emitted in predictions.items()})
 
 
-def _cat(parts: list[Slots]) -> Slots:
+def join_slots(parts: list[Slots]) -> Slots:
+    """Concatenate the samples of all parts."""
     presence = None if parts[0].presence is None else torch.cat([p.presence for p in parts if p.presence is not None])
     return Slots(
         torch.cat([p.objectness for p in parts]),

@@ -1,76 +1,25 @@
-"""An end-to-end model, and its scores on games: anticipation at the official clips, spotting all along."""
-
-from collections.abc import Sequence
+"""Scores of an end-to-end model on games: anticipation at the official clips, spotting all along."""
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ballcast.core.actions import FPS, WINDOW_FRAMES
+from ballcast.core.actions import FPS
 from ballcast.core.anticipator_config import EmitConfig
 from ballcast.core.events import merge_arrays
 from ballcast.core.pretrain_config import SpottingConfig
 from ballcast.data.samples.frames import FrameCache
 from ballcast.data.samples.moments import Moments, official_moments
-from ballcast.features.backbone import Backbone, pad_frames
-from ballcast.features.stack_index import snippet_count, snippet_middle, stack_frames, start_frame
+from ballcast.features.stack_index import snippet_middle
 from ballcast.metrics.average_precision import Score, score_arrays
 from ballcast.metrics.spotting import Peaks, SpottingScore, spotting_score, suppress_non_maxima
-from ballcast.model.anticipator import Anticipator
 from ballcast.model.postprocess import emit_flat
 from ballcast.model.slots import Slots
 from ballcast.training.augment import planes
+from ballcast.training.learner import EndToEnd
 
 AT_ONCE = 16  # windows of an evaluation
 SPOTTING = SpottingConfig(smooth_ms=80)
-
-
-class EndToEnd(nn.Module):
-    """Frames (B, W · F, H, W) in [0, 1] → `Slots`; F frames of a window are read, `frame_offsets` says which.
-
-    In colour a frame is three planes one after the other, (B, W · 3 F, H, W).
-
-    Args:
-        backbone: the frame encoder.
-        anticipator: of the same clips and width.
-        classes: of other label sets, for a spotting head each; for training only.
-
-    Attributes:
-        frame_offsets: (W · F,) int64, the frames it reads, counted from the first of its windows.
-        span: frames of all its windows. last_span: of one.
-        middles: (N,) int64, the middle frame of each stack, counted from its window's first.
-    """
-
-    def __init__(self, backbone: Backbone, anticipator: Anticipator, classes: Sequence[int] = ()) -> None:
-        super().__init__()
-        self.backbone, self.anticipator = backbone, anticipator
-        config, self.windows = backbone.config, anticipator.config.windows
-        self.stacks = snippet_count(config)  # N
-        read = stack_frames(config, self.stacks)  # (N, stack)
-        used = np.unique(read)  # (F,)
-        self.colour = config.colour
-        starts = WINDOW_FRAMES * np.arange(self.windows)
-        self.frame_offsets = (starts[:, None] + used).ravel()
-        self.span, self.last_span = WINDOW_FRAMES * self.windows, WINDOW_FRAMES
-        self.middles = start_frame(config, np.arange(self.stacks)) + snippet_middle(config)
-        planes = np.searchsorted(used, read)  # (N, stack), or in colour (N, 3)
-        planes = 3 * planes + np.arange(3) if config.colour else planes
-        self.register_buffer("_index", torch.from_numpy(planes), persistent=False)
-        with torch.no_grad():
-            dim = anticipator.encode_window(torch.zeros(1, self.stacks, config.width)).shape[-1] if classes else 0
-        self.heads = nn.ModuleList(nn.Linear(dim, count) for count in classes)
-
-    def features(self, frames: Tensor) -> Tensor:
-        """Frames (B, W · F, H, W), or in colour (B, W · 3 F, H, W) → features (B, W, N, D)."""
-        x = pad_frames(frames.unflatten(1, (self.windows, -1)).flatten(0, 1), self.backbone.config.padding)
-        stacks = x[:, self._index].flatten(0, 1)  # (B · W · N, stack, H, W)
-        maps = self.backbone.encode(stacks.contiguous(memory_format=torch.channels_last))
-        return self.backbone.mix(maps).unflatten(0, (-1, self.windows, self.stacks))
-
-    def forward(self, frames: Tensor) -> tuple[Slots, list[Tensor]]:
-        """The slots, and spotting logits (B, N, C) of each further label set."""
-        tokens = self.anticipator.encode_window(self.features(frames))
-        return self.anticipator.anticipate(tokens), [head(tokens[:, -1]) for head in self.heads]
 
 
 @torch.no_grad()

@@ -88,7 +88,8 @@ class FrameCache:
 
     def subset(self, games: Sequence[Game]) -> "FrameCache":
         """The same frames, of some of the games only: numbers stay those of this cache."""
-        chosen = [self.games.index(game) for game in games]
+        numbers = {game.name: g for g, game in enumerate(self.games)}
+        chosen = [numbers[game.name] for game in games]
         part = copy.copy(self)
         part.games, part.first, part.length = list(games), self.first[chosen], self.length[chosen]
         return part
