@@ -38,6 +38,7 @@ from tools.simulation.game import Game
 from tools.simulation.matches import check_split, differences, is_played, label_matches, record, video_of
 
 console = Console(highlight=False)
+MINUTES = 5.0  # of a match
 
 
 def simulate(out: Path, seeds: Sequence[int], *, engine: Path | None, steps: int, every: int, split: str) -> None:
@@ -100,7 +101,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--set", choices=SETS, help="all matches of a set that docs/ speaks of, in its split")
     parser.add_argument("--matches", type=int, help="how many, 30 by default; 0: only label anew")
     parser.add_argument("--seed", type=int, help="of the first, 5001 by default; a seed is a match")
-    parser.add_argument("--minutes", type=float, default=5.0, help="of a match, 5 by default")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="of a match, 5 by default")
     parser.add_argument("--every", type=int, default=2, help="a picture every so many frames; 2, as backbones look")
     parser.add_argument("--split", help="what all matches of OUT are for: train by default")
     engine = os.environ.get("BALLCAST_ENGINE") or None
@@ -118,7 +119,7 @@ def main() -> None:
         parser.error("--matches and --seed must not be negative, --minutes must be positive")
     if not 1 <= given.every <= MAX_GAP_S * FPS:
         parser.error(f"--every must be from 1 to {MAX_GAP_S * FPS}: fewer pictures are no video")
-    if given.set and (given.matches or given.seed is not None or given.split or given.minutes != 5.0):
+    if given.set and (given.matches or given.seed is not None or given.split or given.minutes != MINUTES):
         parser.error("--set has its own --matches, --seed, --split and --minutes")
     seeds, split = chosen(given)
     try:

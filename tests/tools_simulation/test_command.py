@@ -210,7 +210,7 @@ def test_the_actions_are_shown_beside_those_of_others(run: Run, tmp_path: Path, 
 def test_a_set_is_played_and_checked_by_its_name(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    monkeypatch.setattr(simulate, "FPS", 1)  # five minutes in 300 steps
+    monkeypatch.setattr(simulate, "MINUTES", 0.0267)  # 40 steps
     monkeypatch.setitem(simulate.SETS, "e2e-test", (TEST_SEEDS[:2], "test"))
     assert run(tmp_path, "--set", "e2e-test", "--check") == 2
     assert "has none of these matches" in capsys.readouterr().err
