@@ -8,6 +8,7 @@ as a list of flat records or as SoccerNet's `Labels-GameState.json`. There is no
 
 import json
 import re
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -163,14 +164,14 @@ def read_tracks(path: Path) -> Tracks:
     Players and the ball are kept; goalkeepers, referees and others do not show where the play is.
     """
     defects = Defects(str(path), strict=True)
-    rows: list[tuple[float, float, float, float, float, float]] = []
+    values = array("d")  # a half has 1.5 million rows
     for i, record in enumerate(iterate_records(path)):
         with defects.at(f"record {i}"):
             if (row := _track(record)) is not None:
-                rows.append(row)
-    if not rows:
+                values.extend(row)
+    if not values:
         raise InputError(f"{path}: has no players with a 'bbox_image'; fetch it again")
-    table = np.array(rows)
+    table = np.array(values).reshape(-1, 6)
     return Tracks(table[:, 0].astype(np.int64), table[:, 1:3], table[:, 3:5], table[:, 5] > 0)
 
 
