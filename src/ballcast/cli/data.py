@@ -3,7 +3,7 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -127,6 +127,42 @@ def data_check(
     typer.echo(f"{len(defects)} defect(s)" if defects else "no defects")
     if defects or (strict and deviations):
         raise typer.Exit(1)
+
+
+@data_app.command("soccertrack")
+def data_soccertrack(
+    folder: Annotated[Path, typer.Argument(help="SoccerTrack v2, with videos/, bas/ and gsr/.")],
+    out: Annotated[Path, typer.Argument(help="The folder to write videos and matches.json to.")],
+    match: Annotated[list[str] | None, typer.Option(help="Only this match; may be given several times.")] = None,
+    size: Annotated[str, typer.Option(help="Width and height of the videos.")] = "398x224",
+    view: Annotated[float, typer.Option(help="Share of the panorama's width that the camera sees.")] = 0.33,
+    steer: Annotated[
+        Literal["auto", "ball", "players"],
+        typer.Option(help="What the camera follows; auto: the ball where it can be found, else the players' mean."),
+    ] = "auto",
+    offset_ms: Annotated[
+        int, typer.Option(help="ms that each video lacks at its start, for labels without frames (before release 1.2).")
+    ] = 0,
+) -> None:
+    """Turn SoccerTrack v2's panoramas into videos of a camera that follows the play.
+
+    Writes a video at 25 fps for each half, and matches.json, so that OUT can be used like simulated matches. The camera
+    does not look ahead. Match 132831, whose calibration is faulty, is left out unless it is named. If it stops, run
+    the same command again: finished halves are kept.
+
+    Example: ballcast data soccertrack soccertrack soccertrack-camera
+    """
+    from ballcast.cli.shell import frames_progress
+    from ballcast.video.luma import choose_size
+    from ballcast.workflows.soccertrack import CameraSettings, convert_soccertrack
+
+    chosen = choose_size(size, (0, 0), "")
+    if chosen is None or 0 in chosen:
+        raise InputError(f"--size {size!r}: give a width and a height, such as 398x224")
+    settings = CameraSettings(chosen[1], chosen[0], view, steer, offset_ms)
+    with resumable(), frames_progress(new_console()) as progress:
+        count = convert_soccertrack(folder, out, settings, matches=match or [], log=typer.echo, progress=progress)
+    typer.echo(f"{out}: {count} halves")
 
 
 @data_app.command("convert")

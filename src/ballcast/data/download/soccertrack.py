@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from rich.filesize import decimal
+
 from ballcast.core.errors import InputError
 from ballcast.core.files import file_lock, make_parents, read_json, write_json
 from ballcast.core.hub import SOCCERTRACK
@@ -22,8 +24,8 @@ PATTERNS = (
     "videos/{M}/{M}_panorama_*_half.mp4",
 )
 LICENCE = (
-    "SoccerTrack v2 (Scott et al., arXiv 2508.01802): the data are under CC BY 4.0, so name them in what you publish; "
-    "the code of its repository is under MIT"
+    "SoccerTrack v2 (Scott et al., arXiv 2508.01802): the data are under CC BY 4.0 (LICENSE-DATA of its "
+    "repository), so name them in what you publish"
 )
 
 
@@ -44,7 +46,7 @@ def download_soccertrack(
         repo_id: the data set on the hub.
         revision: of it.
         retries: how many times in a row a lost connection is tried again.
-        log: called with one line for the licence, and one for each match.
+        log: called with lines about the licence, the size, and each match.
     """
     log(LICENCE)
     files = choose_files(list_files(repo_id, revision), matches, repo_id)
@@ -53,6 +55,7 @@ def download_soccertrack(
         done = _read_mark(to)
         missing = [file for file in files if not _is_there(to, file, done)]
         needed = sum(f.size - max(size_of(part_of(_temporary(to, f))), 0) for f in missing)
+        log(f"{len(missing)} of {len(files)} files are to be fetched, {decimal(needed)}")
         check_space(to, needed, "fetch " + (" and ".join(matches) or "all matches"))
         for match in dict.fromkeys(_match_of(file) for file in files):
             for file in (f for f in missing if _match_of(f) == match):
