@@ -1,5 +1,6 @@
-"""Models on a frame encoder: the same features and forecasts from a store, a file, a live session, a server, an export."""
+"""Models on a frame encoder: the same features and forecasts from a store, a file, live, a server and an export."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ def assert_same(got: list[Forecast], expected: list[Forecast]) -> None:
 def test_a_window_is_the_same_from_a_video_and_along_a_stream(
     networks: tuple[Anticipator, Backbone], video: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, backbone = networks
+    backbone = networks[1]
     c, pixels = backbone.config, frames(video, backbone)
     seen: list[np.ndarray] = []
     stream = rolling(networks)
@@ -137,9 +138,7 @@ def test_predict_is_live(networks: tuple[Anticipator, Backbone], video: Path) ->
         live = [record.anticipation for record in records if isinstance(record, LiveForecast)]
     assert session.error is None
     assert_same(live, list(predicted))
-    moves = [
-        np.subtract(a.predictions[0].scores, b.predictions[0].scores) for a, b in zip(live, live[1:], strict=False)
-    ]
+    moves = [np.subtract(a.predictions[0].scores, b.predictions[0].scores) for a, b in pairwise(live)]
     assert min(np.abs(move).max() for move in moves) > 1e-5
 
 

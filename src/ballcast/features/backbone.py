@@ -176,8 +176,12 @@ class Backbone(nn.Module):
 
         Colour frames are I420, (B, 1, 3H/2, W) uint8. With a temporal shift, B is a multiple of a window's N.
         """
-        x = pad_frames(frames, self.config.padding, colour=self.config.colour)
+        x = self.padded(frames)
         return self.mix(self.encode(self.scaled(x.unflatten(1, (-1, self.config.stack)).flatten(0, 1))))
+
+    def padded(self, frames: Tensor) -> Tensor:
+        """Frames (…, H, W), or I420 (…, 3H/2, W) → the same with H and W a multiple of `padding`."""
+        return (pad_i420 if self.config.colour else pad_frames)(frames, self.config.padding)
 
     def scaled(self, stacks: Tensor) -> Tensor:
         """Padded stacks (S, stack, H, W) uint8, or I420 (S, 1, 3H/2, W) → (S, planes, H, W) in [0, 1]; floats stay."""
@@ -190,10 +194,9 @@ class Backbone(nn.Module):
 
         A run's n snippets begin a stack apart and share their stacks, so that it costs n + J − 1 stacks and not n · J.
         """
-        x = pad_frames(frames, self.config.padding, colour=self.config.colour)
-        stacks = x.unflatten(1, (-1, self.config.stack))  # (B, S, stack, H, W)
+        stacks = self.padded(frames).unflatten(1, (-1, self.config.stack))  # (B, S, stack, H, W)
         B, S = stacks.shape[:2]
-        arange = partial(torch.arange, device=x.device)
+        arange = partial(torch.arange, device=frames.device)
         index = batch_stacks(run_stacks(self.config, S, arange), batch=B, stacks=S, arange=arange)  # (B, n, J)
         stacks = self.scaled(stacks.flatten(0, 1)).contiguous(memory_format=torch.channels_last)
         return self.mix(self.encode(stacks), index.flatten(0, 1)).unflatten(0, (B, -1))
@@ -319,14 +322,17 @@ def read_about(folder: Path) -> dict[str, Any]:
     return about
 
 
-def pad_frames(frames: Tensor, multiple: int, *, colour: bool = False) -> Tensor:
-    """Pad (…, H, W), or with `colour` I420 (…, 3H/2, W) uint8, with black to a multiple, the picture centred.
+def pad_frames(frames: Tensor, multiple: int, *, pairs: bool = False) -> Tensor:
+    """Zero-pad (…, H, W) to a multiple, the picture centred, an odd row or column after it.
 
-    An odd row or column is added after the picture; of I420, rows and columns are added in pairs.
+    pairs: as `pad_i420` does, for the red, green and blue of a frame encoder that sees colour.
     """
-    if not colour:
-        sides = padding_sides(frames.shape[-2], frames.shape[-1], multiple)
-        return nn.functional.pad(frames, sides) if any(sides) else frames
+    sides = padding_sides(frames.shape[-2], frames.shape[-1], multiple, pairs=pairs)
+    return nn.functional.pad(frames, sides) if any(sides) else frames
+
+
+def pad_i420(frames: Tensor, multiple: int) -> Tensor:
+    """Pad I420 (…, 3H/2, W) uint8 with black so that H and W are a multiple, by an even number of rows and columns."""
     planes = i420_planes(frames)
     sides = padding_sides(planes[0].shape[-2], planes[0].shape[-1], multiple, pairs=True)
     if not any(sides):

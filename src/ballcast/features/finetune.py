@@ -31,8 +31,6 @@ class FinetuneEncoder:
         self, backbone: Backbone, *, stages: int, at_once: int = 8, recompute: bool = False, half: bool = False
     ) -> None:
         self.backbone, self.at_once, self.recompute, self.half = backbone, at_once, recompute, half
-        if not backbone.config.blocks:
-            raise InputError(f"{backbone.name}: is a frame encoder, which is trained end to end and not fine-tuned")
         encoder = cast(Any, backbone.encoder)
         if not all(hasattr(encoder, name) for name in ("conv_stem", "bn1", "blocks")):
             raise InputError(
