@@ -1,5 +1,6 @@
 """Models on a frame encoder: the same features and forecasts from a store, a file, live, a server and an export."""
 
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from ballcast.core.backbone_config import BackboneConfig
 from ballcast.core.errors import InputError
 from ballcast.core.events import Forecast
 from ballcast.export.export import export
+from ballcast.export.parts import SnippetsPart, StacksPart, to_pt2
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.extract import extract
@@ -162,19 +164,14 @@ def test_a_servers_decoder_gives_the_same_frames(networks: tuple[Anticipator, Ba
         assert np.array_equal(np.stack(list(given)), frames(video, backbone))
 
 
-@pytest.mark.parametrize("kind", ["onnx", "torch"])
-def test_an_export_is_torch(networks: tuple[Anticipator, Backbone], video: Path, tmp_path: Path, kind: str) -> None:
+def test_an_onnx_export_is_torch(networks: tuple[Anticipator, Backbone], video: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     model, backbone = networks
-    if kind == "torch" and backbone.config.shift != "causal":
-        pytest.skip("one config is enough: it takes long")
     model.save_pretrained(tmp_path / "model")
     backbone.save_pretrained(tmp_path / "backbone")
     names = str(tmp_path / "model"), str(tmp_path / "backbone")
-    result = export(*names, tmp_path / "out", kind=kind, video=video)  # type: ignore[arg-type]
+    result = export(*names, tmp_path / "out", video=video)
     assert max(result.apart.values()) < 1e-5
-    if kind == "torch":
-        return
     with VideoFile(video) as file:
         expected = anticipate_video(file, rolling(networks))
         onnx = RollingAnticipator(OnnxRuntime.open(tmp_path / "out", threads=1), every_ms=EVERY_MS)
@@ -182,3 +179,22 @@ def test_an_export_is_torch(networks: tuple[Anticipator, Backbone], video: Path,
     if backbone.config.shift != "none":
         with pytest.raises(InputError, match="--int8: ranges are computed stack by stack"):
             export(*names, tmp_path / "small", int8=True, video=video)
+
+
+def test_parts_with_torch_export() -> None:
+    """For any number of frames and any padded size."""
+    torch.manual_seed(0)
+    config = CONFIGS["colour"]
+    backbone = Backbone(config).eval()
+    for part, example in (
+        (StacksPart(backbone).eval(), torch.zeros(2, 1, 96, 96, dtype=torch.uint8)),
+        (SnippetsPart(backbone).eval(), torch.zeros(2, 1, 16, 1, 1)),
+    ):
+        program = torch.export.load(BytesIO(to_pt2(part, (example,), config.padding))).module()
+        given = (
+            torch.randint(0, 256, (3, 1, 144, 64), dtype=torch.uint8)
+            if example.ndim == 4
+            else torch.rand(5, 1, 16, 1, 1)
+        )
+        with torch.no_grad():
+            assert torch.allclose(program(given), part(given), atol=1e-5)
