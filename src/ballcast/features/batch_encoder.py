@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from ballcast.core.actions import WINDOW_FRAMES
 from ballcast.core.errors import InputError
-from ballcast.features.backbone import Backbone, i420_to_rgb
+from ballcast.features.backbone import Backbone
+from ballcast.features.frame_network import i420_to_rgb
 from ballcast.features.stack_index import (
     covering_windows,
     snippet_count,
