@@ -179,6 +179,8 @@ def test_an_onnx_export_is_torch(networks: tuple[Anticipator, Backbone], video: 
     if backbone.config.shift != "none":
         with pytest.raises(InputError, match="--int8: ranges are computed stack by stack"):
             export(*names, tmp_path / "small", int8=True, video=video)
+        with pytest.raises(InputError, match="--format torch: not for a backbone with a temporal shift"):
+            export(*names, tmp_path / "small", kind="torch", video=video)
 
 
 def test_parts_with_torch_export() -> None:
