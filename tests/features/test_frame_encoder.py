@@ -10,8 +10,9 @@ import torch
 
 from ballcast.core.backbone_config import BackboneConfig
 from ballcast.core.errors import InputError
+from ballcast.features.backbone import pad_frames
 from ballcast.features.batch_encoder import BatchEncoder
-from ballcast.features.frame_network import i420_to_rgb, pad_frames, pad_i420
+from ballcast.features.frame_network import i420_to_rgb, pad_i420
 from ballcast.features.stack_index import snippet_count, stack_overlap
 from ballcast.features.stream_encoder import StreamEncoder
 from ballcast.features.torch_stream_encoder import TorchStackEncoder

@@ -14,10 +14,10 @@ from torch.nn.functional import silu
 
 from ballcast.core import config as configs
 from ballcast.core import hub
-from ballcast.core.backbone_config import BackboneConfig, BackboneIdentity, Preprocessing, trained_size
+from ballcast.core.backbone_config import BackboneConfig, BackboneIdentity, Preprocessing, padding_sides, trained_size
 from ballcast.core.errors import InputError
 from ballcast.core.files import check_pair, read_bytes, read_json, show, write_pair
-from ballcast.features.frame_network import FrameNetwork, create_network, i420_to_rgb, pad_frames, pad_i420
+from ballcast.features.frame_network import FrameNetwork, create_network, i420_to_rgb, pad_i420
 from ballcast.features.stack_index import batch_stacks, run_stacks, snippet_span
 from ballcast.publish.cards import backbone_card
 
@@ -320,3 +320,12 @@ def read_about(folder: Path) -> dict[str, Any]:
             raise InputError(f"{path}: 'metadata.{key}' must be a list of games' names")
     trained_size(about.get("metadata", {}), str(path))
     return about
+
+
+def pad_frames(frames: Tensor, multiple: int, *, pairs: bool = False) -> Tensor:
+    """Zero-pad (…, H, W) to a multiple, the picture centred, an odd row or column after it.
+
+    pairs: as `pad_i420` does, for the red, green and blue of a frame encoder that sees colour.
+    """
+    sides = padding_sides(frames.shape[-2], frames.shape[-1], multiple, pairs=pairs)
+    return nn.functional.pad(frames, sides) if any(sides) else frames

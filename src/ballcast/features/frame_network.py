@@ -139,15 +139,6 @@ def insert_shift(network: nn.Module, config: BackboneConfig) -> None:
         )
 
 
-def pad_frames(frames: Tensor, multiple: int, *, pairs: bool = False) -> Tensor:
-    """Zero-pad (…, H, W) to a multiple, the picture centred, an odd row or column after it.
-
-    pairs: as `pad_i420` does, for the red, green and blue of a frame encoder that sees colour.
-    """
-    sides = padding_sides(frames.shape[-2], frames.shape[-1], multiple, pairs=pairs)
-    return nn.functional.pad(frames, sides) if any(sides) else frames
-
-
 def pad_i420(frames: Tensor, multiple: int) -> Tensor:
     """Pad I420 (…, 3H/2, W) uint8 with black so that H and W are a multiple, by an even number of rows and columns."""
     planes = i420_planes(frames)
