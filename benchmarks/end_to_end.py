@@ -97,7 +97,8 @@ def file_name(row: str) -> str:
 
 def train_rows(args: argparse.Namespace) -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    games, caches = games_of(args.data), {}
+    games = games_of(args.data)
+    caches: dict[tuple[int, bool], FrameCache] = {}
     names = args.rows or list(read_rows(args.group))
     args.work.mkdir(parents=True, exist_ok=True)
     for name in names:
@@ -218,8 +219,10 @@ def anticipated(data: Any, chosen: slice, clips: Sequence[Any], *, mirrored: boo
     counts = bool(data["counts"])
 
     def slots(view: str) -> SlotArrays:
-        parts = [data[f"{view}_{k}"][chosen].astype(np.float32) for k in ("objectness", "classes", "offsets")]
-        return SlotArrays(*parts, 32, counts)
+        objectness, classes, offsets = (
+            data[f"{view}_{k}"][chosen].astype(np.float32) for k in ("objectness", "classes", "offsets")
+        )
+        return SlotArrays(objectness, classes, offsets, 32, counts)
 
     if emit.mode != "expected" or not mirrored or "mirrored_objectness" not in data:
         return match_arrays(list(clips), *merge_arrays(*emit_flat(slots("seen"), emit)))
@@ -332,7 +335,8 @@ def measure_step(recipe: Recipe, lines: int, width: int, device: torch.device, s
     on_gpu = device.type == "cuda"
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
-    times, epoch, watched = [], 0, None
+    times: list[float] = []
+    epoch, watched = 0, None
     while len(times) < steps + 1:
         for _ in task.train_epoch(epoch, 0):
             if on_gpu and len(times) in (0, steps):

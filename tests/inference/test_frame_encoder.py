@@ -1,5 +1,7 @@
-"""Models on a frame encoder: the same features and forecasts from a store, a file, a live session, a server, an export."""
+"""Models on a frame encoder: the same features and forecasts from a store, a file, live, a server and an export."""
 
+from io import BytesIO
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from ballcast.core.backbone_config import BackboneConfig
 from ballcast.core.errors import InputError
 from ballcast.core.events import Forecast
 from ballcast.export.export import export
+from ballcast.export.parts import SnippetsPart, StacksPart, to_pt2
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.extract import extract
@@ -106,7 +109,7 @@ def assert_same(got: list[Forecast], expected: list[Forecast]) -> None:
 def test_a_window_is_the_same_from_a_video_and_along_a_stream(
     networks: tuple[Anticipator, Backbone], video: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, backbone = networks
+    backbone = networks[1]
     c, pixels = backbone.config, frames(video, backbone)
     seen: list[np.ndarray] = []
     stream = rolling(networks)
@@ -137,9 +140,7 @@ def test_predict_is_live(networks: tuple[Anticipator, Backbone], video: Path) ->
         live = [record.anticipation for record in records if isinstance(record, LiveForecast)]
     assert session.error is None
     assert_same(live, list(predicted))
-    moves = [
-        np.subtract(a.predictions[0].scores, b.predictions[0].scores) for a, b in zip(live, live[1:], strict=False)
-    ]
+    moves = [np.subtract(a.predictions[0].scores, b.predictions[0].scores) for a, b in pairwise(live)]
     assert min(np.abs(move).max() for move in moves) > 1e-5
 
 
@@ -163,19 +164,14 @@ def test_a_servers_decoder_gives_the_same_frames(networks: tuple[Anticipator, Ba
         assert np.array_equal(np.stack(list(given)), frames(video, backbone))
 
 
-@pytest.mark.parametrize("kind", ["onnx", "torch"])
-def test_an_export_is_torch(networks: tuple[Anticipator, Backbone], video: Path, tmp_path: Path, kind: str) -> None:
+def test_an_onnx_export_is_torch(networks: tuple[Anticipator, Backbone], video: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     model, backbone = networks
-    if kind == "torch" and backbone.config.shift != "causal":
-        pytest.skip("one config is enough: it takes long")
     model.save_pretrained(tmp_path / "model")
     backbone.save_pretrained(tmp_path / "backbone")
     names = str(tmp_path / "model"), str(tmp_path / "backbone")
-    result = export(*names, tmp_path / "out", kind=kind, video=video)  # type: ignore[arg-type]
+    result = export(*names, tmp_path / "out", video=video)
     assert max(result.apart.values()) < 1e-5
-    if kind == "torch":
-        return
     with VideoFile(video) as file:
         expected = anticipate_video(file, rolling(networks))
         onnx = RollingAnticipator(OnnxRuntime.open(tmp_path / "out", threads=1), every_ms=EVERY_MS)
@@ -183,3 +179,24 @@ def test_an_export_is_torch(networks: tuple[Anticipator, Backbone], video: Path,
     if backbone.config.shift != "none":
         with pytest.raises(InputError, match="--int8: ranges are computed stack by stack"):
             export(*names, tmp_path / "small", int8=True, video=video)
+        with pytest.raises(InputError, match="--format torch: not for a backbone with a temporal shift"):
+            export(*names, tmp_path / "small", kind="torch", video=video)
+
+
+def test_parts_with_torch_export() -> None:
+    """For any number of frames and any padded size."""
+    torch.manual_seed(0)
+    config = CONFIGS["colour"]
+    backbone = Backbone(config).eval()
+    for part, example in (
+        (StacksPart(backbone).eval(), torch.zeros(2, 1, 96, 96, dtype=torch.uint8)),
+        (SnippetsPart(backbone).eval(), torch.zeros(2, 1, 16, 1, 1)),
+    ):
+        program = torch.export.load(BytesIO(to_pt2(part, (example,), config.padding))).module()
+        given = (
+            torch.randint(0, 256, (3, 1, 144, 64), dtype=torch.uint8)
+            if example.ndim == 4
+            else torch.rand(5, 1, 16, 1, 1)
+        )
+        with torch.no_grad():
+            assert torch.allclose(program(given), part(given), atol=1e-5)

@@ -137,4 +137,6 @@ class PretrainConfig:
     @property
     def network(self) -> BackboneConfig:
         """The config of the backbone to train, with one logit per action."""
+        plain = not self.backbone.colour and self.backbone.shift == "none"
+        require(plain, "backbone.colour and backbone.shift are for end-to-end training; leave them as they are here")
         return replace(self.backbone, classes=len(ACTIONS))

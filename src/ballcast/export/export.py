@@ -81,6 +81,8 @@ def export(
     check_backbone(anticipator, network, model, backbone)
     if int8 and network.config.shift != "none":
         raise InputError("--int8: ranges are computed stack by stack, and a temporal shift reads windows; leave it out")
+    if kind == "torch" and network.config.shift != "none":
+        raise InputError("--format torch: not for a backbone with a temporal shift, which reads windows; use onnx")
     colour, padding = network.config.colour, network.config.padding
     with VideoFile(video) as file:
         frames = file.read(0, CHECKED_S * FPS, colour=colour)

@@ -17,7 +17,7 @@ from ballcast.core import hub
 from ballcast.core.backbone_config import BackboneConfig, BackboneIdentity, Preprocessing, padding_sides, trained_size
 from ballcast.core.errors import InputError
 from ballcast.core.files import check_pair, read_bytes, read_json, show, write_pair
-from ballcast.features.frame_network import FrameNetwork, create_network
+from ballcast.features.frame_network import FrameNetwork, create_network, i420_to_rgb, pad_i420
 from ballcast.features.stack_index import batch_stacks, run_stacks, snippet_span
 from ballcast.publish.cards import backbone_card
 
@@ -176,8 +176,12 @@ class Backbone(nn.Module):
 
         Colour frames are I420, (B, 1, 3H/2, W) uint8. With a temporal shift, B is a multiple of a window's N.
         """
-        x = pad_frames(frames, self.config.padding, colour=self.config.colour)
+        x = self.padded(frames)
         return self.mix(self.encode(self.scaled(x.unflatten(1, (-1, self.config.stack)).flatten(0, 1))))
+
+    def padded(self, frames: Tensor) -> Tensor:
+        """Frames (…, H, W), or I420 (…, 3H/2, W) → the same with H and W a multiple of `padding`."""
+        return (pad_i420 if self.config.colour else pad_frames)(frames, self.config.padding)
 
     def scaled(self, stacks: Tensor) -> Tensor:
         """Padded stacks (S, stack, H, W) uint8, or I420 (S, 1, 3H/2, W) → (S, planes, H, W) in [0, 1]; floats stay."""
@@ -190,10 +194,9 @@ class Backbone(nn.Module):
 
         A run's n snippets begin a stack apart and share their stacks, so that it costs n + J − 1 stacks and not n · J.
         """
-        x = pad_frames(frames, self.config.padding, colour=self.config.colour)
-        stacks = x.unflatten(1, (-1, self.config.stack))  # (B, S, stack, H, W)
+        stacks = self.padded(frames).unflatten(1, (-1, self.config.stack))  # (B, S, stack, H, W)
         B, S = stacks.shape[:2]
-        arange = partial(torch.arange, device=x.device)
+        arange = partial(torch.arange, device=frames.device)
         index = batch_stacks(run_stacks(self.config, S, arange), batch=B, stacks=S, arange=arange)  # (B, n, J)
         stacks = self.scaled(stacks.flatten(0, 1)).contiguous(memory_format=torch.channels_last)
         return self.mix(self.encode(stacks), index.flatten(0, 1)).unflatten(0, (B, -1))
@@ -319,45 +322,10 @@ def read_about(folder: Path) -> dict[str, Any]:
     return about
 
 
-def pad_frames(frames: Tensor, multiple: int, *, colour: bool = False) -> Tensor:
-    """Pad (…, H, W), or with `colour` I420 (…, 3H/2, W) uint8, with black to a multiple, the picture centred.
+def pad_frames(frames: Tensor, multiple: int, *, pairs: bool = False) -> Tensor:
+    """Zero-pad (…, H, W) to a multiple, the picture centred, an odd row or column after it.
 
-    An odd row or column is added after the picture; of I420, rows and columns are added in pairs.
+    pairs: as `pad_i420` does, for the red, green and blue of a frame encoder that sees colour.
     """
-    if not colour:
-        sides = padding_sides(frames.shape[-2], frames.shape[-1], multiple)
-        return nn.functional.pad(frames, sides) if any(sides) else frames
-    planes = i420_planes(frames)
-    sides = padding_sides(planes[0].shape[-2], planes[0].shape[-1], multiple, pairs=True)
-    if not any(sides):
-        return frames
-    half = [side // 2 for side in sides]
-    padded = [
-        nn.functional.pad(planes[0], sides, value=16),
-        *(nn.functional.pad(p, half, value=128) for p in planes[1:]),
-    ]
-    return torch.cat([plane.flatten(-2) for plane in padded], dim=-1).unflatten(-1, (-1, padded[0].shape[-1]))
-
-
-def i420_planes(frames: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """I420 (…, 3H/2, W) → its planes Y (…, H, W), U and V (…, H/2, W/2)."""
-    rows, W = frames.shape[-2], frames.shape[-1]
-    H = rows * 2 // 3
-    y, colours = frames[..., :H, :], frames[..., H:, :].flatten(-2).unflatten(-1, (2, H // 2, W // 2))
-    return y, colours[..., 0, :, :], colours[..., 1, :, :]
-
-
-def i420_to_rgb(frames: Tensor) -> Tensor:
-    """I420 frames (…, 3H/2, W) uint8 → red, green and blue in [0, 1], (…, 3, H, W) float32.
-
-    BT.601, limited range (luma 16 to 235, chroma 16 to 240), each chroma value for its 2×2 pixels. Videos of BT.709 are
-    read the same way: in training and prediction alike, so a network sees the same slightly shifted hues.
-    """
-    y, u, v = (plane.float() for plane in i420_planes(frames))
-    chroma = torch.stack([u, v], dim=-3) - 128  # (…, 2, H/2, W/2)
-    whole = torch.stack([chroma, chroma], dim=-1).flatten(-2)  # (…, 2, H/2, W); ONNX would fix the sizes of `expand`
-    whole = torch.stack([whole, whole], dim=-2).flatten(-3, -2)  # (…, 2, H, W)
-    u, v = whole[..., 0, :, :], whole[..., 1, :, :]
-    gray = (y - 16) * (255 / 219)
-    rgb = [gray + 1.596027 * v, gray - 0.391762 * u - 0.812968 * v, gray + 2.017232 * u]
-    return (torch.stack(rgb, dim=-3) / 255).clamp(0, 1)
+    sides = padding_sides(frames.shape[-2], frames.shape[-1], multiple, pairs=pairs)
+    return nn.functional.pad(frames, sides) if any(sides) else frames

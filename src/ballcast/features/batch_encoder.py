@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from ballcast.core.actions import WINDOW_FRAMES
 from ballcast.core.errors import InputError
-from ballcast.features.backbone import Backbone, i420_to_rgb, pad_frames
+from ballcast.features.backbone import Backbone
+from ballcast.features.frame_network import i420_to_rgb
 from ballcast.features.stack_index import (
     covering_windows,
     snippet_count,
@@ -68,7 +69,7 @@ class BatchEncoder:
             self._encode, self._mix = _graphed(self.encode), _graphed(self.mix)
 
     def clips(self, frames: np.ndarray | Tensor) -> Tensor:
-        """Consecutive frames (T, H, W) uint8, or I420 → features (n, D) float32 of the snippets, one every `stride` frames.
+        """Consecutive frames (T, H, W) uint8, or I420 → features (n, D) float32 of every snippet.
 
         With a temporal shift, of consecutive windows: those of `covering_windows`, the later one where two overlap.
         """
@@ -87,7 +88,7 @@ class BatchEncoder:
         return self._features(frames, [start_frame(self.config, i) for i in range(count)])
 
     def windows(self, frames: np.ndarray | Tensor, starts: Sequence[int]) -> Tensor:
-        """Consecutive frames (T, H, W) uint8, or I420 → features (M, N, D) float32 of the windows at the frames `starts`.
+        """Consecutive frames (T, H, W) uint8, or I420 → features (M, N, D) float32 of the windows at frames `starts`.
 
         Any start will do: windows apart by a multiple of `stride` share their stacks and snippets, unless shifted.
         """
@@ -137,7 +138,7 @@ class BatchEncoder:
         if pixels.ndim != 3 or pixels.dtype != torch.uint8 or (colour and (pixels.shape[1] % 3 or pixels.shape[2] % 2)):
             wanted = "I420 (T, 3H/2, W)" if colour else "(T, H, W)"
             raise InputError(f"frames must be {wanted} uint8, not {tuple(pixels.shape)} {pixels.dtype}")
-        return pad_frames(pixels.to(self.device, non_blocking=True), self.config.padding, colour=colour)
+        return self.backbone.padded(pixels.to(self.device, non_blocking=True))
 
     def maps(self, pixels: Tensor, begins: Tensor) -> Tensor:
         """Maps (n, C, h, w) of the stacks that begin at the frames `begins` (n,) of what `load` gave."""

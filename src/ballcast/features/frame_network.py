@@ -1,11 +1,11 @@
-"""The 2D network of a frame encoder: any of timm's, with its pooling, and a temporal shift in its residual blocks."""
+"""The 2D network of a frame encoder: any of timm's with its pooling, temporal shift, padding and colour of frames."""
 
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from ballcast.core.backbone_config import BackboneConfig
+from ballcast.core.backbone_config import BackboneConfig, padding_sides
 from ballcast.core.errors import InputError
 from ballcast.features.stack_index import snippet_count
 
@@ -137,3 +137,41 @@ def insert_shift(network: nn.Module, config: BackboneConfig) -> None:
             f"shift: timm's {config.encoder} has no residual blocks that are known here; use an EfficientNet, a RegNet "
             "or a ResNet, or shift=none"
         )
+
+
+def pad_i420(frames: Tensor, multiple: int) -> Tensor:
+    """Pad I420 (…, 3H/2, W) uint8 with black so that H and W are a multiple, by an even number of rows and columns."""
+    planes = i420_planes(frames)
+    sides = padding_sides(planes[0].shape[-2], planes[0].shape[-1], multiple, pairs=True)
+    if not any(sides):
+        return frames
+    half = [side // 2 for side in sides]
+    padded = [
+        nn.functional.pad(planes[0], sides, value=16),
+        *(nn.functional.pad(p, half, value=128) for p in planes[1:]),
+    ]
+    return torch.cat([plane.flatten(-2) for plane in padded], dim=-1).unflatten(-1, (-1, padded[0].shape[-1]))
+
+
+def i420_planes(frames: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """I420 (…, 3H/2, W) → its planes Y (…, H, W), U and V (…, H/2, W/2)."""
+    rows, W = frames.shape[-2], frames.shape[-1]
+    H = rows * 2 // 3
+    y, colours = frames[..., :H, :], frames[..., H:, :].flatten(-2).unflatten(-1, (2, H // 2, W // 2))
+    return y, colours[..., 0, :, :], colours[..., 1, :, :]
+
+
+def i420_to_rgb(frames: Tensor) -> Tensor:
+    """I420 frames (…, 3H/2, W) uint8 → red, green and blue in [0, 1], (…, 3, H, W) float32.
+
+    BT.601, limited range (luma 16 to 235, chroma 16 to 240), each chroma value for its 2×2 pixels. Videos of BT.709 are
+    read the same way: in training and prediction alike, so a network sees the same slightly shifted hues.
+    """
+    y, u, v = (plane.float() for plane in i420_planes(frames))
+    chroma = torch.stack([u, v], dim=-3) - 128  # (…, 2, H/2, W/2)
+    whole = torch.stack([chroma, chroma], dim=-1).flatten(-2)  # (…, 2, H/2, W); ONNX would fix the sizes of `expand`
+    whole = torch.stack([whole, whole], dim=-2).flatten(-3, -2)  # (…, 2, H, W)
+    u, v = whole[..., 0, :, :], whole[..., 1, :, :]
+    gray = (y - 16) * (255 / 219)
+    rgb = [gray + 1.596027 * v, gray - 0.391762 * u - 0.812968 * v, gray + 2.017232 * u]
+    return (torch.stack(rgb, dim=-3) / 255).clamp(0, 1)

@@ -103,7 +103,7 @@ class OnnxRuntime:
 
 
 def _pad(frames: NDArray[np.uint8], config: BackboneConfig) -> NDArray[np.uint8]:
-    """Pad frames (…, H, W), or I420 (…, 3H/2, W), as `ballcast.features.backbone.pad_frames` does."""
+    """Pad frames (…, H, W), or I420 (…, 3H/2, W), as `Backbone.padded` does."""
     rows, W = frames.shape[-2:]
     H = rows * 2 // 3 if config.colour else rows
     sides = np.reshape(padding_sides(H, W, config.padding, pairs=config.colour), (2, 2))[::-1]

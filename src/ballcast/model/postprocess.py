@@ -146,9 +146,10 @@ class SlotProbabilities:
     @classmethod
     def join(cls, parts: "Sequence[SlotProbabilities]") -> "SlotProbabilities":
         """Concatenate the samples of all parts."""
-        names = ("objectness", "classes", "times")
-        joined = [np.concatenate([getattr(part, name) for part in parts]) for name in names]
-        return cls(*joined, counts=parts[0].counts)
+        objectness, classes, times = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("objectness", "classes", "times")
+        )
+        return cls(objectness, classes, times, parts[0].counts)
 
     def intensity(self, inflation: Sequence[float]) -> Floats:
         """(C, n, 32): the expected number of actions of each class in each bin.

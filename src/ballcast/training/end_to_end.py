@@ -158,11 +158,9 @@ class EndToEndTask:
         events = [[(e.position_ms, e.action) for e in game.events] for game in games]
         self._targets = [self._table(events, len(ACTIONS))]
         for number, label_set in enumerate(sets, start=1):
-            own = [[] if s != number else None for s in self._source]
             actions = iter(label_set.actions)
-            self._targets.append(
-                self._table([next(actions).tolist() if e is None else e for e in own], len(label_set.labels))
-            )
+            own = [next(actions).tolist() if source == number else [] for source in self._source]
+            self._targets.append(self._table(own, len(label_set.labels)))
 
     def _table(self, events: Sequence[Sequence[tuple[int, int]]], classes: int) -> Tensor:
         """The spotting target of every frame of the cache, (frames, C), from (position in ms, class) for each game."""

@@ -41,6 +41,8 @@ class EndToEnd(nn.Module):
         middles: (N,) int64, the middle frame of each stack, counted from its window's first.
     """
 
+    _index: Tensor
+
     def __init__(self, backbone: Backbone, anticipator: Anticipator, classes: Sequence[int] = ()) -> None:
         super().__init__()
         self.backbone, self.anticipator = backbone, anticipator
@@ -102,7 +104,7 @@ def build_learner(
         backbone.metadata = read_about(folder / "last_backbone").get("metadata", {})
         model.metadata = read_config(folder / "last").metadata
     elif start == "imagenet":
-        backbone.metadata["start"] = load_imagenet(backbone)
+        backbone.metadata["start"] = load_imagenet(backbone, "encoder.start")
     elif start == "scratch":
         backbone.metadata["start"] = start
     else:
