@@ -65,7 +65,7 @@ def open_model(
     if model is None and backbone is None:
         backbone = hub.BACKBONE
     exported = holds_export(source)
-    light = exported or (has_graphs(Path(source)) and (backbone is None or Path(backbone) == hub.BACKBONE))
+    light = exported or has_graphs(Path(source), None if backbone is None else Path(backbone))
     if exported and (runtime == "torch" or device in ("cuda", "mps")):
         raise InputError(f"{source}: is an export, which runs on the CPU; leave out the device and --runtime torch")
     if exported and backbone is not None:

@@ -75,9 +75,10 @@ class Sessions:
         return session.run(None, given)
 
 
-def has_graphs(folder: Path) -> bool:
-    """Whether a model's folder holds graphs for `Sessions.embedded`."""
-    return (folder / EMBEDDED).is_file()
+def has_graphs(model: Path, backbone: Path | None) -> bool:
+    """Whether the folders of a model and of its backbone, if given, hold graphs for `Sessions.embedded`."""
+    names = () if backbone is None else tuple(f"{part}.onnx" for part in BACKBONE_PARTS)
+    return (model / EMBEDDED).is_file() and all((Path(str(backbone)) / name).is_file() for name in names)
 
 
 class OnnxModel:
