@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import typer
 import yaml
+from light import ballcast_without
 
 from ballcast import __version__
 from ballcast.cli import app
@@ -23,23 +24,6 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 ROOT_COMMAND: Any = typer.main.get_command(app)
 LIMIT = 32_000_000  # bytes of a wheel
-
-# As if these packages were not installed: imports fail, and so does asking whether they are there.
-WITHOUT = """
-import sys
-from importlib.machinery import PathFinder
-missing, found = {missing!r}, PathFinder.find_spec
-def find_spec(name, path=None, target=None):
-    return None if name.partition(".")[0] in missing else found(name, path, target)
-PathFinder.find_spec = find_spec
-from ballcast.cli import main
-main(sys.argv[1:])
-"""
-
-
-def ballcast_without(missing: tuple[str, ...], *args: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", WITHOUT.format(missing=missing), *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env={**os.environ, "COLUMNS": "200"})
 
 
 @pytest.mark.parametrize(

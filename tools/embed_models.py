@@ -10,6 +10,7 @@ norms, when it opens the graph. What is not in the file as it is (constants of t
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,9 @@ def embed(model: Path, backbone: Path | None) -> None:
         graphs[part] = refer(to_onnx(module, examples, folded=False), folder / WEIGHTS)
         write_bytes(folder / f"{part}.onnx", graphs[part])
         typer.echo(f"{folder.name}/{part}.onnx: {len(graphs[part]) / 1000:.0f} kB")
-    write_config(model, make_config("onnx", model.name, anticipator, network, graphs), EMBEDDED)
+    write_config(
+        model, replace(make_config("onnx", str(model), anticipator, network, graphs), source=model.name), EMBEDDED
+    )
 
 
 def refer(raw: bytes, weights: Path) -> bytes:

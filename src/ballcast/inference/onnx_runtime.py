@@ -100,7 +100,8 @@ class OnnxModel:
         read = features[:, -self._lookback :].astype(np.float32)  # (B, W, N, D)
         tokens = self._sessions.run("window", read.reshape(-1, *read.shape[2:]))[0]
         tokens = tokens.reshape(*read.shape[:2], *tokens.shape[1:])
-        return SlotArrays(*self._sessions.run("slots", tokens, present[:, -self._lookback :]), self.config.bins)
+        objectness, classes, offsets = self._sessions.run("slots", tokens, present[:, -self._lookback :])
+        return SlotArrays(objectness, classes, offsets, self.config.bins)
 
 
 class OnnxRuntime:
