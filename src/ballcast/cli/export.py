@@ -7,7 +7,6 @@ import typer
 
 from ballcast.cli.runtime import ModelBackbone
 from ballcast.cli.shell import app, new_console
-from ballcast.core.errors import InputError
 
 ModelArgument = Annotated[
     str | None, typer.Argument(help="A model's folder, or its id on the hub; embedded by default.")
@@ -54,11 +53,11 @@ def export(
 
     ballcast export runs/paper/best --backbone my-backbone --int8 --video match.mp4 --out exported
     """
+    from ballcast.core.files import require_file
     from ballcast.core.hub import SAMPLES, choose_models
 
     frames = video or SAMPLES / "test" / "excerpt.mp4"
-    if not frames.is_file():  # before torch is imported, which takes seconds
-        raise InputError(f"{frames}: no such file; give the path of the video")
+    require_file(frames, "video")  # before torch is imported, which takes seconds
     chosen, network = (model, backbone) if model else choose_models(model, backbone, "export")
     console = new_console(stderr=True)
     with console.status("opening the networks") as status:

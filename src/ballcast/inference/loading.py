@@ -97,7 +97,7 @@ def _open_torch(source: Path | str, backbone: Path | str | None, device: str, si
     set_thread_defaults()
     if find_spec("torch") is None:
         raise MissingExtra(
-            "torch", "train", f"{source} holds the weights of a trained model; either export it on a machine with torch"
+            "torch", "train", f"{source}: holds the weights of a trained model; export it on a machine with torch"
         )
     from ballcast.inference.torch_runtime import TorchModel, TorchRuntime, choose_device
 
