@@ -21,6 +21,7 @@ EXCERPT = SAMPLES / "test" / "excerpt.mp4"
 # As on Windows: these modules and functions are not there.
 NOT_POSIX = """
 import sys
+import psutil  # has a Windows part of its own; its Linux part needs `resource`
 for name in ("fcntl", "resource", "termios", "pwd", "grp", "tty", "pty"):
     sys.modules[name] = None
 import os, select
@@ -60,19 +61,28 @@ def test_predict_and_live_agree_without_torch(video: Path, tmp_path: Path) -> No
 def test_scores_submissions_and_reports_need_no_torch(tmp_path: Path) -> None:
     """A store of features, predicted by the embedded model; then all that is done with predictions."""
     code = (
-        "import ballcast, sys\n"
+        "import sys\n"
         "from pathlib import Path\n"
+        "import numpy as np\n"
+        "import ballcast\n"
+        "from ballcast.core.backbone_config import BackboneIdentity\n"
         "from ballcast.core.hub import SAMPLES\n"
-        "from ballcast.features.store import FeatureStore\n"
-        "from ballcast.features.store_import import cut_clips\n"
         "from ballcast.data.labels.soccernet import read_labels, write_labels\n"
-        "games, clips = FeatureStore.open(SAMPLES / 'features/valid'), read_labels(SAMPLES / 'valid')\n"
-        "each = len(clips) // len(games.names)\n"
-        "names = {g: [c.name for c in clips[i * each : (i + 1) * each]] for i, g in enumerate(games.names)}\n"
-        "cut_clips(games, Path('store'), names)\n"
+        "from ballcast.features.store import Header\n"
+        "from ballcast.features.store_writer import StoreWriter\n"
+        "model, clips = ballcast.load().windows, read_labels(SAMPLES / 'test')\n"
+        "writer = StoreWriter(Path('store'), Header(BackboneIdentity(**model.metadata['backbone']), 33, 1280))\n"
+        "for i, clip in enumerate(clips):\n"
+        "    block = np.random.default_rng(i).random((6, 33, 1280)).astype(np.float16)\n"
+        "    writer.add(clip.name, block, source='x.mp4', size=0, mtime_ns=0)\n"
+        "writer.finish()\n"
         "write_labels(Path('store/Labels-ball.json'), clips)\n"
+        "table = ballcast.load().features('store').to_frame()\n"
+        "assert list(table.columns) == ['clip', 'at_ms', 'label', 'position_ms', 'confidence']\n"
+        "assert set(table.clip) <= {clip.name for clip in clips}\n"
         "assert not {'torch', 'timm'} & set(sys.modules)\n"
     )
+    (tmp_path / "store").mkdir()
     done = python_without(HEAVY, code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for command in (
@@ -92,7 +102,7 @@ def test_feeds_and_doctor_need_no_torch(tmp_path: Path) -> None:
     (tmp_path / "feeds").mkdir()
     rows = [{**event(s, 10, KINDS[0]), "matchPeriod": "1H"} for s in range(60)]
     (tmp_path / "feeds" / "1.json").write_text(json.dumps(rows))
-    done = ballcast_without(HEAVY, "events", "feeds", "store", cwd=tmp_path)
+    done = ballcast_without(HEAVY, "events", "feeds", "store", "--provider", "wyscout", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "store" / "manifest.json").is_file()
     if (FEED_MODEL / "graphs.json").is_file():
@@ -165,7 +175,7 @@ def test_without_posix(video: Path, tmp_path: Path) -> None:
 
 def test_the_decoders_memory_is_bounded_without_the_systems_help(tmp_path: Path) -> None:
     code = (
-        "import sys, time\n"
+        "import psutil, sys, time\n"
         "sys.modules['resource'] = None\n"
         "from ballcast.web import decoder\n"
         "decoder._limit_memory(400 << 20)\n"

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import IO, Protocol
 
 import numpy as np
-import psutil
 
 from ballcast.core.actions import FPS
 from ballcast.core.errors import InputError
@@ -288,6 +287,8 @@ def _limit_memory(most: int) -> None:
 
 
 def _watch_memory(most: int) -> None:
+    import psutil
+
     own = psutil.Process()
     while own.memory_info().rss <= most:
         time.sleep(0.05)
@@ -299,6 +300,8 @@ def _lower_priority() -> None:
     if hasattr(os, "nice"):
         os.nice(5)
     elif sys.platform == "win32":
+        import psutil
+
         psutil.Process().nice(psutil.BELOW_NORMAL_PRIORITY_CLASS)
 
 
