@@ -17,7 +17,10 @@ NEEDED = (
     *("pillow", "fastapi", "uvicorn", "jinja2", "psutil"),
 )
 EXTRAS = {
-    "train": (("torch", "timm", "tensorboard", "matplotlib", "onnx"), "training, extraction, export, models in torch"),
+    "train": (
+        ("matplotlib", "onnx", "safetensors", "tensorboard", "timm", "torch"),
+        "training, extraction, export, models in torch, plots",
+    ),
     "events": (("kloppy", "pyarrow"), "event feeds of other providers than Wyscout"),
     "ray": (("ray",), "extraction on a cluster"),
 }
