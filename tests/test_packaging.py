@@ -100,13 +100,8 @@ def test_the_wheel_holds_all_that_an_installed_ballcast_needs(tmp_path: Path) ->
     assert {name for name in inside if name.startswith("ballcast/")} == {
         f"ballcast/{p.relative_to(package).as_posix()}" for p in there
     }
-    for name in (
-        "samples/backbone/model.safetensors",
-        "samples/anticipator/graphs.json",
-        "web/static/index.html",
-        "report/style.css",
-        "py.typed",
-    ):
+    samples = ("samples/backbone/model.safetensors", "samples/backbone/stacks.onnx", "samples/anticipator/graphs.json")
+    for name in (*samples, "web/static/index.html", "report/style.css", "py.typed"):
         assert inside[f"ballcast/{name}"] == (package / name).stat().st_size
     assert {f"ballcast/configs/{p.name}" for p in RECIPES.glob("*.yaml")} <= set(inside)
     for name in ("LICENSE", "NOTICE"):
