@@ -35,6 +35,9 @@ class RollingAnticipator:
         runtime: the model and its backbone, in torch or exported; used for this stream only.
         every_ms: interval of the forecasts; the first is made at 5 s. May be changed between two frames.
         emit: how slots become predictions; by default as the model's config has it.
+
+    Attributes:
+        slots: of the latest forecast; None before the first.
     """
 
     def __init__(self, runtime: Runtime, *, every_ms: int = 1000, emit: EmitConfig | None = None) -> None:
@@ -52,6 +55,7 @@ class RollingAnticipator:
     def reset(self) -> None:
         """Clear all state: the next frame is the first of a stream."""
         self.stream.reset()
+        self.slots: SlotArrays | None = None
         self._due_ms = FIRST_MS  # time of the next forecast
         self._clips = np.zeros((0, self.stream.config.width), np.float32)  # (n, D): snippets _first, _first + 1, …
         self._first = 0
@@ -107,6 +111,7 @@ class RollingAnticipator:
         slots = self.runtime.anticipate(tokens, np.arange(len(tokens)) >= absent)
         if not np.isfinite(slots.objectness).all():  # NaN is above no threshold, as if nothing was expected
             raise InputError(f"at {self._due_ms} ms: the model gives numbers that are not finite")
+        self.slots = slots
         (emitted,) = emit(slots, self.emit, pos_weight=self.pos_weight)
         shift = self._due_ms - OBSERVED_MS  # the horizon begins at 30 000 ms of a clip, and at the due time of a stream
         return Forecast(self._due_ms, tuple(replace(p, position_ms=p.position_ms + shift) for p in emitted))
