@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from fractions import Fraction
 from pathlib import Path
 
@@ -164,7 +163,7 @@ def test_without_posix(video: Path, tmp_path: Path) -> None:
         "with decoder.frames(video, 'v', Limits()) as frames:\n"
         "    next(frames)\n"  # left early: the thread that reads ends
         "import threading, time\n"
-        "until = time.monotonic() + 5\n"
+        "until = time.monotonic() + 60\n"
         "while any(t.name == 'decoder-pipe' for t in threading.enumerate()):\n"
         "    assert time.monotonic() < until\n"
         "    time.sleep(0.05)\n"
@@ -182,11 +181,9 @@ def test_the_decoders_memory_is_bounded_without_the_systems_help(tmp_path: Path)
         "time.sleep(0.2)\n"
         "held = bytearray(500 << 20)\n"  # written, so that it is resident
         "held[:] = b'x' * len(held)\n"
-        "time.sleep(10)\n"
+        "time.sleep(120)\n"  # ended long before, or the exit code is 0
     )
-    began = time.monotonic()
     assert python_without((), code, cwd=tmp_path).returncode == 1
-    assert time.monotonic() - began < 10
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------
