@@ -152,8 +152,8 @@ class Model:
         from ballcast.inference.rolling import forecast_video
         from ballcast.video.file import VideoFile
 
-        file = path if isinstance(path, VideoFile) else VideoFile(path)
         rolling = self.rolling(every_ms=every_ms, emit=emit)
+        file = path if isinstance(path, VideoFile) else VideoFile(path)
         about = {"every_ms": every_ms, **rolling.runtime.about, "pos_weight": rolling.pos_weight}
 
         def made() -> Generator[Forecast, None, None]:
