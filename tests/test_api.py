@@ -213,7 +213,7 @@ def test_the_readmes_first_commands_and_snippet_in_a_fresh_clone(video: Path, tm
     shutil.copy(video, clone / "match.mp4")
     (language, *lines) = blocks[1].splitlines()
     assert language == "python"
-    code = "\n".join(lines) + "\nassert len(table) and model.runtime == 'onnx'\n"
+    code = "\n".join(lines) + "\nassert model.runtime == 'onnx'\n"
     done = subprocess.run([".venv/bin/python", "-c", code], **run)  # type: ignore[call-overload]
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("5000 [")

@@ -97,6 +97,12 @@ def test_scores_submissions_and_reports_need_no_torch(tmp_path: Path) -> None:
     assert "this needs matplotlib, which is not installed: pip install '" in line_of(plots)
 
 
+def test_frames_need_pandas(video: Path, tmp_path: Path) -> None:
+    code = f"import ballcast\nballcast.load().video({str(video)!r}).to_frame()\n"
+    done = python_without((*HEAVY, "pandas"), code, cwd=tmp_path)
+    assert "MissingExtra: this needs pandas, which is not installed: pip install pandas" in done.stderr
+
+
 def test_feeds_and_doctor_need_no_torch(tmp_path: Path) -> None:
     (tmp_path / "feeds").mkdir()
     rows = [{**event(s, 10, KINDS[0]), "matchPeriod": "1H"} for s in range(60)]

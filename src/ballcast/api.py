@@ -67,12 +67,12 @@ class Forecasts(Generic[F]):
     def to_frame(self) -> Any:
         """Read all that are left into a pandas DataFrame, a row for each prediction.
 
-        Columns: `at_ms`, `label`, `position_ms`, `confidence`; of a feature store also `clip`, first.
+        Columns: `at_ms`, `label`, `position_ms`, `confidence`; of a feature store also `clip`, first. Needs pandas.
         """
         try:
             from pandas import DataFrame
         except ImportError:
-            raise MissingExtra("pandas") from None
+            raise MissingExtra("pandas", command="pip install pandas") from None
         rows: list[tuple[Any, ...]] = []
         columns: tuple[str, ...] = COLUMNS
         for made in self:

@@ -13,7 +13,7 @@ from ballcast import __version__
 from ballcast.core.util import cores, install_command
 
 NEEDED = (
-    *("onnxruntime", "av", "numpy", "pandas", "safetensors", "huggingface_hub", "pyzipper", "PyYAML", "rich", "typer"),
+    *("onnxruntime", "av", "numpy", "safetensors", "huggingface_hub", "pyzipper", "PyYAML", "rich", "typer"),
     *("pillow", "fastapi", "uvicorn", "jinja2", "psutil"),
 )
 EXTRAS = {
@@ -21,7 +21,7 @@ EXTRAS = {
         ("matplotlib", "onnx", "safetensors", "tensorboard", "timm", "torch"),
         "training, extraction, export, models in torch, plots",
     ),
-    "events": (("kloppy", "pyarrow"), "event feeds of other providers than Wyscout"),
+    "events": (("kloppy", "pandas", "pyarrow"), "event feeds of other providers than Wyscout, tables"),
     "ray": (("ray",), "extraction on a cluster"),
 }
 
