@@ -24,18 +24,10 @@ from ballcast.data.events.event_windows import write_store
 from ballcast.data.labels.soccernet import read_labels, write_labels
 from ballcast.data.samples.batches import Samples
 from ballcast.features.store import FeatureStore
-from ballcast.inference.predictor import (
-    emission,
-    load_models,
-    open_windows,
-    predict_store,
-    predict_together,
-    run_emission,
-    run_models,
-    scores_untuned,
-    untuned,
-)
+from ballcast.inference.predictor import load_models, predict_store, run_emission, run_models, scores_untuned
+from ballcast.inference.store_predictor import by_clip, emission, forecast_together, open_windows, untuned
 from ballcast.inference.submission import read_submission
+from ballcast.inference.torch_runtime import TorchModel
 from ballcast.inference.tuning import TuningResult, choose, fit, score_scores
 from ballcast.metrics.average_precision import score
 from ballcast.model.anticipator import Anticipator
@@ -212,10 +204,15 @@ def test_an_ensemble_of_a_model_and_itself_is_the_model(tuned: tuple[Path, Path,
     windows = open_windows(store, clips, 6)
     one, other = (Anticipator.from_pretrained(folder) for folder in (first, second))
     assert one.emit.inflation == WEIGHT
-    single = predict_together([one], [windows], untuned([one]), cpu)
+    model, another = TorchModel(one), TorchModel(other)
+
+    def together(*models: TorchModel) -> dict[str, tuple[Prediction, ...]]:
+        return by_clip(forecast_together(models, [windows] * len(models), untuned(models)))
+
+    single = together(model)
     assert list(single) == [clip.name for clip in clips]
-    assert predict_together([one, one], [windows] * 2, untuned([one]), cpu) == single
-    assert predict_together([one, other], [windows] * 2, untuned([one]), cpu) != single
+    assert together(model, model) == single
+    assert together(model, another) != single
     outputs = run_models([one, other], [windows] * 2, cpu)
     undone, not_undone = (ScoreMapping.untuned(weight).raw(outputs) for weight in (WEIGHT, 1.0))
     assert np.array_equal(scores_untuned([one, other], outputs, run_emission([one, other], [windows] * 2, cpu)), undone)
@@ -272,12 +269,12 @@ def test_a_calibration_that_does_nothing_changes_no_score_and_one_that_fills_lea
     plain = predict_store(model, store, clips, model.emit, cpu)
     empty = {name for name, made in plain.items() if not made}
     assert 0 < len(empty) < len(plain)
-    nothing = predict_together([model], [windows], ScoreMapping(times="emitted"), cpu)
+    nothing = by_clip(forecast_together([TorchModel(model)], [windows], ScoreMapping(times="emitted")))
     assert np.array_equal(score(clips, merged(nothing)).ap, score(clips, merged(plain)).ap)
     for name, made in nothing.items():
         bins = {grid_bin(p.position_ms): p.scores for p in merge_bins(plain[name])}
         assert {grid_bin(p.position_ms): p.scores for p in made} == bins, name
-    filled = predict_together([model], [windows], ScoreMapping(times="emitted", fill=1), cpu)
+    filled = by_clip(forecast_together([TorchModel(model)], [windows], ScoreMapping(times="emitted", fill=1)))
     assert all(len(filled[name]) == 1 for name in empty)
     assert {name: made for name, made in filled.items() if name not in empty} == {
         name: made for name, made in nothing.items() if name not in empty

@@ -111,7 +111,8 @@ def _fit(
     models: list[str], stores: "list[FeatureStore]", labels: Path | None, device: str
 ) -> "tuple[TuningResult, int]":
     """Fit to the clips of one store for all models or one for each; returns the result and the number of clips."""
-    from ballcast.inference.predictor import load_models, open_ensemble, run_emission, run_models, scores_untuned
+    from ballcast.inference.predictor import load_models, run_emission, run_models, scores_untuned
+    from ballcast.inference.store_predictor import open_ensemble
     from ballcast.inference.tuning import fit
     from ballcast.training.engine import start
 

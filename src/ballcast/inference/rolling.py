@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
@@ -8,7 +8,7 @@ import numpy as np
 from ballcast.core.actions import FPS, FRAME_MS, OBSERVED_MS, WINDOW_FRAMES
 from ballcast.core.anticipator_config import EmitConfig
 from ballcast.core.errors import InputError
-from ballcast.core.events import Clip, Forecast, Timeline, merge_arrays
+from ballcast.core.events import Clip, Forecast, merge_arrays
 from ballcast.features.stream_encoder import Floats, StreamEncoder
 from ballcast.inference.runtime import Runtime
 from ballcast.metrics.average_precision import Score, score_arrays
@@ -35,6 +35,9 @@ class RollingAnticipator:
         runtime: the model and its backbone, in torch or exported; used for this stream only.
         every_ms: interval of the forecasts; the first is made at 5 s. May be changed between two frames.
         emit: how slots become predictions; by default as the model's config has it.
+
+    Attributes:
+        slots: of the latest forecast; None before the first.
     """
 
     def __init__(self, runtime: Runtime, *, every_ms: int = 1000, emit: EmitConfig | None = None) -> None:
@@ -52,6 +55,7 @@ class RollingAnticipator:
     def reset(self) -> None:
         """Clear all state: the next frame is the first of a stream."""
         self.stream.reset()
+        self.slots: SlotArrays | None = None
         self._due_ms = FIRST_MS  # time of the next forecast
         self._clips = np.zeros((0, self.stream.config.width), np.float32)  # (n, D): snippets _first, _first + 1, …
         self._first = 0
@@ -114,6 +118,7 @@ class RollingAnticipator:
         slots = self.runtime.anticipate(tokens, np.arange(len(tokens)) >= absent)
         if not np.isfinite(slots.objectness).all():  # NaN is above no threshold, as if nothing was expected
             raise InputError(f"at {self._due_ms} ms: the model gives numbers that are not finite")
+        self.slots = slots
         (emitted,) = emit(slots, self.emit, pos_weight=self.pos_weight)
         shift = self._due_ms - OBSERVED_MS  # the horizon begins at 30 000 ms of a clip, and at the due time of a stream
         return Forecast(self._due_ms, tuple(replace(p, position_ms=p.position_ms + shift) for p in emitted))
@@ -128,32 +133,33 @@ class RollingAnticipator:
         return self._tokens[first]
 
 
-def anticipate_video(
+def forecast_video(
     video: "VideoFile",
     rolling: RollingAnticipator,
     progress: Callable[[int, int | None], None] = lambda done, all_: None,
-) -> Timeline:
+) -> Generator[Forecast, None, None]:
     """Forecast along a whole video.
 
     Args:
         video: the file.
         rolling: the predictor; it is reset first.
-        progress: called about once per second of video with the frames done, and their number if the file has it.
+        progress: called about once per second of video with the frames done, and their number if the file has it; at
+            the end with the number there were.
 
-    Returns:
-        All forecasts in order of time.
+    Yields:
+        The forecasts in order of time, each as soon as it is made.
     """
     rolling.reset()
-    timeline, total = [], video.frame_count()
+    total = video.frame_count()
     with Prefetcher(video.frames(colour=rolling.colour)) as frames:
         for frame in frames:
             made = rolling.push(frame)
             if made is not None:
-                timeline.append(made)
+                yield made
             if rolling.frames % FPS == 0:
                 progress(rolling.frames, total)
+    progress(rolling.frames, rolling.frames)
     require_window(rolling.frames, video.path)
-    return tuple(timeline)
 
 
 def require_window(frames: int, name: object) -> None:

@@ -64,7 +64,8 @@ class EndToEnd(nn.Module):
 
     def features(self, frames: Tensor) -> Tensor:
         """Frames (B, W · F, H, W), or in colour (B, W · 3 F, H, W) → features (B, W, N, D)."""
-        x = pad_frames(frames.unflatten(1, (self.windows, -1)).flatten(0, 1), self.backbone.config.padding)
+        padding, pairs = self.backbone.config.padding, self.backbone.config.colour
+        x = pad_frames(frames.unflatten(1, (self.windows, -1)).flatten(0, 1), padding, pairs=pairs)
         stacks = x[:, self._index].flatten(0, 1)  # (B · W · N, stack, H, W)
         maps = self.backbone.encode(stacks.contiguous(memory_format=torch.channels_last))
         return self.backbone.mix(maps).unflatten(0, (-1, self.windows, self.stacks))
