@@ -9,6 +9,7 @@ import pytest
 import torch
 from games import make_matches
 
+import ballcast
 from ballcast.core.anticipator_config import DataConfig, Recipe
 from ballcast.core.config import load
 from ballcast.core.errors import InputError
@@ -16,6 +17,7 @@ from ballcast.core.events import Event
 from ballcast.data.labels.games import Game, find_games
 from ballcast.data.samples.frames import FrameCache
 from ballcast.data.samples.moments import MomentSampler, official_moments, spotting_targets
+from ballcast.export.export import export
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.stack_index import snippet_count
@@ -223,3 +225,17 @@ def test_a_frozen_encoder_stays_as_it_is(matches: Path, tmp_path: Path) -> None:
 def test_what_does_not_fit_is_one_sentence(matches: Path, tmp_path: Path, override: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         train(recipe(matches, override), tmp_path / "run", device=CPU)
+
+
+def test_the_trained_model_reads_videos_by_itself(matches: Path, tmp_path: Path) -> None:
+    """Its folder is enough: it names its encoder. The export forecasts the same."""
+    train(recipe(matches, "train.epochs=1"), tmp_path / "run", device=CPU)
+    video = next(matches.glob("*.mp4"))
+    in_torch = list(ballcast.load(tmp_path / "run/best").video(video, every_ms=10_000))
+    assert [made.at_ms for made in in_torch] == [5000, 15_000, 25_000, 35_000]
+    export(str(tmp_path / "run/best"), None, tmp_path / "exported", video=video)
+    in_onnx = list(ballcast.load(tmp_path / "exported").video(video, every_ms=10_000))
+    for one, other in zip(in_torch, in_onnx, strict=True):
+        assert [p.label for p in one.predictions] == [p.label for p in other.predictions]
+        for a, b in zip(one.predictions, other.predictions, strict=True):
+            np.testing.assert_allclose(a.scores, b.scores, rtol=1e-4, atol=1e-5)

@@ -17,7 +17,7 @@ from ballcast.core.actions import FPS
 from ballcast.core.backbone_config import trained_size
 from ballcast.core.errors import InputError
 from ballcast.core.files import check_writable, sweep, write_bytes
-from ballcast.core.hub import SAMPLES, choose_models
+from ballcast.core.hub import SAMPLES, choose_models, named_backbone
 from ballcast.data.labels.soccernet import read_labels
 from ballcast.export.check import (
     THOROUGH,
@@ -139,6 +139,7 @@ _SUFFIX = "_from_torch"  # of the figures that are differences
 def _load(model: str, backbone: str | None) -> tuple[Anticipator, Backbone | None]:
     """Load a model and its backbone; an InputError if they do not belong together."""
     anticipator = Anticipator.from_pretrained(model)
+    backbone = backbone or named_backbone(model)
     if backbone is None:
         if detail_of(anticipator) is None:
             choose_models(model, None, "export")
