@@ -63,7 +63,7 @@ def _packages() -> Iterator[Finding]:
         try:
             yield Finding(name, True, version(name))
         except PackageNotFoundError:
-            yield Finding(name, False, "not installed", install_command())
+            yield Finding(name, False, "not installed", f"pip install {name}")
 
 
 def _runtime() -> Iterator[Finding]:
