@@ -1,0 +1,154 @@
+"""The event transformer: the last events before T as tokens → K slots, each the k-th action to come.
+
+A slot has a distribution over "none" and each action by each team, a distribution over the scorer's 32 bins for each
+action, and one over zones of the pitch. `expected` turns slots into what is read from them. B samples, N tokens,
+K slots, C actions, 2 teams (0: the team of the last event before T), Z zones.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ballcast.core.actions import ACTIONS, HORIZON_MS, MAX_EVENTS
+from ballcast.core.events import GRID_BINS
+from ballcast.data.events.event_tokens import (
+    ACTION,
+    AGE,
+    CODES,
+    ENDED,
+    KIND,
+    LOCATED,
+    OUTCOME,
+    PAD,
+    SAME_PLAYER,
+    SAME_TEAM,
+    TOKENS,
+    TOLD,
+    VALUES,
+)
+from ballcast.data.events.feed import KINDS
+from ballcast.model.layers import EncoderLayer, embedding
+
+C = len(ACTIONS)
+TEAMS = 2
+ZONES = (12, 8)  # of the pitch, along and across
+HORIZONS_S = (1, 2, 3, 4, 5)
+BIN_MS = 160
+_FEATURES = 24  # of a token, from its values
+
+
+@dataclass(frozen=True)
+class EventTransformerConfig:
+    """Sizes: `dim`, `heads`, `layers`, `ffn` of the encoder, `tokens` events at most, `observed_ms` back."""
+
+    dim: int = 256
+    heads: int = 8
+    layers: int = 4
+    ffn: int = 1024
+    dropout: float = 0.1
+    tokens: int = TOKENS
+    observed_ms: int = 30_000
+    slots: int = MAX_EVENTS
+
+
+class EventSlots(NamedTuple):
+    """Logits of K slots: `kinds` (B, K, 1 + 2C), none first, then team by team; `times` (B, K, C, 32); `zones`
+    (B, K, Z), row by row along the pitch."""
+
+    kinds: Tensor
+    times: Tensor
+    zones: Tensor
+
+
+class EventTransformer(nn.Module):
+    """Tokens and slot queries through one Transformer encoder; heads on the slots."""
+
+    def __init__(self, config: EventTransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        dim = config.dim
+        self.actions = embedding(PAD + 1, dim, std=0.02)
+        self.kinds = embedding(len(KINDS), dim, std=0.02)
+        self.outcomes = embedding(3, dim, std=0.02)
+        self.ranks = embedding(config.tokens, dim, std=0.02)
+        self.queries = embedding(config.slots, dim, std=0.02)
+        self.values = nn.Sequential(nn.Linear(_FEATURES, dim), nn.GELU(), nn.Linear(dim, dim))
+        self.told = nn.Linear(len(TOLD), dim)
+        self.since = nn.Linear(_AGES, dim)
+        self.layers = nn.ModuleList(
+            EncoderLayer(dim=dim, heads=config.heads, ffn=config.ffn, dropout=config.dropout)
+            for _ in range(config.layers)
+        )
+        self.norm = nn.LayerNorm(dim)
+        self.kind_head = nn.Linear(dim, 1 + TEAMS * C)
+        self.time_head = nn.Linear(dim, C * GRID_BINS)
+        self.zone_head = nn.Linear(dim, ZONES[0] * ZONES[1])
+
+    def forward(self, codes: Tensor, values: Tensor, told: Tensor) -> EventSlots:
+        """Codes (B, N, 7) int64, values (B, N, 5) and told (B, flags) float → slots; see `event_tokens`."""
+        action = codes[..., ACTION]
+        features = _features(codes, values)
+        tokens = self.actions(action) + self.kinds(codes[..., KIND]) + self.outcomes(codes[..., OUTCOME])
+        tokens = tokens + self.values(features) + self.ranks.weight  # (B, N, d)
+        since = self.since(_ages(values[:, -1, AGE]))  # (B, d) of the newest token: the time since the last event
+        context = (self.told(told) + since)[:, None]
+        x = torch.cat([tokens, self.queries.weight + context], 1)  # (B, N + K, d)
+        there = torch.cat([action != PAD, torch.ones_like(action[:, : self.config.slots], dtype=torch.bool)], 1)
+        mask = there[:, None, None, :]
+        for layer in self.layers:
+            x = layer(x, mask)
+        slots = self.norm(x[:, -self.config.slots :])
+        times = self.time_head(slots).unflatten(-1, (C, GRID_BINS))
+        return EventSlots(self.kind_head(slots), times, self.zone_head(slots))
+
+
+_AGES = 6
+
+
+def _ages(age: Tensor) -> Tensor:
+    """(…) seconds → (…, 6) features."""
+    parts = [age / 30, torch.log1p(age), *(torch.exp(-age / s) for s in (0.5, 1.5, 4.0, 10.0))]
+    return torch.stack(parts, -1)
+
+
+def _features(codes: Tensor, values: Tensor) -> Tensor:
+    """(B, N, 24): positions and their change, distance to both goals, ages, flags."""
+    place, age = values[..., :4], values[..., AGE]
+    start, end = place[..., :2], place[..., 2:]
+    before = torch.cat([values[:, :1], values[:, :-1]], 1)  # the token before each
+    step = start - before[..., 2:4]
+    gap = (before[..., AGE] - age).clamp(min=0)
+    metres = torch.tensor((1.05, 0.68), device=values.device, dtype=values.dtype)
+    goals = [((end - torch.tensor((x, 0.5), device=values.device)) * metres).square().sum(-1).sqrt() for x in (0.0, 1.0)]
+    flags = codes[..., [SAME_TEAM, SAME_PLAYER, ENDED, LOCATED]].to(values.dtype)
+    parts = [place, end - start, step, torch.stack([*goals, torch.log1p(gap), torch.exp(-gap)], -1), _ages(age)]
+    wave = torch.sin(3.14159265 * start)  # 0 at the lines
+    return torch.cat([*parts, flags, wave], -1)
+
+
+def expected(slots: EventSlots) -> tuple[Tensor, Tensor, Tensor]:
+    """Read the slots.
+
+    Returns:
+        Intensity (B, 2, C, 32): expected actions of each team and class in each bin. Chance (B, 3, C, 5): the
+        probability of at least one within 1, 2, … 5 s by team 0, by team 1, by either. Zones (B, Z): where the next
+        action happens, given that one comes.
+    """
+    kinds = slots.kinds.softmax(-1)[..., 1:].unflatten(-1, (TEAMS, C))  # (B, K, 2, C)
+    times = slots.times.softmax(-1)  # (B, K, C, 32)
+    joint = kinds[..., None] * times[:, :, None]  # (B, K, 2, C, 32)
+    until = joint @ _overlap().to(joint)  # (B, K, 2, C, 5)
+    until = torch.cat([until, until.sum(2, keepdim=True)], 2).clamp(max=1)  # (B, K, 3, C, 5)
+    return joint.sum(1), 1 - (1 - until).prod(1), slots.zones[:, 0].softmax(-1)
+
+
+def _overlap() -> Tensor:
+    """(32, 5): the share of each bin that lies within 1, 2, … 5 s."""
+    begin = torch.arange(GRID_BINS)[:, None] * BIN_MS
+    length = (begin + BIN_MS).clamp(max=HORIZON_MS) - begin
+    return ((torch.tensor(HORIZONS_S) * 1000 - begin) / length).clamp(0, 1)
+
+
+assert _FEATURES == 4 + 2 + 2 + 4 + _AGES + 4 + 2 and VALUES == 5 and CODES == 7
