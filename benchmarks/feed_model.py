@@ -210,6 +210,7 @@ def main() -> None:
     args.members = [entry for entry in args.rest if "=" not in entry]
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.backends.cuda.matmul.allow_tf32 = True
+    torch.backends.cuda.enable_cudnn_sdp(False)  # not tried in CUDA graphs
     train(args, device) if args.what == "train" else score(args, device)
 
 

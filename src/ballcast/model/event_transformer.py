@@ -17,12 +17,9 @@ from ballcast.data.events.event_tokens import (
     ACTION,
     AGE,
     CODES,
-    ENDED,
     KIND,
-    LOCATED,
     OUTCOME,
     PAD,
-    SAME_PLAYER,
     SAME_TEAM,
     TOKENS,
     TOLD,
@@ -69,9 +66,7 @@ class EventTransformer(nn.Module):
         super().__init__()
         self.config = config
         dim = config.dim
-        self.actions = embedding(PAD + 1, dim, std=0.02)
-        self.kinds = embedding(len(KINDS), dim, std=0.02)
-        self.outcomes = embedding(3, dim, std=0.02)
+        self.codes = nn.Linear(sum(_SIZES.values()), dim, bias=False)  # of one-hot codes: the sum of their embeddings
         self.ranks = embedding(config.tokens, dim, std=0.02)
         self.queries = embedding(config.slots, dim, std=0.02)
         self.values = nn.Sequential(nn.Linear(_FEATURES, dim), nn.GELU(), nn.Linear(dim, dim))
@@ -89,9 +84,7 @@ class EventTransformer(nn.Module):
     def forward(self, codes: Tensor, values: Tensor, told: Tensor) -> EventSlots:
         """Codes (B, N, 7) int64, values (B, N, 5) and told (B, flags) float → slots; see `event_tokens`."""
         action = codes[..., ACTION]
-        features = _features(codes, values)
-        tokens = self.actions(action) + self.kinds(codes[..., KIND]) + self.outcomes(codes[..., OUTCOME])
-        tokens = tokens + self.values(features) + self.ranks.weight  # (B, N, d)
+        tokens = self.codes(_one_hot(codes)) + self.values(_features(codes, values)) + self.ranks.weight  # (B, N, d)
         since = self.since(_ages(values[:, -1, AGE]))  # (B, d) of the newest token: the time since the last event
         context = (self.told(told) + since)[:, None]
         x = torch.cat([tokens, self.queries.weight + context], 1)  # (B, N + K, d)
@@ -104,7 +97,15 @@ class EventTransformer(nn.Module):
         return EventSlots(self.kind_head(slots), times, self.zone_head(slots))
 
 
+# No tensor below is made of Python numbers or lists: copying them to a GPU would break a CUDA graph.
 _AGES = 6
+_SIZES = {ACTION: PAD + 1, KIND: len(KINDS), OUTCOME: 3}
+
+
+def _one_hot(codes: Tensor) -> Tensor:
+    """(B, N, sum of sizes) float: which action, kind and outcome."""
+    parts = [codes[..., i, None] == torch.arange(size, device=codes.device) for i, size in _SIZES.items()]
+    return torch.cat(parts, -1).float()
 
 
 def _ages(age: Tensor) -> Tensor:
@@ -120,9 +121,9 @@ def _features(codes: Tensor, values: Tensor) -> Tensor:
     before = torch.cat([values[:, :1], values[:, :-1]], 1)  # the token before each
     step = start - before[..., 2:4]
     gap = (before[..., AGE] - age).clamp(min=0)
-    metres = torch.tensor((1.05, 0.68), device=values.device, dtype=values.dtype)
-    goals = [((end - torch.tensor((x, 0.5), device=values.device)) * metres).square().sum(-1).sqrt() for x in (0.0, 1.0)]
-    flags = codes[..., [SAME_TEAM, SAME_PLAYER, ENDED, LOCATED]].to(values.dtype)
+    across = ((end[..., 1] - 0.5) * 0.68).square()  # in units of 100 m
+    goals = [(((end[..., 0] - x) * 1.05).square() + across).sqrt() for x in (0.0, 1.0)]
+    flags = codes[..., SAME_TEAM:CODES].to(values.dtype)  # same team, same player, ended, located
     parts = [place, end - start, step, torch.stack([*goals, torch.log1p(gap), torch.exp(-gap)], -1), _ages(age)]
     wave = torch.sin(3.14159265 * start)  # 0 at the lines
     return torch.cat([*parts, flags, wave], -1)

@@ -53,7 +53,7 @@ class FeedTraining:
     lr: float = 1e-3
     weight_decay: float = 0.05
     warmup: float = 0.04
-    ema: float = 0.9985
+    ema: float = 0.998
     sigma: float = 1.0
     zones: float = 0.1
     poisson: float = 0.2
@@ -183,7 +183,7 @@ def criterion(slots: EventSlots, coming: Coming, how: FeedTraining, rates: Tenso
         intensity = (kinds[..., None] * log_times.exp()).sum(1)  # (B, C, 32)
         misfit = intensity - coming.counts * (intensity + 1e-6).log()
         total = total + how.poisson * (misfit.sum(-1) * (rates.mean() / rates).sqrt()).sum()
-    return total / len(kind)
+    return total / kind.numel()
 
 
 def distillation(slots: EventSlots, teachers: Sequence[EventSlots]) -> Tensor:
@@ -196,7 +196,7 @@ def distillation(slots: EventSlots, teachers: Sequence[EventSlots]) -> Tensor:
     total = total - (joint * slots.times.float().log_softmax(-1)).sum()
     zones = sum(t.zones[:, 0].float().softmax(-1) for t in teachers) / len(teachers)
     total = total - 0.1 * (zones * slots.zones[:, 0].float().log_softmax(-1)).sum()
-    return total / len(mean)
+    return total / mean[..., 0].numel()
 
 
 def random_flags(count: int, plain: float, device: torch.device) -> Tensor:
