@@ -9,6 +9,7 @@ B windows a batch, M actions after T, K slots, C actions.
 """
 
 import copy
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -268,7 +269,7 @@ class FeedTrainer:
         self, report: Callable[[float, int], None] = lambda share, step: None, reports: Sequence[float] = ()
     ) -> int:
         """Train for the time given; `report` is called with the share passed at each of `reports`; the steps made."""
-        step = self._captured() if self.device.type == "cuda" else self.step
+        step = self._captured() if self.device.type == "cuda" and not os.environ.get("FEED_EAGER") else self.step
         waiting, began, done, aside = sorted(reports), time.perf_counter(), 0, 0.0
         while True:
             share = (time.perf_counter() - began - aside) / self.how.seconds
