@@ -26,7 +26,8 @@ from ballcast.data.samples.windows import STEP_MS
 from ballcast.features.backbone import Backbone
 from ballcast.features.extract import extract
 from ballcast.features.store_import import cut_clips
-from ballcast.inference.predictor import check_backbone, predict_store
+from ballcast.inference.predictor import predict_store
+from ballcast.inference.store_predictor import check_backbone
 from ballcast.metrics.diagnosis import Pair, pair_all, ranked
 from ballcast.model.anticipator import Anticipator
 from ballcast.report.report import REACH_MS

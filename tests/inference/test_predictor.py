@@ -8,7 +8,7 @@ from synthetic import make_split
 
 from ballcast.core.anticipator_config import ModelConfig
 from ballcast.core.errors import BallcastWarning
-from ballcast.inference.predictor import check_fits
+from ballcast.inference.store_predictor import check_fits
 from ballcast.model.anticipator import Anticipator
 
 

@@ -20,7 +20,7 @@ from ballcast.features.backbone import Backbone, BackboneConfig
 from ballcast.features.stack_index import snippet_count
 from ballcast.features.store import LABELS, FeatureStore, Header
 from ballcast.features.store_writer import StoreWriter
-from ballcast.inference.predictor import check_backbone
+from ballcast.inference.store_predictor import check_backbone
 from ballcast.model.anticipator import Anticipator
 from ballcast.workflows import demo
 from tests.video.conftest import make_video

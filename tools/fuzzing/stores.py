@@ -22,7 +22,8 @@ from ballcast.features.stack_index import snippet_count
 from ballcast.features.store import FeatureStore, Header
 from ballcast.features.store_import import import_npy
 from ballcast.features.store_writer import Parts
-from ballcast.inference.predictor import check_fits, hashes, predict_store
+from ballcast.inference.predictor import hashes, predict_store
+from ballcast.inference.store_predictor import check_fits
 from ballcast.inference.submission import write_submission
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.score_mapping import ClassScoreMapping, ScoreMapping, read_score_mapping

@@ -15,9 +15,12 @@ import typer
 from ballcast.cli import demo, data, extract, train, tune, predict, score  # isort: skip  # noqa: F401
 from ballcast.cli import reproduce, live, serve, export  # isort: skip  # noqa: F401
 from ballcast.cli.shell import app
-from ballcast.core.errors import BallcastError, BallcastWarning
+from ballcast.core.errors import BallcastError, BallcastWarning, MissingExtra
+from ballcast.core.util import set_thread_defaults
 
 __all__ = ["app", "main"]
+
+OF_TRAINING = ("torch", "timm", "tensorboard", "matplotlib", "onnx")  # packages of the extra `train`
 
 
 def _fail(message: str) -> NoReturn:
@@ -27,6 +30,7 @@ def _fail(message: str) -> NoReturn:
 
 def main(*args: Any) -> None:
     """Run the command line. Errors that a user can fix become one sentence on stderr and exit code 2."""
+    set_thread_defaults()
     if not sys.stderr.isatty():  # huggingface_hub draws its progress bars into files too
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     if isinstance(sys.stdout, io.TextIOWrapper):  # for characters that its encoding lacks
@@ -44,6 +48,11 @@ def main(*args: Any) -> None:
         app(*args)
     except BallcastError as error:
         _fail(str(error))
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in OF_TRAINING:
+            raise
+        _fail(str(MissingExtra(package, "train")))
     except OSError as error:
         if error.filename is None and error.strerror is None:
             raise

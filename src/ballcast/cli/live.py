@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ballcast.cli.runtime import Kind, Model, ModelBackbone, PictureSize, changed_emission, open_runtime
+from ballcast.cli.runtime import Kind, Model, ModelBackbone, PictureSize, changed_emission, load_model
 from ballcast.cli.shell import Device, app, new_console, number, seconds_option
 from ballcast.core.errors import BallcastError
 
@@ -53,7 +53,7 @@ def live(
     speed: Speed = 1.0,
     give_up: GiveUp = 60.0,
     device: Device = "auto",
-    runtime: Kind = "torch",
+    runtime: Kind = "auto",
     size: PictureSize = None,
 ) -> None:
     """Anticipate along a live stream: every second, the actions of the next 5 s.
@@ -70,18 +70,18 @@ def live(
 
     ffmpeg -i anything -c copy -f mpegts - | ballcast live - --json actions.jsonl
 
-    ballcast live rtsp://camera.local/1 --model exported --runtime onnx
+    ballcast live rtsp://camera.local/1 --model exported
     """
-    from ballcast.inference.rolling import RollingAnticipator
     from ballcast.live.session import LiveSession
     from ballcast.video.sources import open_source
 
     with ExitStack() as stack:
         show = stack.enter_context(_writer(json_, source))
-        engine = open_runtime(runtime, model, backbone, device, "live", size)()
-        emit = changed_emission(engine.emit, overrides or (), shown=True)
-        rolling = RollingAnticipator(engine, every_ms=round(1000 * every), emit=emit)
-        session = LiveSession(open_source(source, speed=speed, give_up_s=give_up), rolling)
+        # Before the model, which takes seconds: a missing file is noticed at once.
+        opened = open_source(source, speed=speed, give_up_s=give_up)
+        loaded = load_model(runtime, model, backbone, device, "live", size)
+        emit = changed_emission(loaded.emit, overrides or (), shown=True)
+        session = LiveSession(opened, loaded.rolling(every_ms=round(1000 * every), emit=emit))
         stack.enter_context(_until_stopped())
         records = stack.enter_context(session.subscribe(room=QUEUED_RECORDS))
         stack.enter_context(session)

@@ -1,11 +1,12 @@
 """`ballcast predict`: along a video, along an event feed, or for every clip of a feature store."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ballcast.cli.runtime import Kind, PictureSize, changed_emission, open_runtime
+from ballcast.cli.runtime import Kind, PictureSize, RuntimeKind, changed_emission, load_model
 from ballcast.cli.shell import Device, app, frames_progress, new_console, seconds_option, step_progress
 from ballcast.core.actions import FPS
 from ballcast.core.errors import InputError
@@ -13,11 +14,9 @@ from ballcast.core.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    import torch
-
+    from ballcast.api import Model as LoadedModel
     from ballcast.core.events import Clip, Prediction
     from ballcast.features.store import FeatureStore
-    from ballcast.inference.runtime import Runtime
     from ballcast.inference.timeline import Targets
 
 Video = Annotated[str | None, typer.Argument(help="A video file of your own; or give --events or --features.")]
@@ -97,7 +96,7 @@ def predict(
     labels: Labels = None,
     calibration: CalibrationFile = None,
     device: Device = "auto",
-    runtime: Kind = "torch",
+    runtime: Kind = "auto",
     size: PictureSize = None,
 ) -> None:
     """Anticipate along a video of your own, along a match's event feed, or for every clip of a feature store.
@@ -121,7 +120,7 @@ def predict(
 
     ballcast predict --features features/test --model runs/s0/best --model runs/s1/best --calibration ensemble.json
 
-    ballcast predict match.mp4 --model exported --runtime onnx
+    ballcast predict match.mp4 --model exported
     """
     from ballcast.inference.timeline import Targets
 
@@ -129,16 +128,16 @@ def predict(
     _check_options(ctx.params | {"video": video})
     every_ms = round(1000 * (1.0 if every is None else every))
     if features is not None:
-        predict_features(
-            models, features, labels, out or Path("results_anticipation.json"), calibration, changes, device
-        )
+        target = out or Path("results_anticipation.json")
+        predict_features(models, features, labels, target, calibration, changes, runtime, device)
     elif events is not None:
         targets = Targets(out or Path(f"{events.stem}.events.anticipation.json"), osl, csv)
-        predict_feed(models, events, provider or "wyscout", every_ms, changes, device, targets)
+        predict_feed(models, events, provider or "wyscout", every_ms, changes, runtime, device, targets)
     else:
         path, model = Path(str(video)), models[0] if models else None
         targets = Targets(out or Path(f"{path.stem}.anticipation.json"), osl, csv, overlay)
-        predict_video(path, changes, targets, every_ms, open_runtime(runtime, model, backbone, device, "predict", size))
+        opened = partial(load_model, runtime, model, backbone, device, "predict", size)
+        predict_video(path, changes, targets, every_ms, opened)
 
 
 def _split_arguments(video: str | None, overrides: list[str] | None) -> tuple[str | None, list[str]]:
@@ -151,7 +150,6 @@ def _split_arguments(video: str | None, overrides: list[str] | None) -> tuple[st
 
 # Options that belong to some kinds of input only, in the order in which they are checked.
 _GOES_WITH = {
-    "runtime": ("--runtime onnx", "a VIDEO"),
     "backbone": ("--backbone", "a VIDEO"),
     "overlay": ("--overlay", "a VIDEO"),
     "size": ("--size", "a VIDEO"),
@@ -172,18 +170,18 @@ def _check_options(params: dict[str, Any]) -> None:
     if len(given) != 1:
         raise InputError("give what to anticipate: either a VIDEO, or --events FILE, or --features STORE")
     used = {name: params[name] is not None for name in _GOES_WITH}
-    used |= {"runtime": params["runtime"] == "onnx", "models": len(params["models"] or ()) > 1}
+    used |= {"models": len(params["models"] or ()) > 1}
     for name, (option, goes_with) in _GOES_WITH.items():
         if used[name] and given[0] not in goes_with:
             raise InputError(f"{option} goes with {goes_with}, not with {given[0]}")
 
 
-def _first_model(models: list[str] | None) -> str:
+def _given(models: list[str] | None) -> list[str]:
     if not models:
         raise InputError(
             "predict needs a model: give --model with the folder or hub id of one made by `ballcast train`"
         )
-    return models[0]
+    return models
 
 
 def predict_features(
@@ -193,58 +191,61 @@ def predict_features(
     out: Path,
     calibration: Path | None,
     changes: list[str],
+    runtime: RuntimeKind,
     device: str,
 ) -> None:
     """Write a submission for the clips of a store: by one model as it is, by a tuned one, or by several together."""
+    from ballcast.api import load
     from ballcast.core.files import check_writable
+    from ballcast.data.labels.soccernet import read_labels
     from ballcast.features.store import FeatureStore
-    from ballcast.inference.predictor import check_fits, predict_store
+    from ballcast.inference.store_predictor import by_clip
     from ballcast.inference.submission import write_submission
-    from ballcast.model.anticipator import Anticipator
-    from ballcast.training.engine import start
 
-    source = _first_model(models)
-    model = Anticipator.from_pretrained(source)
-    emit, chosen = changed_emission(model.emit, changes, shown=False), start(device)[1]
-    several = len(models or ()) > 1 or calibration is not None
+    sources = _given(models)
+    several = len(sources) > 1 or calibration is not None
     if several and changes:
         raise InputError(f"{changes[0]} is for one model; leave it out with several models or --calibration")
     check_writable(out)
     store = FeatureStore.open(features)
-    if several or (model.calibration is not None and not changes):
-        predictions, about = _predict_together(models or [], store, _clips(store, labels), calibration, chosen)
-    else:
-        check_fits(model, store, source)
-        predictions, about = predict_store(model, store, _clips(store, labels), emit, chosen), ""
+    clips = read_labels(labels) if labels else None
+    loaded = [load(source, runtime=runtime, device=device) for source in sources]
+    first = loaded[0].windows
+    with step_progress(new_console(stderr=True), "clips") as progress:
+        if several:
+            predictions, about = _predict_together(loaded, sources, store, clips, calibration, progress)
+        else:
+            emit = changed_emission(loaded[0].emit, changes, shown=False) if changes or not first.calibration else None
+            predictions = by_clip(loaded[0].features(store, clips=clips, emit=emit, progress=progress))
+            about = f"; 1 model, calibrated on {first.calibration.fitted_on}" if first.calibration and not emit else ""
     write_submission(out, predictions)
     count = sum(map(len, predictions.values()))
     per_clip = count / max(len(predictions), 1)
     typer.echo(f"{out}: {len(predictions)} clips, {count} predictions, {per_clip:.1f} a clip{about}")
 
 
-def _clips(store: "FeatureStore", labels: Path | None) -> "list[Clip]":
-    """Return the clips to predict: those of the labels, in their order, or all of the store."""
-    from ballcast.core.events import Clip
-    from ballcast.data.labels.soccernet import read_labels
-
-    return read_labels(labels) if labels else [Clip(name, labelled=False) for name in store.names]
-
-
 def _predict_together(
-    sources: list[str], store: "FeatureStore", clips: "list[Clip]", calibration: Path | None, device: "torch.device"
+    loaded: "list[LoadedModel]",
+    sources: list[str],
+    store: "FeatureStore",
+    clips: "list[Clip] | None",
+    calibration: Path | None,
+    progress: "Callable[[int, int], None]",
 ) -> "tuple[Mapping[str, Sequence[Prediction]], str]":
-    """Predict with several models, or with a tuned one; also return a note on how it was done."""
-    from ballcast.inference.predictor import hashes, load_models, open_windows, predict_together, untuned
+    """Predict with several models, or with a calibration from a file; also return a note on how it was done."""
+    from ballcast.core.events import Clip
+    from ballcast.inference.store_predictor import by_clip, check_ensemble, forecast_together, hashes, open_windows
+    from ballcast.inference.store_predictor import untuned as untuned_mapping
     from ballcast.model.score_mapping import read_score_mapping
 
-    models = load_models(sources, store)
-    if calibration is not None:
-        tuned = read_score_mapping(calibration, hashes(sources))
-    else:
-        tuned = (models[0].calibration if len(models) == 1 else None) or untuned(models)
-    windows = open_windows(store, clips, models[0].config.windows)
+    models = [one.windows for one in loaded]
+    check_ensemble(models, sources, store)
+    tuned = read_score_mapping(calibration, hashes(sources)) if calibration else untuned_mapping(models)
+    chosen = [Clip(name, labelled=False) for name in store.names] if clips is None else clips
+    windows = open_windows(store, chosen, models[0].config.windows)
     how = f"calibrated on {tuned.fitted_on}" if tuned.fitted_on else "not tuned"
-    return predict_together(models, windows, tuned, device), f"; {len(models)} model{'s' * (len(models) > 1)}, {how}"
+    made = by_clip(forecast_together(models, windows, tuned, progress))
+    return made, f"; {len(models)} model{'s' * (len(models) > 1)}, {how}"
 
 
 def predict_feed(
@@ -253,59 +254,59 @@ def predict_feed(
     provider: str,
     every_ms: int,
     changes: list[str],
+    runtime: RuntimeKind,
     device: str,
     targets: "Targets",
 ) -> None:
     """Write the forecasts along a match's events, by a model that was trained on feeds."""
-    from ballcast.data.events.kloppy_feed import read_match, warn_missing_kinds
-    from ballcast.inference.feed_predictor import anticipate_feed, check_reads_events, detail_of
-    from ballcast.model.anticipator import Anticipator
-    from ballcast.training.engine import start
+    from ballcast.api import load
 
-    source = _first_model(models)
-    model = Anticipator.from_pretrained(source)
-    emit, chosen = changed_emission(model.emit, changes, shown=True), start(device)[1]
-    check_reads_events(model, source)
     targets.check(events)
-    feed = read_match(events, provider)
-    if detail_of(model) == "rich":
-        warn_missing_kinds(events, provider)
+    (source, *_) = _given(models)
+    model = load(source, runtime=runtime, device=device)
+    emit = changed_emission(model.emit, changes, shown=True)
     with step_progress(new_console(stderr=True), "forecasts") as progress:
-        timeline, begins = anticipate_feed(
-            model, feed, every_ms=every_ms, config=emit, device=chosen, progress=progress
-        )
-    about = {"every_ms": every_ms, "model": source, "periods_begin_ms": begins, "pos_weight": model.pos_weight}
+        forecasts = model.feed(events, provider=provider, every_ms=every_ms, emit=emit, progress=progress)
+        timeline = tuple(forecasts)
+    about = forecasts.about
+    match = about.pop("match")
     targets.write(timeline, events, about)
     count = sum(len(made.predictions) for made in timeline)
-    typer.echo(f"{targets.json}: match {feed.match}, {len(timeline)} forecasts, {count} predictions")
+    typer.echo(f"{targets.json}: match {match}, {len(timeline)} forecasts, {count} predictions")
 
 
 def predict_video(
-    path: Path, changes: list[str], targets: "Targets", every_ms: int, new_runtime: "Callable[[], Runtime]"
+    path: Path, changes: list[str], targets: "Targets", every_ms: int, load_model: "Callable[[], LoadedModel]"
 ) -> None:
-    """Write the forecasts along a video, computed by any runtime; Ctrl-C leaves no file behind."""
+    """Write the forecasts along a video; Ctrl-C leaves no file behind."""
     import time
 
-    from ballcast.inference.rolling import RollingAnticipator, anticipate_video
     from ballcast.video.file import VideoFile
     from ballcast.video.luma import fitted, show_size
 
-    runtime = new_runtime()
-    emit = changed_emission(runtime.emit, changes, shown=True)
     targets.check(path)
-    rolling = RollingAnticipator(runtime, every_ms=every_ms, emit=emit)
-    began = time.perf_counter()
+    video = VideoFile(path)  # before the model, which takes seconds: a missing file is noticed at once
+    model = load_model()
+    emit = changed_emission(model.emit, changes, shown=True)
+    if (scaled := fitted(video.size, model.new_runtime().picture_size)) != video.size:
+        typer.echo(f"frames of {show_size(video.size)} are scaled to {show_size(scaled)}")
+    began, frames = time.perf_counter(), 0
     try:
-        with VideoFile(path) as video, frames_progress(new_console(stderr=True), real_time=True) as progress:
-            if (scaled := fitted(video.size, runtime.picture_size)) != video.size:
-                typer.echo(f"frames of {show_size(video.size)} are scaled to {show_size(scaled)}")
-            timeline = anticipate_video(video, rolling, progress)
+        with frames_progress(new_console(stderr=True), real_time=True) as advance:
+
+            def progress(done: int, total: int | None) -> None:
+                nonlocal frames
+                frames = done
+                advance(done, total)
+
+            with model.video(video, every_ms=every_ms, emit=emit, progress=progress) as forecasts:
+                timeline = tuple(forecasts)
     except KeyboardInterrupt:
-        message = f"ballcast: stopped at {rolling.frames / FPS:.0f} s of {path}; nothing was written"
+        message = f"ballcast: stopped at {frames / FPS:.0f} s of {path}; nothing was written"
         typer.secho(message, fg=typer.colors.YELLOW, err=True)
         raise typer.Exit(130) from None
-    seconds, length = time.perf_counter() - began, rolling.frames / FPS
-    about = {"every_ms": rolling.every_ms, **runtime.about, "pos_weight": rolling.pos_weight}
+    seconds, length = time.perf_counter() - began, frames / FPS
+    about = forecasts.about
     if targets.overlay is None:
         targets.write(timeline, path, about)
     else:  # drawing may take as long again

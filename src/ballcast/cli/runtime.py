@@ -1,6 +1,6 @@
 """Options and checks shared by `predict`, `live`, `serve` and `export`: the model, its runtime, how it emits."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -8,8 +8,8 @@ import typer
 from ballcast.core.errors import InputError
 
 if TYPE_CHECKING:
+    from ballcast.api import Model as LoadedModel
     from ballcast.core.anticipator_config import EmitConfig
-    from ballcast.inference.runtime import Runtime
 
 Model = Annotated[
     str | None, typer.Option("--model", help="A model's folder, or its id on the hub; embedded by default.")
@@ -17,9 +17,14 @@ Model = Annotated[
 ModelBackbone = Annotated[
     str | None, typer.Option("--backbone", help="The backbone the model was trained on, as in `extract`.")
 ]
+RuntimeKind = Literal["auto", "torch", "onnx"]
 Kind = Annotated[
-    Literal["torch", "onnx"],
-    typer.Option("--runtime", help="onnx: --model is a folder of `ballcast export`; starts quickly, needs no torch."),
+    RuntimeKind,
+    typer.Option(
+        "--runtime",
+        help="onnx runs the embedded model and exports, without torch; torch all others. auto: onnx where it can, "
+        "torch with a GPU.",
+    ),
 ]
 PictureSize = Annotated[
     str | None,
@@ -33,43 +38,30 @@ PictureSize = Annotated[
 ]
 
 
-def open_runtime(
-    kind: str, model: str | None, backbone: str | None, device: str, command: str, size: str | None = None
-) -> "Callable[[], Runtime]":
-    """Open a model; returns a function that makes a runtime for each stream. All of them share one network.
+def load_model(
+    kind: RuntimeKind,
+    model: str | None,
+    backbone: str | None,
+    device: str,
+    command: str,
+    size: str | None = None,
+) -> "LoadedModel":
+    """Load a model that reads videos: `ballcast.load`, with the options of a command.
 
     Args:
-        kind: "torch" or "onnx".
-        model: folder or hub id; for onnx, a folder written by `ballcast export`. None: the embedded model.
-        backbone: folder or hub id; torch only.
-        device: "auto", "cpu" or "cuda".
+        kind: the runtime.
+        model, backbone: folders or hub ids; None: the embedded ones. An export has its own backbone.
+        device: "auto", "cpu", "cuda" or "mps".
         command: the command's name, for error messages.
         size: size to scale frames to, see `choose_size`.
     """
-    from ballcast.inference.export_config import is_export
-    from ballcast.video.luma import choose_size
+    from ballcast.api import load
+    from ballcast.core.hub import choose_models
+    from ballcast.inference.loading import holds_export
 
-    if kind == "torch":
-        if model is not None and is_export(model):
-            raise InputError(f"{model}: is an export; add --runtime onnx")
-        from ballcast.core.hub import choose_models
-        from ballcast.inference.torch_runtime import TorchRuntime
-        from ballcast.training.engine import start
-
-        first = TorchRuntime.load(*choose_models(model, backbone, command), device=start(device)[1])
-        first.picture_size = choose_size(size, first.picture_size, str(first.about["model"]))
-        return first.another
-    if model is None:
-        raise InputError(f"{command} --runtime onnx needs --model with a folder written by `ballcast export`")
-    if backbone is not None:
-        raise InputError("--backbone goes with --runtime torch; an export holds its own backbone")
-    if device == "cuda":
-        raise InputError("--runtime onnx runs on the CPU; leave --device out, or use --runtime torch")
-    from ballcast.inference.onnx_runtime import OnnxRuntime
-
-    opened = OnnxRuntime.open(model)
-    opened.picture_size = choose_size(size, opened.picture_size, model)
-    return lambda: opened
+    if model is None or not holds_export(model):
+        model, backbone = choose_models(model, backbone, command)
+    return load(model, backbone=backbone, runtime=kind, device=device, size=size)
 
 
 def changed_emission(own: "EmitConfig", overrides: Sequence[str], *, shown: bool) -> "EmitConfig":

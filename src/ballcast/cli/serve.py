@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ballcast.cli.runtime import Kind, Model, ModelBackbone, PictureSize, open_runtime
+from ballcast.cli.runtime import Kind, Model, ModelBackbone, PictureSize, load_model
 from ballcast.cli.shell import Device, app, new_console, seconds_option
 from ballcast.core.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ballcast.inference.runtime import Runtime
+    from ballcast.api import Model as LoadedModel
     from ballcast.web.settings import Settings
 
 
@@ -59,7 +59,7 @@ def serve(
     token: Token = None,
     allow_host: AllowHost = None,
     device: Device = "auto",
-    runtime: Kind = "torch",
+    runtime: Kind = "auto",
     size: PictureSize = None,
 ) -> None:
     """Serve the web page: upload or pick a video, or watch a stream, and see the anticipated actions arrive.
@@ -77,7 +77,7 @@ def serve(
 
     ballcast serve --stream pitch=rtsp://camera.local/1 --host 0.0.0.0
 
-    ballcast serve --model exported --runtime onnx
+    ballcast serve --model exported
     """
     from ballcast.web.auth import check_token, is_local, new_token
     from ballcast.web.settings import Limits, Settings
@@ -96,13 +96,11 @@ def serve(
         every_ms=round(1000 * every),
         limits=Limits(upload_bytes=round(max_upload * (1 << 30)), video_s=60 * max_minutes, pixels=max_pixels),
     )
-    _run(settings, host, port, lambda: open_runtime(runtime, model, backbone, device, "serve", size), generated)
+    _run(settings, host, port, lambda: load_model(runtime, model, backbone, device, "serve", size), generated)
 
 
-def _run(
-    settings: "Settings", host: str, port: int, open_models: "Callable[[], Callable[[], Runtime]]", show_token: bool
-) -> None:
-    """Bind the address, open the models, and serve until stopped; print the address and, if asked to, the token."""
+def _run(settings: "Settings", host: str, port: int, open_model: "Callable[[], LoadedModel]", show_token: bool) -> None:
+    """Bind the address, open the model, and serve until stopped; print the address and, if asked to, the token."""
     import asyncio
 
     from ballcast.web.server import bind
@@ -110,8 +108,8 @@ def _run(
     from ballcast.web.service import Service
     from ballcast.web.settings import make_engine
 
-    listener = bind(host, port)  # before the models, which take seconds: an address in use is reported at once
-    engine = make_engine(open_models(), every_ms=settings.every_ms)
+    listener = bind(host, port)  # before the model, which takes seconds: an address in use is reported at once
+    engine = make_engine(open_model().new_runtime, every_ms=settings.every_ms)
     service, console = Service(settings, engine), new_console()
 
     def ready(_: object) -> None:

@@ -46,7 +46,9 @@ app.add_typer(data_app, name="data")
 Labels = Annotated[Path, typer.Option("--labels", help="Labels-ball.json of the split, or the split's folder.")]
 
 
-Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to compute.")]
+Device = Annotated[
+    Literal["auto", "cpu", "cuda", "mps"], typer.Option("--device", help="Where torch computes; mps: Apple's GPU.")
+]
 
 
 def number(value: float | None) -> float | None:

@@ -100,7 +100,8 @@ def _labelled_clips(store: "FeatureStore", labels: Path | None) -> "list[Clip]":
 
 def _fit(models: list[str], store: "FeatureStore", labels: Path | None, device: str) -> "tuple[TuningResult, int]":
     """Fit to the clips of a store; returns the result and the number of clips."""
-    from ballcast.inference.predictor import load_models, open_windows, run_models, scores_untuned
+    from ballcast.inference.predictor import load_models, run_models, scores_untuned
+    from ballcast.inference.store_predictor import open_windows
     from ballcast.inference.tuning import fit
     from ballcast.training.engine import start
 

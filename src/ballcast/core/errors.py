@@ -1,5 +1,7 @@
 """The errors for users. Each message is one sentence: the file, the place, what to do."""
 
+from ballcast.core.util import install_command
+
 
 class BallcastError(Exception):
     """Root of all errors that ballcast raises on purpose; the command line prints it and exits with 2.
@@ -22,10 +24,17 @@ class InputError(BallcastError):
 
 
 class MissingExtra(BallcastError):
-    """An optional dependency is not installed."""
+    """A package is not installed.
 
-    def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"this needs {package}, which is not installed: pip install 'ballcast[{extra}]'")
+    Args:
+        package: its name.
+        extra: the extra of ballcast that brings it; "": it belongs to every installation.
+        why: what it is needed for, and other ways, to begin the sentence with.
+    """
+
+    def __init__(self, package: str, extra: str = "", why: str = "") -> None:
+        needed = f"{why}, or install {package}" if why else f"this needs {package}, which is not installed"
+        super().__init__(f"{needed}: {install_command(extra)}")
 
 
 class NoSpace(BallcastError):

@@ -106,6 +106,13 @@ class Forecast:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class ClipForecast(Forecast):
+    """The predictions for one clip of a feature store; times count from the start of the clip."""
+
+    clip: str = ""
+
+
 Timeline = tuple[Forecast, ...]
 
 

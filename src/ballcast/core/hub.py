@@ -13,6 +13,23 @@ from ballcast.core.errors import InputError
 SAMPLES = Path(__file__).parent.parent / "samples"
 RECIPES = Path(__file__).parent.parent / "configs"
 BACKBONE, MODEL = SAMPLES / "backbone", SAMPLES / "anticipator"
+FEED_MODEL = SAMPLES / "feed_model"
+EVENTS = "events"  # the name of the embedded model of event feeds
+
+
+def embedded_model(model: Path | str | None) -> Path | str:
+    """Replace None and "events" by the folders of the embedded models of videos and of event feeds.
+
+    Returns:
+        That folder, or `model` itself if it names another.
+    """
+    if model is not None and str(model) != EVENTS:
+        return model
+    folder = MODEL if model is None else FEED_MODEL
+    if not (folder / "config.json").is_file():
+        kind = "videos" if model is None else "event feeds"
+        raise InputError(f"no model of {kind} is embedded in this ballcast; give the folder or hub id of one")
+    return folder
 
 
 def choose_models(model: str | None, backbone: str | None, command: str) -> tuple[str, str]:

@@ -17,7 +17,8 @@ from ballcast.features.stream_encoder import Floats
 from ballcast.model.anticipator import Anticipator
 
 LIMIT = 1e-4  # largest difference from torch, as a fraction of the largest value
-WINDOWS = 200  # windows and samples compared, at most
+WINDOWS = 20  # windows and samples compared
+THOROUGH = 200  # with --thorough
 MAPS = 16  # stacks whose maps are compared; the features depend on all of them
 
 Run = Callable[..., list[NDArray[Any]]]  # a part's name and its inputs → its outputs
@@ -47,7 +48,9 @@ class Reference:
 
 
 @torch.inference_mode()
-def make_reference(model: Anticipator, backbone: Backbone, frames: NDArray[np.uint8]) -> Reference:
+def make_reference(
+    model: Anticipator, backbone: Backbone, frames: NDArray[np.uint8], windows_compared: int = WINDOWS
+) -> Reference:
     """Compute torch's outputs for a real video.
 
     Windows are spread over the video, and each is the last of a sample with earlier windows, as far as there are any.
@@ -55,7 +58,8 @@ def make_reference(model: Anticipator, backbone: Backbone, frames: NDArray[np.ui
     Args:
         model: the anticipator.
         backbone: its backbone.
-        frames: (T, H, W) uint8, of at least 10 s.
+        frames: (T, H, W) uint8, of at least 7 s.
+        windows_compared: number of windows, at most.
     """
     c, m, lookback = backbone.config, model.config, model.network.lookback
     left, right, above, below = padding_sides(frames.shape[1], frames.shape[2], c.padding)
@@ -63,10 +67,10 @@ def make_reference(model: Anticipator, backbone: Backbone, frames: NDArray[np.ui
     engine = BatchEncoder(backbone, device="cpu", compiled=False)
     features = engine.clips(frames)
     if len(features) <= m.clips:
-        raise InputError(f"{len(frames)} frames are too few to check an export on; give a video of at least 10 s")
+        raise InputError(f"{len(frames)} frames are too few to check an export on; give a video of at least 7 s")
     maps = engine.maps(engine.load(frames), start_frame(c, torch.arange(min(MAPS, stack_count(c, len(features))))))
     count = len(features) - m.clips + 1
-    chosen = np.unique(np.linspace(0, count - 1, min(WINDOWS, count)).astype(np.int64))
+    chosen = np.unique(np.linspace(0, count - 1, min(windows_compared, count)).astype(np.int64))
     windows = torch.stack([features[i : i + m.clips] for i in chosen])
     tokens = model.encode_window(windows)
     apart = max(1, len(chosen) // (lookback + 1))  # so that most samples have all windows, and the first lack some
@@ -104,9 +108,40 @@ def differences(run: Run, reference: Reference, backbone: Backbone) -> dict[str,
         "tokens": (tokens, r.tokens),
         **{name: (got, r.outputs[name]) for name, got in zip(r.outputs, outputs, strict=True)},
     }
+    return {name: _apart(got, expected) for name, (got, expected) in pairs.items()}
+
+
+@torch.inference_mode()
+def model_differences(run: Run, model: Anticipator, samples: int = WINDOWS) -> dict[str, float]:
+    """Compare the parts of a model without a backbone with torch, on random features between 0 and 1.
+
+    Args:
+        run: runs a part of the export.
+        model: in torch.
+        samples: number of samples, every second one without its early windows.
+
+    Returns:
+        As in `differences`.
+    """
+    m, lookback = model.config, model.network.lookback
+    rng = np.random.default_rng(0)
+    features = rng.random((samples, lookback, m.clips, m.width), np.float32)
+    present = np.ones((samples, lookback), np.bool_)
+    present[::2, : lookback - 1] = False
+    expected = model.encode_window(torch.from_numpy(features))
+    arrays = model.anticipate(expected, torch.from_numpy(present)).arrays()
+    tokens = run("window", features.reshape(-1, *features.shape[2:]))[0].reshape(expected.shape)
+    objectness, classes, offsets = run("slots", tokens, present)
     return {
-        name: float(np.abs(got - expected).max() / np.abs(expected).max()) for name, (got, expected) in pairs.items()
+        "tokens": _apart(tokens, expected.numpy()),
+        "objectness": _apart(objectness, arrays.objectness),
+        "classes": _apart(classes, arrays.classes),
+        "offsets": _apart(offsets, arrays.offsets),
     }
+
+
+def _apart(got: Floats, expected: Floats) -> float:
+    return float(np.abs(got - expected).max() / np.abs(expected).max())
 
 
 def require_agreement(found: dict[str, float], what: str) -> None:

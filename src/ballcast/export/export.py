@@ -31,9 +31,9 @@ from ballcast.inference.export_config import (
     sha256,
     write_config,
 )
-from ballcast.inference.onnx_runtime import OnnxRuntime
-from ballcast.inference.predictor import check_backbone
+from ballcast.inference.onnx_runtime import OnnxRuntime, Sessions
 from ballcast.inference.rolling import clip_features, score_slots, slots_along
+from ballcast.inference.store_predictor import check_backbone
 from ballcast.model.anticipator import Anticipator
 from ballcast.video.file import VideoFile
 
@@ -87,7 +87,7 @@ def export(
     log("splitting the networks into parts")
     parts = make_parts(anticipator, network)
     graphs = {name: to_onnx(*part) if kind == "onnx" else to_pt2(*part, padding) for name, part in parts.items()}
-    config = _config(kind, model, anticipator, network, graphs)
+    config = make_config(kind, model, anticipator, network, graphs)
     log(f"comparing with torch on {len(frames) / FPS:.0f} s of {video.name}")
     reference = make_reference(anticipator, network, frames)
     apart = differences(_onnx(config, graphs) if kind == "onnx" else _pt2(graphs), reference, network)
@@ -98,8 +98,8 @@ def export(
         log("computing the ranges for INT8")
         small = {**graphs, "stacks": quantise(graphs["stacks"], _stacks(reference.frames, network))}
         log("scoring INT8 beside fp32 on the embedded excerpt")
-        figures |= int8_loss(OnnxRuntime(config, graphs), OnnxRuntime(config, small), config)
-        graphs, config = small, replace(_config(kind, model, anticipator, network, small), precision="int8")
+        figures |= int8_loss(*(OnnxRuntime(Sessions(config, g)) for g in (graphs, small)), config)
+        graphs, config = small, replace(make_config(kind, model, anticipator, network, small), precision="int8")
     config = replace(config, figures=figures)
     _write(out, config, graphs)
     return ExportResult(out, config, apart)
@@ -131,20 +131,27 @@ def check_target(out: Path) -> None:
     check_writable(out / CONFIG)
 
 
-def _config(kind: Kind, source: str, model: Anticipator, backbone: Backbone, graphs: dict[str, bytes]) -> ExportConfig:
+def make_config(
+    kind: Kind, source: str, model: Anticipator, backbone: Backbone | None, graphs: dict[str, bytes]
+) -> ExportConfig:
+    """Describe an export of a model loaded from `source`; without a backbone, of a model of event feeds."""
     suffix = "onnx" if kind == "onnx" else "pt2"
+    trained_on = model.metadata.get("backbone", {})
+    record = BackboneRecord(str(trained_on.get("name", "")), str(trained_on.get("hash", "")))
+    if backbone is not None:
+        record = BackboneRecord(backbone.name, backbone.hash, backbone.config)
     return ExportConfig(
         kind=kind,
         precision="fp32",
         source=source,
-        backbone=BackboneRecord(backbone.name, backbone.hash, backbone.config),
+        backbone=record,
         model=model.config,
         emit=model.emit,
         lookback=model.network.lookback,
         pos_weight=model.pos_weight,
-        files={part: FileRecord(f"{part}.{suffix}", sha256(graphs[part])) for part in PARTS},
+        files={part: FileRecord(f"{part}.{suffix}", sha256(raw)) for part, raw in graphs.items()},
         calibration=model.calibration,
-        picture_size=trained_size(model.metadata) or trained_size(backbone.metadata),
+        picture_size=trained_size(model.metadata) or (trained_size(backbone.metadata) if backbone else None),
         ballcast=__version__,
     )
 
@@ -169,7 +176,7 @@ def _stacks(frames: NDArray[np.uint8], backbone: Backbone) -> list[NDArray[np.ui
 
 
 def _onnx(config: ExportConfig, graphs: dict[str, bytes]) -> Run:
-    return OnnxRuntime(config, graphs, name="the export").run
+    return Sessions(config, graphs, name="the export").run
 
 
 def _pt2(graphs: dict[str, bytes]) -> Run:

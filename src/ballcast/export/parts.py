@@ -85,36 +85,46 @@ Part = StacksPart | SnippetsPart | WindowPart | SlotsPart
 Examples = tuple[Tensor, ...]
 
 
-def make_parts(model: Anticipator, backbone: Backbone) -> dict[str, tuple[Part, Examples]]:
-    """Split a model and its backbone into the parts of an export.
+def make_parts(model: Anticipator, backbone: Backbone | None) -> dict[str, tuple[Part, Examples]]:
+    """Split a model and its backbone into the parts of an export; without a backbone, as for feeds, only the model.
 
     Returns:
         Part name → the part in eval mode on the CPU, and inputs to trace it with, a batch of two.
     """
-    model, backbone = copy.deepcopy(model).cpu().eval(), copy.deepcopy(backbone).cpu().eval()
-    c, m = backbone.config, model.config
-    stacks = StacksPart(backbone).eval()
-    pictures = torch.zeros(2, c.stack, *(-(-side // c.padding) * c.padding for side in TRACED), dtype=torch.uint8)
-    features = torch.zeros(2, m.clips, m.width)
+    model = copy.deepcopy(model).cpu().eval()
+    features = torch.zeros(2, model.config.clips, model.config.width)
     with torch.no_grad():
-        maps = stacks(pictures)[:, None].expand(-1, c.stacks, -1, -1, -1).contiguous()
         tokens = model.encode_window(features)[:, None].expand(-1, model.network.lookback, -1, -1).contiguous()
     present = torch.ones(2, model.network.lookback, dtype=torch.bool)
     present[0, :-1] = False
-    return {
-        "stacks": (stacks, (pictures,)),
-        "clips": (SnippetsPart(backbone).eval(), (maps,)),
-        "window": (WindowPart(model).eval(), (features,)),
-        "slots": (SlotsPart(model).eval(), (tokens, present)),
-    }
+    parts: dict[str, tuple[Part, Examples]] = {} if backbone is None else _backbone_parts(backbone)
+    parts["window"] = (WindowPart(model).eval(), (features,))
+    parts["slots"] = (SlotsPart(model).eval(), (tokens, present))
+    return parts
 
 
-def to_onnx(part: Part, examples: Examples) -> bytes:
-    """Write a part as an ONNX graph for any batch size and, for the backbone's parts, any frame size."""
+def _backbone_parts(backbone: Backbone) -> dict[str, tuple[Part, Examples]]:
+    backbone = copy.deepcopy(backbone).cpu().eval()
+    c = backbone.config
+    stacks = StacksPart(backbone).eval()
+    pictures = torch.zeros(2, c.stack, *(-(-side // c.padding) * c.padding for side in TRACED), dtype=torch.uint8)
+    with torch.no_grad():
+        maps = stacks(pictures)[:, None].expand(-1, c.stacks, -1, -1, -1).contiguous()
+    return {"stacks": (stacks, (pictures,)), "clips": (SnippetsPart(backbone).eval(), (maps,))}
+
+
+def to_onnx(part: Part, examples: Examples, *, folded: bool = True) -> bytes:
+    """Write a part as an ONNX graph for any batch size and, for the backbone's parts, any frame size.
+
+    Args:
+        part, examples: as of `make_parts`.
+        folded: fold norms and constants into the weights; otherwise the graph holds the weights as they are in the
+            model's file.
+    """
     try:
         import onnx  # noqa: F401  (the exporter wants it)
     except ImportError:
-        raise MissingExtra("onnx", "onnx") from None
+        raise MissingExtra("onnx", "train") from None
     axes = {name: {axis: f"{name}_{axis}" for axis in _free(part, name)} for name in (*part.inputs, *part.outputs)}
     file = BytesIO()
     with warnings.catch_warnings(), torch.no_grad():
@@ -129,6 +139,8 @@ def to_onnx(part: Part, examples: Examples) -> bytes:
             output_names=list(part.outputs),
             dynamic_axes=axes,
             opset_version=OPSET,
+            do_constant_folding=folded,
+            training=torch.onnx.TrainingMode.EVAL if folded else torch.onnx.TrainingMode.PRESERVE,
         )
     return file.getvalue()
 
@@ -204,7 +216,7 @@ def quantise(graph: bytes, stacks: Iterable[NDArray[np.uint8]]) -> bytes:
         import onnxruntime
         from onnxruntime import quantization
     except ImportError:
-        raise MissingExtra("ONNX Runtime", "onnx") from None
+        raise MissingExtra("ONNX Runtime") from None
 
     class Reader(quantization.CalibrationDataReader):
         def __init__(self) -> None:

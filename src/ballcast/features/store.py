@@ -289,6 +289,18 @@ class FeatureStore:
             raise InputError(f"two sizes of pictures do not mix: {mine}, {theirs}; extract both with one --size")
 
 
+def read_rows(blocks: Sequence[np.ndarray], rows: np.ndarray) -> np.ndarray:
+    """Rows (n,) numbered through all blocks, each (R, N, D) float16 → (n, N, D), read block by block."""
+    offsets = np.cumsum([0, *(len(block) for block in blocks)])
+    block = np.searchsorted(offsets, rows, side="right") - 1
+    result = np.empty((len(rows), *blocks[0].shape[1:]), np.float16)
+    order = np.argsort(block, kind="stable")  # stores of a thousand matches have as many blocks
+    used, begin = np.unique(block[order], return_index=True)
+    for b, mine in zip(used, np.split(order, begin[1:]), strict=True):
+        result[mine] = blocks[b][rows[mine] - offsets[b]]
+    return result
+
+
 def push_stores(stores: Sequence[FeatureStore], repo_id: str, *, private: bool = True, licence: str = "other") -> str:
     """Upload stores of one backbone, each as the folder of its own name, with a card; returns the address.
 

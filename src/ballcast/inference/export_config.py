@@ -6,6 +6,8 @@ Four parts, each a file (`.onnx`, or `.pt2` for torch.export). B is any batch, H
 - `clips`: feature maps (B, J, C, h, w) of each snippet's stacks → features (B, D)
 - `window`: features (B, N, D) → tokens (B, N, d)
 - `slots`: tokens (B, W, N, d), present (B, W) bool → objectness, classes, offsets, as in `SlotArrays`
+
+The export of a model of event feeds has no backbone, and so only `window` and `slots`.
 """
 
 import hashlib
@@ -32,15 +34,17 @@ OUTPUTS = {
     "slots": ("objectness", "classes", "offsets"),
 }
 PARTS = tuple(INPUTS)
+BACKBONE_PARTS, MODEL_PARTS = PARTS[:2], PARTS[2:]
+EMBEDDED = "graphs.json"  # the config, where graphs lie beside the weights that they read: in the package
 
 
 @dataclass(frozen=True)
 class BackboneRecord:
-    """The exported backbone: its name, the hash of its weights, and its config."""
+    """The exported backbone: its name, the hash of its weights, and its config; None: the features are of a feed."""
 
     name: str
     hash: str
-    config: BackboneConfig
+    config: BackboneConfig | None = None
 
 
 @dataclass(frozen=True)
@@ -80,8 +84,9 @@ class ExportConfig:
     def __post_init__(self) -> None:
         if self.actions != tuple(ACTIONS):
             raise InputError("actions are not those of this version, in their order")
-        if set(self.files) != set(PARTS):
-            raise InputError(f"files must name the parts {', '.join(PARTS)}")
+        parts = PARTS if self.backbone.config else MODEL_PARTS
+        if set(self.files) != set(parts):
+            raise InputError(f"files must name the parts {', '.join(parts)}")
         if any(Path(record.file).name != record.file for record in self.files.values()):
             raise InputError("files must lie beside the config")
         if not 1 <= self.lookback <= self.model.windows:
@@ -92,10 +97,10 @@ class ExportConfig:
             raise InputError(f"picture_size must be a height and a width between 1 and {MAX_SIDE} pixels")
 
 
-def write_config(folder: Path, config: ExportConfig) -> None:
+def write_config(folder: Path, config: ExportConfig, name: str = CONFIG) -> None:
     """Write the `config.json` of an export."""
     tree: dict[str, Any] = {"format": FORMAT, **to_dict(config)}
-    write_json(folder / CONFIG, tree, indent=1)
+    write_json(folder / name, tree, indent=1)
 
 
 def read_config(source: Path | str) -> tuple[Path, ExportConfig]:
@@ -104,12 +109,21 @@ def read_config(source: Path | str) -> tuple[Path, ExportConfig]:
     path = folder / CONFIG
     if not path.exists():
         raise InputError(f"{folder}: not an export: it has no {CONFIG}; write one with `ballcast export`")
+    return folder, _parse(path)
+
+
+def read_embedded(folder: Path) -> ExportConfig:
+    """Read the config of the graphs in a model's folder (see `tools/embed_models.py`)."""
+    return _parse(folder / EMBEDDED)
+
+
+def _parse(path: Path) -> ExportConfig:
     tree = read_json(path, "export's config")
     if not isinstance(tree, dict) or tree.pop("format", None) != FORMAT:
         raise InputError(
             f"{path}: not the config of an export (its format is not {FORMAT!r}); write one with `ballcast export`"
         )
-    return folder, from_dict(ExportConfig, tree, where=str(path))
+    return from_dict(ExportConfig, tree, where=str(path))
 
 
 def is_export(source: Path | str) -> bool:

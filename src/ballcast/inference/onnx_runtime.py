@@ -1,6 +1,7 @@
-"""The ONNX runtime, on the CPU: runs an export of `ballcast export` without torch."""
+"""The ONNX runtime, on the CPU: runs an export of `ballcast export`, or the embedded models, without torch."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,42 +10,126 @@ from numpy.typing import NDArray
 
 from ballcast.core.backbone_config import padding_sides
 from ballcast.core.errors import InputError, MissingExtra
+from ballcast.core.util import cores
 from ballcast.features.stack_index import stack_hop, stack_overlap
 from ballcast.features.stream_encoder import Floats, Step
-from ballcast.inference.export_config import INPUTS, ExportConfig, read_config, read_part
+from ballcast.inference.export_config import (
+    BACKBONE_PARTS,
+    EMBEDDED,
+    INPUTS,
+    ExportConfig,
+    read_config,
+    read_embedded,
+    read_part,
+)
 from ballcast.model.postprocess import SlotArrays
+
+Graph = bytes | Path  # an ONNX file's content, or its path where its weights lie in another file beside it
+
+
+class Sessions:
+    """The parts of an export, run by ONNX Runtime; used by both classes below, and from several threads.
+
+    Args:
+        config: of the export.
+        graphs: its parts by name.
+        name: of the model in results and errors.
+        threads: by default OMP_NUM_THREADS, as in torch, or else the number of cores.
+    """
+
+    def __init__(
+        self, config: ExportConfig, graphs: Mapping[str, Graph], *, name: str = "", threads: int | None = None
+    ) -> None:
+        count = int(os.environ.get("OMP_NUM_THREADS", "0") or 0) if threads is None else threads
+        self._sessions = {part: _session(graph, f"{name}: {part}", count or cores()) for part, graph in graphs.items()}
+        self.config, self.name = config, name
+
+    @classmethod
+    def open(cls, source: Path | str, *, threads: int | None = None) -> "Sessions":
+        """Open the export in a folder, or of a hub id; `threads` as in the class."""
+        folder, config = read_config(source)
+        if config.kind != "onnx":
+            raise InputError(f"{source}: was exported for torch; export it with --format onnx")
+        graphs = {part: read_part(folder, config, part) for part in config.files}
+        return cls(config, graphs, name=str(source), threads=threads)
+
+    @classmethod
+    def embedded(cls, model: Path, backbone: Path | None, *, threads: int | None = None) -> "Sessions":
+        """Open the graphs that lie in the folders of a model and of its backbone, beside their weights.
+
+        Args:
+            model: has `graphs.json` (see `tools/embed_models.py`).
+            backbone: None for a model of event feeds.
+            threads: as in the class.
+        """
+        config = read_embedded(model)
+        folders = {part: backbone if part in BACKBONE_PARTS else model for part in config.files}
+        graphs = {part: folder / config.files[part].file for part, folder in folders.items() if folder is not None}
+        return cls(config, graphs, name=str(model), threads=threads)
+
+    def run(self, part: str, *arrays: NDArray[Any]) -> list[Floats]:
+        """Run a part on its inputs, in the order of `INPUTS`; returns its outputs in the order of `OUTPUTS`."""
+        session = self._sessions[part]
+        wanted = {given.name for given in session.get_inputs()}  # a model of one window has no input `present`
+        given = {name: array for name, array in zip(INPUTS[part], arrays, strict=True) if name in wanted}
+        return session.run(None, given)
+
+
+def has_graphs(folder: Path) -> bool:
+    """Whether a model's folder holds graphs for `Sessions.embedded`."""
+    return (folder / EMBEDDED).is_file()
+
+
+class OnnxModel:
+    """A `WindowModel`: runs the parts `window` and `slots` on features of stores and feeds."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        export = sessions.config
+        self._sessions, self._lookback = sessions, export.lookback
+        self.config, self.emit, self.pos_weight = export.model, export.emit, export.pos_weight
+        self.calibration = export.calibration
+        self.metadata: dict[str, Any] = {"backbone": {"name": export.backbone.name, "hash": export.backbone.hash}}
+        if export.picture_size:
+            self.metadata["picture_size"] = list(export.picture_size)
+
+    def slots(self, features: NDArray[Any], present: NDArray[np.bool_] | None = None) -> SlotArrays:
+        """See `WindowModel`."""
+        if present is None:
+            present = np.ones(features.shape[:2], np.bool_)
+        read = features[:, -self._lookback :].astype(np.float32)  # (B, W, N, D)
+        tokens = self._sessions.run("window", read.reshape(-1, *read.shape[2:]))[0]
+        tokens = tokens.reshape(*read.shape[:2], *tokens.shape[1:])
+        return SlotArrays(*self._sessions.run("slots", tokens, present[:, -self._lookback :]), self.config.bins)
 
 
 class OnnxRuntime:
     """A `Runtime`; it keeps no state of a stream, so several streams can share it.
 
     Args:
-        config: of the export.
-        graphs: the bytes of its four parts by name.
-        name: of the model in results.
-        threads: by default OMP_NUM_THREADS, as in torch, or else the number of cores.
+        sessions: of an export with a backbone.
     """
 
-    def __init__(
-        self, config: ExportConfig, graphs: dict[str, bytes], *, name: str = "", threads: int | None = None
-    ) -> None:
-        count = int(os.environ.get("OMP_NUM_THREADS", "0") or 0) if threads is None else threads
-        self._sessions = {part: _session(raw, f"{name}: {part}", count) for part, raw in graphs.items()}
-        self.config = config.backbone.config
-        self.clips, self.lookback, self.bins = config.model.clips, config.lookback, config.model.bins
-        self.emit, self.pos_weight, self.calibration = config.emit, config.pos_weight, config.calibration
-        self.picture_size = config.picture_size
-        backbone = {"name": config.backbone.name, "hash": config.backbone.hash}
-        self.about: dict[str, Any] = {"model": name, "backbone": backbone, "runtime": f"onnx {config.precision}"}
+    def __init__(self, sessions: Sessions) -> None:
+        export = sessions.config
+        if export.backbone.config is None:
+            raise InputError(f"{sessions.name}: reads event feeds, not videos; give a model for videos")
+        self._sessions = sessions
+        self.run = sessions.run
+        self.config = export.backbone.config
+        self.clips, self.lookback, self.bins = export.model.clips, export.lookback, export.model.bins
+        self.emit, self.pos_weight, self.calibration = export.emit, export.pos_weight, export.calibration
+        self.picture_size = export.picture_size
+        backbone = {"name": export.backbone.name, "hash": export.backbone.hash}
+        self.about: dict[str, Any] = {
+            "model": sessions.name,
+            "backbone": backbone,
+            "runtime": f"onnx {export.precision}",
+        }
 
     @classmethod
     def open(cls, source: Path | str, *, threads: int | None = None) -> "OnnxRuntime":
-        """Load the export in a folder, or of a hub id; `threads` as in the class."""
-        folder, config = read_config(source)
-        if config.kind != "onnx":
-            raise InputError(f"{source}: was exported for torch; export it with --format onnx")
-        graphs = {part: read_part(folder, config, part) for part in config.files}
-        return cls(config, graphs, name=str(source), threads=threads)
+        """Load the export in a folder, or of a hub id; `threads` as in `Sessions`."""
+        return cls(Sessions.open(source, threads=threads))
 
     def begin(self, size: tuple[int, int]) -> Step:
         """See `StackEncoder`; the step keeps the feature maps of the latest stacks. `size`: (H, W) of the frames."""
@@ -89,27 +174,21 @@ class OnnxRuntime:
         """See `Runtime`."""
         return self.anticipate_batch(tokens[None], present[None])
 
-    def run(self, part: str, *arrays: NDArray[Any]) -> list[Floats]:
-        """Run a part on its inputs, in the order of `INPUTS`; returns its outputs in the order of `OUTPUTS`."""
-        session = self._sessions[part]
-        wanted = {given.name for given in session.get_inputs()}  # a model of one window has no input `present`
-        given = {name: array for name, array in zip(INPUTS[part], arrays, strict=True) if name in wanted}
-        return session.run(None, given)
 
-
-def _session(raw: bytes, where: str, threads: int) -> Any:
+def _session(graph: Graph, where: str, threads: int) -> Any:
     try:
         import onnxruntime
     except ImportError:
-        raise MissingExtra("ONNX Runtime", "onnx") from None
+        raise MissingExtra("ONNX Runtime") from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 3
     # The decoder needs the cores between two frames: waiting threads sleep, and memory is returned.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.enable_cpu_mem_arena = False
+    given = str(graph) if isinstance(graph, Path) else graph
     try:
-        return onnxruntime.InferenceSession(raw, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime raises a different, non-public class for each fault
         reason = str(error).strip().splitlines()[0]
         raise InputError(f"{where}: is not a graph ONNX Runtime can run ({reason}); export it again") from None

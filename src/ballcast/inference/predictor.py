@@ -1,82 +1,22 @@
-"""Predictions from feature stores, by one model or by an ensemble."""
+"""Predictions from feature stores by models in torch, on any device; `store_predictor.py` needs no torch."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import torch
 
-from ballcast.core import hub
 from ballcast.core.anticipator_config import EmitConfig
-from ballcast.core.backbone_config import BackboneIdentity, trained_size
-from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.core.events import GRID_BINS, Clip, Prediction, grid_bin, merge_arrays
-from ballcast.data.events.event_windows import read_store
 from ballcast.data.samples.batches import Samples
-from ballcast.data.samples.windows import WindowSet, official_windows
-from ballcast.features.backbone import Backbone
-from ballcast.features.stack_index import snippet_count
+from ballcast.data.samples.windows import WindowSet
 from ballcast.features.store import FeatureStore
+from ballcast.inference.store_predictor import check_ensemble, hashes, open_windows, untuned
 from ballcast.inference.tuning import TuningResult
-from ballcast.model.anticipator import CONFIG, WEIGHTS, Anticipator
+from ballcast.model.anticipator import Anticipator
 from ballcast.model.postprocess import Floats, SlotProbabilities, emit, emit_flat
-from ballcast.model.score_mapping import ScoreMapping, weights_hash
+from ballcast.model.score_mapping import ScoreMapping
 from ballcast.model.slots import Slots
-from ballcast.video.luma import other_size
-
-
-def check_fits(model: Anticipator, store: FeatureStore, source: Path | str) -> None:
-    """Raise an InputError unless the store's features are of the backbone that the model was trained on.
-
-    Warns if they were extracted at another frame size.
-
-    Args:
-        model: loaded from `source`, which messages name.
-        store: the features.
-    """
-    grid, backbone = (store.clips, store.width), store.manifest.header.backbone
-    _check(model, str(source), grid, backbone, f"{store.path}: was made by", "extract with")
-    if difference := other_size(store.manifest.picture_size, trained_size(model.metadata)):
-        warnings.warn(f"{store.path}: {difference}; extract again with that --size", BallcastWarning, stacklevel=2)
-
-
-def check_backbone(model: Anticipator, backbone: Backbone, source: Path | str, place: Path | str) -> None:
-    """Raise an InputError unless the backbone (of `place`) is the one the model (of `source`) was trained on."""
-    grid = (snippet_count(backbone.config), backbone.config.width)
-    _check(model, str(source), grid, backbone.identity, f"{place}: is", "give")
-
-
-def _check(
-    model: Anticipator, source: str, grid: tuple[int, int], backbone: BackboneIdentity, given: str, fix: str
-) -> None:
-    trained_on = model.metadata.get("backbone", {})
-    name = f"{given} the backbone {backbone.name} ({backbone.hash[:12]})"
-    if grid != (model.config.clips, model.config.width):
-        raise InputError(
-            f"{name}, with windows of {grid[0]} snippets × {grid[1]} features, but the model {source} reads "
-            f"{model.config.clips} × {model.config.width}; {fix} the backbone it was trained on"
-        )
-    if trained_on.get("hash") not in (None, backbone.hash):
-        raise InputError(
-            f"{name}, but the model {source} was trained on {trained_on.get('name')} ({trained_on['hash'][:12]}); "
-            f"{fix} that one"
-        )
-
-
-def open_windows(store: FeatureStore, clips: Sequence[Clip], windows: int) -> WindowSet:
-    """The samples of a store: `clips`, or all windows of a store made from event feeds.
-
-    Args:
-        store: the features; must be finite.
-        clips: names and labels of the samples.
-        windows: W, the number of windows the model reads.
-    """
-    store.check_finite()
-    if store.is_event_grid:
-        return read_store(store).windows
-    return official_windows([(store, clips)], windows)
 
 
 @torch.inference_mode()
@@ -110,21 +50,8 @@ def predict_store(
 def load_models(sources: Sequence[str], store: FeatureStore) -> list[Anticipator]:
     """Load an ensemble from folders or hub ids; an InputError unless all models read the store's features and agree."""
     models = [Anticipator.from_pretrained(source) for source in sources]
-    for model, source in zip(models, sources, strict=True):
-        check_fits(model, store, source)
-        if model.config.windows != models[0].config.windows:
-            raise InputError(f"{source}: reads another number of windows than {sources[0]}; average models that agree")
-        if model.pos_weight != models[0].pos_weight:  # it is undone for all models at once
-            raise InputError(
-                f"{source}: was trained with loss.pos_weight {model.pos_weight:g}, {sources[0]} "
-                f"with {models[0].pos_weight:g}; average models that agree in it"
-            )
+    check_ensemble(models, sources, store)
     return models
-
-
-def hashes(sources: Sequence[str]) -> tuple[str, ...]:
-    """The hashes of the models' weights, as `ScoreMapping.weights` holds them."""
-    return tuple(weights_hash(hub.locate(source, (CONFIG, WEIGHTS)) / WEIGHTS) for source in sources)
 
 
 @torch.inference_mode()
@@ -155,19 +82,6 @@ def grid_scores(slots: Slots, config: EmitConfig) -> Floats:
     scores = np.zeros((len(slots.objectness), GRID_BINS, vectors.shape[-1]), np.float32)
     scores[clip, grid_bin(position_ms)] = vectors
     return scores
-
-
-def untuned(models: Sequence[Anticipator]) -> ScoreMapping:
-    """The score mapping of models that were not tuned together: only the loss's `pos_weight` is undone."""
-    return ScoreMapping.untuned(models[0].pos_weight)
-
-
-def predict_together(
-    models: Sequence[Anticipator], windows: WindowSet, calibration: ScoreMapping, device: torch.device
-) -> dict[str, list[Prediction]]:
-    """Predict with an ensemble: predictions by sample name, in order, one per bin."""
-    predictions = calibration.predict(run_models(models, windows, device))
-    return dict(zip(windows.names, predictions, strict=True))
 
 
 def record_fit(fitted: TuningResult, sources: Sequence[str], store: FeatureStore, samples: int) -> ScoreMapping:

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
@@ -8,7 +8,7 @@ import numpy as np
 from ballcast.core.actions import FPS, FRAME_MS, OBSERVED_MS, WINDOW_FRAMES
 from ballcast.core.anticipator_config import EmitConfig
 from ballcast.core.errors import InputError
-from ballcast.core.events import Clip, Forecast, Timeline, merge_arrays
+from ballcast.core.events import Clip, Forecast, merge_arrays
 from ballcast.features.stream_encoder import Floats, StreamEncoder
 from ballcast.inference.runtime import Runtime
 from ballcast.metrics.average_precision import Score, score_arrays
@@ -119,32 +119,33 @@ class RollingAnticipator:
         return self._tokens[first]
 
 
-def anticipate_video(
+def forecast_video(
     video: "VideoFile",
     rolling: RollingAnticipator,
     progress: Callable[[int, int | None], None] = lambda done, all_: None,
-) -> Timeline:
+) -> Iterator[Forecast]:
     """Forecast along a whole video.
 
     Args:
         video: the file.
         rolling: the predictor; it is reset first.
-        progress: called about once per second of video with the frames done, and their number if the file has it.
+        progress: called about once per second of video with the frames done, and their number if the file has it; at
+            the end with the number there were.
 
-    Returns:
-        All forecasts in order of time.
+    Yields:
+        The forecasts in order of time, each as soon as it is made.
     """
     rolling.reset()
-    timeline, total = [], video.frame_count()
+    total = video.frame_count()
     with Prefetcher(video.frames()) as frames:
         for frame in frames:
             made = rolling.push(frame)
             if made is not None:
-                timeline.append(made)
+                yield made
             if rolling.frames % FPS == 0:
                 progress(rolling.frames, total)
+    progress(rolling.frames, rolling.frames)
     require_window(rolling.frames, video.path)
-    return tuple(timeline)
 
 
 def require_window(frames: int, name: object) -> None:

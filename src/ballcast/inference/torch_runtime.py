@@ -10,13 +10,49 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ballcast.core.backbone_config import trained_size
+from ballcast.core.errors import InputError
 from ballcast.features.backbone import Backbone
 from ballcast.features.stream_encoder import Floats
 from ballcast.features.torch_stream_encoder import TorchStackEncoder, record
-from ballcast.inference.predictor import check_backbone
+from ballcast.inference.store_predictor import check_backbone
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.postprocess import SlotArrays
 from ballcast.model.slots import Slots
+
+
+def choose_device(device: str) -> torch.device:
+    """The device to run a model on: "auto" is NVIDIA's or AMD's GPU (cuda), Apple's (mps), or else the CPU."""
+    has = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if device == "auto":
+        return torch.device(next(kind for kind, there in has.items() if there))
+    if not has[device]:
+        raise InputError(f"--device {device}: torch sees no such GPU here; use --device auto or cpu")
+    return torch.device(device)
+
+
+class TorchModel:
+    """A `WindowModel`: a trained network on the CPU or a GPU.
+
+    Args:
+        model: moved to `device` and put in eval mode.
+        device: where to compute.
+    """
+
+    def __init__(self, model: Anticipator, device: torch.device | str = "cpu") -> None:
+        self.network, self._device = model.to(device).eval(), torch.device(device)
+        self.config, self.emit, self.metadata = model.config, model.emit, model.metadata
+        self.pos_weight, self.calibration = model.pos_weight, model.calibration
+
+    @classmethod
+    def load(cls, source: Path | str, device: torch.device | str) -> "TorchModel":
+        """Load the model in a folder, or of a hub id."""
+        return cls(Anticipator.from_pretrained(source), device)
+
+    @torch.inference_mode()
+    def slots(self, features: NDArray[Any], present: NDArray[np.bool_] | None = None) -> SlotArrays:
+        """See `WindowModel`."""
+        given = torch.from_numpy(features).to(self._device)
+        return self.network(given, None if present is None else torch.from_numpy(present).to(self._device)).arrays()
 
 
 class GraphedSteps:

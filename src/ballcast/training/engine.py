@@ -69,7 +69,8 @@ def start(device: str) -> tuple[Ranks, torch.device]:
     """Join the process group if torchrun started this process.
 
     Args:
-        device: "auto", "cpu" or "cuda".
+        device: "auto", "cpu", "cuda" or "mps". Never "mps" by itself: training computes in double precision too, which
+            Apple's GPU has not.
 
     Returns:
         This process's rank and device.
@@ -78,7 +79,8 @@ def start(device: str) -> tuple[Ranks, torch.device]:
     has_gpu = torch.cuda.is_available()
     if device == "cuda" and not has_gpu:
         raise InputError("--device cuda: torch sees no GPU here; use --device auto or cpu (see `ballcast doctor`)")
-    chosen = torch.device("cuda", local) if has_gpu and device != "cpu" else torch.device("cpu")
+    kind = device if device != "auto" else "cuda" if has_gpu else "cpu"
+    chosen = torch.device("cuda", local) if kind == "cuda" else torch.device(kind)
     if chosen.type == "cuda":
         torch.cuda.set_device(chosen)
     if count > 1 and not dist.is_initialized():

@@ -19,6 +19,7 @@ from ballcast.core.anticipator_config import DataConfig
 from ballcast.core.errors import InputError
 from ballcast.core.events import action_index
 from ballcast.data.samples.windows import ABSENT, WindowSet
+from ballcast.features.store import read_rows
 
 Where = Literal["gpu", "memory", "disk"]
 
@@ -193,13 +194,12 @@ class Samples:
         used = np.unique(windows.index[windows.index != ABSENT])
         self.nbytes = len(used) * int(np.prod(windows.rows[0].shape[1:])) * 2
         self.where: Where = place(self.nbytes, device, where)
-        self._offsets = np.cumsum([0, *(len(block) for block in windows.rows)])
         self._bank: Tensor | None = None
         index = windows.index
         if self.where != "disk":
             block = windows.rows[0]
             whole = len(windows.rows) == 1 and len(used) == len(block) and block.flags.writeable
-            rows = torch.from_numpy(block if whole else self._read(used))
+            rows = torch.from_numpy(block if whole else read_rows(windows.rows, used))
             self._bank = rows.to(device) if self.where == "gpu" else rows
             index = np.where(index == ABSENT, ABSENT, np.searchsorted(used, index))
         # Plans stay on the host unless everything is on the GPU, where a step then never leaves it.
@@ -221,7 +221,7 @@ class Samples:
         if self._bank is not None:
             features = self._bank.index_select(0, rows)
         else:
-            features = torch.from_numpy(self._read(rows.numpy()))
+            features = torch.from_numpy(read_rows(self.windows.rows, rows.numpy()))
         features = features.view(*index.shape, *features.shape[1:])
         for column in self.windows.mirrored:
             features[..., column] = (features[..., column] - mirrored.view(-1, 1, 1).half()).abs()
@@ -253,13 +253,3 @@ class Samples:
                 batch = coming.result()
                 coming = reader.submit(self.take, following) if following is not None else None
                 yield batch
-
-    def _read(self, rows: NDArray[np.int64]) -> NDArray[np.float16]:
-        """Read the stores' rows (n,) → (n, N, D), block by block."""
-        block = np.searchsorted(self._offsets, rows, side="right") - 1
-        result = np.empty((len(rows), *self.windows.rows[0].shape[1:]), np.float16)
-        order = np.argsort(block, kind="stable")  # stores of a thousand matches have as many blocks
-        used, begin = np.unique(block[order], return_index=True)
-        for b, mine in zip(used, np.split(order, begin[1:]), strict=True):
-            result[mine] = self.windows.rows[b][rows[mine] - self._offsets[b]]
-        return result

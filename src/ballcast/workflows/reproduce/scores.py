@@ -14,7 +14,8 @@ from ballcast.data.labels.soccernet import read_labels
 from ballcast.data.samples.batches import Samples
 from ballcast.features.store import FILE_NAME as MANIFEST
 from ballcast.features.store import FeatureStore
-from ballcast.inference.predictor import check_fits, grid_scores, open_windows, record_fit
+from ballcast.inference.predictor import grid_scores, record_fit
+from ballcast.inference.store_predictor import check_fits, open_windows
 from ballcast.inference.submission import check_submission, write_submission
 from ballcast.inference.tuning import fit
 from ballcast.metrics.average_precision import match_all, score_of_matches

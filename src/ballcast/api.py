@@ -1,0 +1,306 @@
+"""The Python interface, used by the command line itself.
+
+    import ballcast
+
+    model = ballcast.load()
+    for forecast in model.video("match.mp4"):
+        print(forecast.at_ms, forecast.predictions)
+
+Forecasts are made while they are read. Leaving the loop early and closing, or a `with` block, ends the work:
+
+    with model.stream("rtsp://camera/1") as forecasts:
+        for forecast in forecasts:
+            ...
+"""
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from ballcast.core.anticipator_config import EmitConfig
+from ballcast.core.errors import InputError, MissingExtra
+from ballcast.core.events import Clip, ClipForecast, Forecast
+from ballcast.inference.loading import OpenedModel, RuntimeKind, open_model
+
+if TYPE_CHECKING:
+    from ballcast.features.store import FeatureStore
+    from ballcast.inference.rolling import RollingAnticipator
+    from ballcast.inference.runtime import Runtime, WindowModel
+    from ballcast.live.session import LiveSession
+    from ballcast.live.status import Status
+    from ballcast.video.file import VideoFile
+
+F = TypeVar("F", bound=Forecast)
+COLUMNS = ("at_ms", "label", "position_ms", "confidence")
+
+
+class Forecasts(Generic[F]):
+    """An iterator over forecasts, each made when it is asked for; a context manager that ends the work.
+
+    Attributes:
+        about: what made them: model, backbone, interval, as in the files of `ballcast predict`.
+    """
+
+    def __init__(self, made: Generator[F, None, None], about: Mapping[str, Any]) -> None:
+        self._made, self.about = made, dict(about)
+
+    def __iter__(self) -> Iterator[F]:
+        return self
+
+    def __next__(self) -> F:
+        return next(self._made)
+
+    def close(self) -> None:
+        """End the work; what was not read is not made."""
+        self._made.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def to_frame(self) -> Any:
+        """Read all that are left into a pandas DataFrame, a row for each prediction.
+
+        Columns: `at_ms`, `label`, `position_ms`, `confidence`; of a feature store also `clip`, first.
+        """
+        try:
+            from pandas import DataFrame
+        except ImportError:
+            raise MissingExtra("pandas") from None
+        rows: list[tuple[Any, ...]] = []
+        columns: tuple[str, ...] = COLUMNS
+        for made in self:
+            clip: tuple[str, ...] = ()
+            if isinstance(made, ClipForecast):
+                columns, clip = ("clip", *COLUMNS), (made.clip,)
+            rows += [(*clip, made.at_ms, p.label, p.position_ms, p.confidence) for p in made.predictions]
+        return DataFrame(rows, columns=list(columns))
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that is ready to predict; made by `load`. It may be used from several threads.
+
+    Attributes:
+        opened: its networks.
+    """
+
+    opened: OpenedModel
+
+    @property
+    def name(self) -> str:
+        """The folder or hub id it came from."""
+        return self.opened.name
+
+    @property
+    def runtime(self) -> str:
+        """What runs it: "onnx", or torch's device."""
+        return self.opened.runtime
+
+    @property
+    def emit(self) -> EmitConfig:
+        """How its slots become predictions; give `dataclasses.replace(model.emit, threshold=0.1)` to change it."""
+        return self.opened.windows.emit
+
+    @property
+    def windows(self) -> "WindowModel":
+        """The network that reads features."""
+        return self.opened.windows
+
+    def new_runtime(self) -> "Runtime":
+        """A runtime for one stream of frames, sharing the networks; an InputError if the model reads no videos."""
+        if self.opened.new_runtime is None:
+            from ballcast.inference.feed_predictor import detail_of
+
+            if detail_of(self.windows) is not None:
+                raise InputError(f"{self.name}: reads event feeds, not videos; use `feed`, or another model")
+            raise InputError(f"{self.name}: needs the backbone it was trained on to read videos; give its folder")
+        return self.opened.new_runtime()
+
+    def rolling(self, *, every_ms: int = 1000, emit: EmitConfig | None = None) -> "RollingAnticipator":
+        """A predictor that takes one frame after the other.
+
+        Args:
+            every_ms: interval of the forecasts; the first is made at 5 s.
+            emit: how slots become predictions; by default the model's own way.
+        """
+        from ballcast.inference.rolling import RollingAnticipator
+
+        return RollingAnticipator(self.new_runtime(), every_ms=every_ms, emit=emit)
+
+    def video(
+        self,
+        path: "Path | str | VideoFile",
+        *,
+        every_ms: int = 1000,
+        emit: EmitConfig | None = None,
+        progress: Callable[[int, int | None], None] = lambda done, total: None,
+    ) -> Forecasts[Forecast]:
+        """Forecast along a video file, from 5 s on.
+
+        Args:
+            path: the file.
+            every_ms, emit: as in `rolling`.
+            progress: called about once per second of video with the frames done, and their number if the file has it.
+        """
+        from ballcast.inference.rolling import forecast_video
+        from ballcast.video.file import VideoFile
+
+        file = path if isinstance(path, VideoFile) else VideoFile(path)
+        rolling = self.rolling(every_ms=every_ms, emit=emit)
+        about = {"every_ms": every_ms, **rolling.runtime.about, "pos_weight": rolling.pos_weight}
+
+        def made() -> Generator[Forecast, None, None]:
+            with file:
+                yield from forecast_video(file, rolling, progress)
+
+        return Forecasts(made(), about)
+
+    def session(
+        self,
+        source: str,
+        *,
+        every_ms: int = 1000,
+        emit: EmitConfig | None = None,
+        speed: float = 1.0,
+        give_up_s: float = 60.0,
+    ) -> "LiveSession":
+        """A live session on a stream, not started: for several listeners, previews and status records.
+
+        Args:
+            source: a file (played in real time), rtsp://…, http(s)://….m3u8, tcp://…, /dev/video0, or - for stdin.
+            every_ms, emit: as in `rolling`.
+            speed: of a file or stdin; 0: as fast as possible.
+            give_up_s: how long a stream that broke off is opened again.
+        """
+        from ballcast.live.session import LiveSession
+        from ballcast.video.sources import open_source
+
+        opened = open_source(source, speed=speed, give_up_s=give_up_s)
+        return LiveSession(opened, self.rolling(every_ms=every_ms, emit=emit))
+
+    def stream(
+        self,
+        source: str,
+        *,
+        every_ms: int = 1000,
+        emit: EmitConfig | None = None,
+        speed: float = 1.0,
+        give_up_s: float = 60.0,
+        on_status: "Callable[[Status], None]" = lambda status: None,
+    ) -> Forecasts[Forecast]:
+        """Forecast along a live stream until it ends or the forecasts are closed; arguments as in `session`.
+
+        Args:
+            on_status: called with each change of the session's state.
+        """
+        session = self.session(source, every_ms=every_ms, emit=emit, speed=speed, give_up_s=give_up_s)
+        about = {"every_ms": every_ms, **session.rolling.runtime.about, "pos_weight": session.rolling.pos_weight}
+        return Forecasts(_follow(session, on_status), about)
+
+    def feed(
+        self,
+        path: Path | str,
+        *,
+        provider: str = "wyscout",
+        every_ms: int = 1000,
+        emit: EmitConfig | None = None,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> Forecasts[Forecast]:
+        """Forecast along a match's event feed, from 30 s of each period on.
+
+        Args:
+            path: the feed's file.
+            provider: as in `ballcast events`.
+            every_ms, emit: as in `rolling`.
+            progress: called with the forecasts done and in all.
+        """
+        from ballcast.data.events.kloppy_feed import read_match, warn_missing_kinds
+        from ballcast.inference.feed_predictor import check_reads_events, detail_of, forecast_feed, period_begins
+
+        check_reads_events(self.windows, self.name)
+        feed = read_match(Path(path), provider)
+        if detail_of(self.windows) == "rich":
+            warn_missing_kinds(Path(path), provider)
+        made = forecast_feed(self.windows, feed, every_ms=every_ms, config=emit or self.emit, progress=progress)
+        about = {
+            "every_ms": every_ms,
+            "model": self.name,
+            "match": feed.match,
+            "periods_begin_ms": period_begins(feed),
+            "pos_weight": self.windows.pos_weight,
+        }
+        return Forecasts(made, about)
+
+    def features(
+        self,
+        store: "FeatureStore | Path | str",
+        *,
+        clips: Sequence[Clip] | None = None,
+        emit: EmitConfig | None = None,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+    ) -> Forecasts[ClipForecast]:
+        """Predict the clips of a feature store, as for a submission: with calibrated scores if the model was tuned.
+
+        Args:
+            store: made by `ballcast extract` with the model's backbone, or by `ballcast events`.
+            clips: the clips, in their order; by default all of the store.
+            emit: predict in this way instead, with the network's own scores.
+            progress: called with the clips done and in all.
+        """
+        from ballcast.features.store import FeatureStore
+        from ballcast.inference.store_predictor import check_fits, forecast_together, forecast_windows, open_windows
+
+        opened = store if isinstance(store, FeatureStore) else FeatureStore.open(store)
+        check_fits(self.windows, opened, self.name)
+        chosen = [Clip(name, labelled=False) for name in opened.names] if clips is None else clips
+        samples = open_windows(opened, chosen, self.windows.config.windows)
+        tuned = None if emit else self.windows.calibration
+        if tuned is not None:
+            made = forecast_together([self.windows], samples, tuned, progress)
+        else:
+            made = forecast_windows(self.windows, samples, emit or self.emit, progress)
+        return Forecasts(made, {"model": self.name})
+
+
+def _follow(session: "LiveSession", on_status: "Callable[[Status], None]") -> Generator[Forecast, None, None]:
+    """Run a session and yield its forecasts; an error that ended it is raised."""
+    from ballcast.live.status import LiveForecast, Status
+
+    with session.subscribe(room=4096) as records, session:
+        for record in records:
+            if isinstance(record, LiveForecast):
+                yield record.anticipation
+            elif isinstance(record, Status):
+                on_status(record)
+    if session.error is not None:
+        raise session.error
+
+
+def load(
+    model: Path | str | None = None,
+    *,
+    backbone: Path | str | None = None,
+    runtime: RuntimeKind = "auto",
+    device: str = "auto",
+    size: str | None = None,
+    threads: int | None = None,
+) -> Model:
+    """Load a model.
+
+    Args:
+        model: the folder of a trained model or of an export (`ballcast export`), a hub id like "someone/ballcast", or
+            "events" for the embedded model of event feeds; None: the embedded model of videos.
+        backbone: the backbone that a trained model was trained on; needed for videos only.
+        runtime: "onnx" or "torch"; "auto": ONNX Runtime where it can run the model, but torch if it has a GPU.
+        device: of torch: "cpu", "cuda", "mps" or "auto".
+        size: size to scale frames to: "trained" (the default), "own", or such as "1280x720".
+        threads: of ONNX Runtime; by default OMP_NUM_THREADS, or else the number of cores.
+    """
+    return Model(open_model(model, backbone, runtime=runtime, device=device, size=size, threads=threads))

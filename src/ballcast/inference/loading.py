@@ -1,0 +1,140 @@
+"""Open a model by name, in ONNX Runtime or in torch, whichever is there and fits the model and the machine.
+
+ONNX Runtime runs exports and the embedded models. torch runs everything that was trained, and is preferred where it
+sees a GPU.
+"""
+
+import ctypes
+import os
+import platform
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from ballcast.core import hub
+from ballcast.core.errors import InputError, MissingExtra
+from ballcast.core.util import set_thread_defaults
+from ballcast.inference.export_config import is_export
+from ballcast.inference.onnx_runtime import OnnxModel, OnnxRuntime, Sessions, has_graphs
+from ballcast.inference.runtime import Runtime, WindowModel
+from ballcast.video.luma import choose_size
+
+RuntimeKind = Literal["auto", "torch", "onnx"]
+
+
+@dataclass(frozen=True)
+class OpenedModel:
+    """A model whose networks are loaded.
+
+    - `name`: as in results. `runtime`: "onnx", or torch's device.
+    - `windows`: runs it on features of stores and feeds.
+    - `new_runtime`: makes a runtime for one stream of frames; all share the networks. None: it has no backbone.
+    """
+
+    name: str
+    runtime: str
+    windows: WindowModel
+    new_runtime: Callable[[], Runtime] | None
+
+
+def open_model(
+    model: Path | str | None = None,
+    backbone: Path | str | None = None,
+    *,
+    runtime: RuntimeKind = "auto",
+    device: str = "auto",
+    size: str | None = None,
+    threads: int | None = None,
+) -> OpenedModel:
+    """Open a model.
+
+    Args:
+        model: the folder of a trained model or of an export, a hub id, or "events" for the embedded model of event
+            feeds; None: the embedded model of videos.
+        backbone: folder or hub id of the backbone a trained model was trained on; needed for videos only.
+        runtime: "auto" chooses ONNX Runtime where it can run the model, but torch if it has a GPU.
+        device: "auto", "cpu", "cuda" or "mps".
+        size: size to scale frames to, see `choose_size`.
+        threads: of ONNX Runtime; by default OMP_NUM_THREADS, or else the number of cores.
+    """
+    source = hub.embedded_model(model)
+    if model is None and backbone is None:
+        backbone = hub.BACKBONE
+    exported = holds_export(source)
+    light = exported or (has_graphs(Path(source)) and (backbone is None or Path(backbone) == hub.BACKBONE))
+    if exported and (runtime == "torch" or device in ("cuda", "mps")):
+        raise InputError(f"{source}: is an export, which runs on the CPU; leave out the device and --runtime torch")
+    if exported and backbone is not None:
+        raise InputError(f"{source}: is an export and holds its own backbone; leave out --backbone")
+    if runtime == "onnx" and not light:
+        raise InputError(f"{source}: is not an export; make one with `ballcast export`, which needs torch")
+    if runtime == "onnx" and device in ("cuda", "mps"):
+        raise InputError("--runtime onnx runs on the CPU; leave --device out, or use --runtime torch")
+    if exported or runtime == "onnx" or (light and runtime == "auto" and not _wants_torch(device)):
+        sessions = (
+            Sessions.open(source, threads=threads)
+            if exported
+            else Sessions.embedded(Path(source), None if backbone is None else Path(backbone), threads=threads)
+        )
+        return _open_onnx(sessions, size)
+    return _open_torch(source, backbone, device, size)
+
+
+def _open_onnx(sessions: Sessions, size: str | None) -> OpenedModel:
+    windows = OnnxModel(sessions)
+    if sessions.config.backbone.config is None:
+        return OpenedModel(sessions.name, "onnx", windows, None)
+    opened = OnnxRuntime(sessions)
+    opened.picture_size = choose_size(size, opened.picture_size, sessions.name)
+    return OpenedModel(sessions.name, "onnx", windows, lambda: opened)
+
+
+def _open_torch(source: Path | str, backbone: Path | str | None, device: str, size: str | None) -> OpenedModel:
+    set_thread_defaults()
+    if find_spec("torch") is None:
+        raise MissingExtra(
+            "torch", "train", f"{source} holds the weights of a trained model; either export it on a machine with torch"
+        )
+    from ballcast.inference.torch_runtime import TorchModel, TorchRuntime, choose_device
+
+    chosen = choose_device(device)
+    if backbone is None:
+        return OpenedModel(str(source), str(chosen), TorchModel.load(source, chosen), None)
+    first = TorchRuntime.load(source, backbone, device=chosen)
+    first.picture_size = choose_size(size, first.picture_size, str(source))
+    return OpenedModel(str(source), str(chosen), TorchModel(first.model, chosen), first.another)
+
+
+def holds_export(source: Path | str) -> bool:
+    """Whether a folder or a hub id holds an export."""
+    if Path(source).exists() or not hub.HUB_ID.fullmatch(str(source)):
+        return is_export(source)
+    return is_export(hub.locate(source, ("config.json",)))
+
+
+def _wants_torch(device: str) -> bool:
+    """Whether to run a model that has both in torch: a GPU was asked for, or torch sees one."""
+    if device != "auto":
+        return device != "cpu"
+    if find_spec("torch") is None or not _may_have_gpu():
+        return False
+    set_thread_defaults()
+    from ballcast.inference.torch_runtime import choose_device
+
+    return choose_device("auto").type != "cpu"
+
+
+def _may_have_gpu() -> bool:
+    """Whether torch may see a GPU: importing torch to ask takes seconds, so drivers are looked for first."""
+    if sys.platform == "darwin":
+        return platform.machine() == "arm64"
+    if os.path.exists("/dev/kfd"):  # AMD
+        return True
+    with suppress(OSError):
+        ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        return True
+    return False
