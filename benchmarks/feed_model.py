@@ -23,10 +23,11 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
+from ballcast.core.event_schema import TOLD
 from ballcast.core.events import Clip
 from ballcast.core.files import read_json, write_json
 from ballcast.data.events.event_grid import expect, window_ends
-from ballcast.data.events.event_tokens import PERIOD_MS, TOLD, EventTable, build_table, hide, tokens_before
+from ballcast.data.events.event_tokens import PERIOD_MS, EventTable, build_table, hide, tokens_before
 from ballcast.data.events.event_windows import EVERY_MS, Size, divide, make_clips, window_names
 from ballcast.data.events.feed import PERIODS, Feed
 from ballcast.data.events.wyscout import read_table
@@ -67,9 +68,7 @@ class Scored:
     def some(self, count: int) -> "Scored":
         """At most `count` windows, evenly taken."""
         chosen = np.arange(0, len(self.at), -(-len(self.at) // count))
-        return Scored(
-            self.table, self.at[chosen], [self.names[i] for i in chosen], [self.clips[i] for i in chosen]
-        )
+        return Scored(self.table, self.at[chosen], [self.names[i] for i in chosen], [self.clips[i] for i in chosen])
 
 
 @torch.inference_mode()
@@ -118,7 +117,12 @@ def train(args: argparse.Namespace, device: torch.device) -> None:
 
     def report(share: float, step: int) -> None:
         scores = read_scores(outputs_of(trainer.average, valid, device)["intensity"])
-        entry = {"share": share, "step": step, "loss": float(trainer.loss), "valid": score_scores(valid.clips, scores).avg}
+        entry = {
+            "share": share,
+            "step": step,
+            "loss": float(trainer.loss),
+            "valid": score_scores(valid.clips, scores).avg,
+        }
         log.append(entry | {"seconds": time.perf_counter() - began})
         print(args.out.name, json.dumps(log[-1]), flush=True)
 
@@ -183,7 +187,9 @@ def score(args: argparse.Namespace, device: torch.device) -> None:
         write_json(args.out / "rows.json", rows, indent=1)
 
 
-def _outputs(folder: Path, split: str, windows: Scored, device: torch.device, args: argparse.Namespace) -> dict[str, Any]:
+def _outputs(
+    folder: Path, split: str, windows: Scored, device: torch.device, args: argparse.Namespace
+) -> dict[str, Any]:
     """A model's outputs for a split, kept beside it."""
     path = folder / f"{args.size}-{split}-{args.matches or 'all'}.npz"
     if not path.exists():

@@ -12,28 +12,27 @@ import torch
 from torch import Tensor, nn
 
 from ballcast.core.actions import ACTIONS, HORIZON_MS, MAX_EVENTS
-from ballcast.core.events import GRID_BINS
-from ballcast.data.events.event_tokens import (
+from ballcast.core.event_schema import (
     ACTION,
     AGE,
     CODES,
+    HORIZONS_S,
     KIND,
+    KINDS,
     OUTCOME,
     PAD,
     SAME_TEAM,
     TOKENS,
     TOLD,
-    VALUES,
+    ZONES,
 )
-from ballcast.data.events.feed import KINDS
+from ballcast.core.events import GRID_BINS
 from ballcast.model.layers import EncoderLayer, embedding
 
 C = len(ACTIONS)
 TEAMS = 2
-ZONES = (12, 8)  # of the pitch, along and across
-HORIZONS_S = (1, 2, 3, 4, 5)
 BIN_MS = 160
-_FEATURES = 24  # of a token, from its values
+_FEATURES = 24  # of a token, from its values; see `_features`
 
 
 @dataclass(frozen=True)
@@ -150,6 +149,3 @@ def _overlap() -> Tensor:
     begin = torch.arange(GRID_BINS)[:, None] * BIN_MS
     length = (begin + BIN_MS).clamp(max=HORIZON_MS) - begin
     return ((torch.tensor(HORIZONS_S) * 1000 - begin) / length).clamp(0, 1)
-
-
-assert _FEATURES == 4 + 2 + 2 + 4 + _AGES + 4 + 2 and VALUES == 5 and CODES == 7

@@ -22,19 +22,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ballcast.core.actions import FPS, HORIZON_MS
+from ballcast.core.event_schema import END_Y, OTHER, TOLD, ZONES, Y
 from ballcast.core.events import GRID_BINS, GRID_STEP
-from ballcast.data.events.event_tokens import (
-    END_Y,
-    PERIOD_MS,
-    TOLD,
-    EventTable,
-    Y,
-    build_table,
-    hide,
-    tokens_before,
-)
-from ballcast.data.events.feed import OTHER, Feed
-from ballcast.model.event_transformer import TEAMS, ZONES, C, EventSlots, EventTransformer, EventTransformerConfig
+from ballcast.data.events.event_tokens import PERIOD_MS, EventTable, build_table, hide, tokens_before
+from ballcast.data.events.feed import Feed
+from ballcast.model.event_transformer import TEAMS, C, EventSlots, EventTransformer, EventTransformerConfig
 
 LOOKED_AT = 14  # actions after T from which the first 8 distinct ones are taken
 
@@ -318,11 +310,13 @@ def _is_table(model: nn.Module, name: str) -> bool:
 def _mirror(values: Tensor, coming: Coming) -> tuple[Tensor, Coming]:
     """Mirror half of the windows across the pitch's length."""
     flip = torch.rand(len(values), 1, device=values.device) < 0.5
-    parts = [torch.where(flip, 1 - values[..., i], values[..., i]) if i in (Y, END_Y) else values[..., i] for i in range(5)]
+    parts = [
+        torch.where(flip, 1 - values[..., i], values[..., i]) if i in (Y, END_Y) else values[..., i] for i in range(5)
+    ]
     zones = coming.zones
     mirrored = zones // ZONES[1] * ZONES[1] + ZONES[1] - 1 - zones % ZONES[1]
     zones = torch.where(flip & (zones >= 0), mirrored, zones)
-    return torch.stack(parts, -1), Coming(coming.classes, coming.team, coming.bins, zones, coming.counts)
+    return torch.stack(columns, -1), Coming(coming.classes, coming.team, coming.bins, zones, coming.counts)
 
 
 def state(model: nn.Module) -> Mapping[str, Any]:

@@ -14,39 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ballcast.core.actions import ACTION_INDEX, ACTIONS, OBSERVED_MS
-from ballcast.data.events.feed import KINDS, OTHER, Feed
+from ballcast.core.actions import ACTION_INDEX, OBSERVED_MS
+from ballcast.core.event_schema import CODES, GROUPS, KINDS, OTHER, PAD, RENAMED, TOKENS, TOLD
+from ballcast.data.events.feed import Feed
 
-TOKENS = 24  # the last events before T; 30 s hold more than these in one window of a thousand
-PAD = OTHER + 1  # the action of a token that is not there
 PERIOD_MS = 1 << 32  # more than any period lasts: the clock of a table puts its periods this far apart
-
-# The columns of a token: whole numbers, and positions and age.
-ACTION, KIND, OUTCOME, SAME_TEAM, SAME_PLAYER, ENDED, LOCATED = range(7)
-CODES = 7
-X, Y, END_X, END_Y, AGE = range(5)
-VALUES = 5
-
-# What a feed may not tell, by name: kinds of events, properties, and actions with what they are called instead.
-GROUPS: dict[str, tuple[str, ...]] = {
-    "stoppages": ("offside", "whistle"),
-    "keeper": ("save", "keeper out"),
-    "defending": ("clearance", "interception"),
-    "duels": ("air duel", "attacking duel", "defending duel", "loose ball"),
-    "acceleration": ("acceleration",),
-    "passes": ("through ball", "launch", "hand pass"),
-}
-PROPERTIES = ("outcome", "player", "end")
-RENAMED = {  # an action that is not told is called this; None: the event is missing
-    "HEADER": "PASS",
-    "HIGH PASS": "PASS",
-    "CROSS": "PASS",
-    "BALL PLAYER BLOCK": "OTHER",
-    "PLAYER SUCCESSFUL TACKLE": "OTHER",
-    "DRIVE": None,
-    "OUT": None,
-}
-TOLD = (*GROUPS, *PROPERTIES, *RENAMED)  # the flags of a feed, in order
 
 
 @dataclass(frozen=True)
@@ -179,6 +151,3 @@ def told_flags(missing: Sequence[str]) -> NDArray[np.bool_]:
     unknown = set(missing) - set(TOLD)
     assert not unknown, f"no such flags: {unknown}"
     return np.array([name not in missing for name in TOLD])
-
-
-assert set(RENAMED) <= set(ACTIONS)

@@ -7,11 +7,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ballcast.core.actions import ACTION_INDEX, ACTIONS
+from ballcast.core.actions import ACTION_INDEX
 from ballcast.core.errors import InputError
+from ballcast.core.event_schema import OTHER
 from ballcast.core.files import show
 
-OTHER = len(ACTIONS)  # index of events that are none of the ten actions
 LEFT_OUT = -1  # index of records that are no events of the match, such as line-ups
 Record = Mapping[str, str | Iterable[str]]  # a provider's event: key → value, or the values of a list such as tags
 Wanted = Mapping[str, tuple[str, ...]]  # key → the values that fit; all keys must fit, an empty table fits everything
@@ -19,32 +19,6 @@ Wanted = Mapping[str, tuple[str, ...]]  # key → the values that fit; all keys 
 Duel = Literal["", "ground", "air", "loose"]
 _INDEX = {**ACTION_INDEX, "OTHER": OTHER, "LEFT OUT": LEFT_OUT}
 DUELS: tuple[Duel, ...] = ("", "ground", "air", "loose")
-
-
-# Kinds of events that providers agree on: restarts and stoppages, keeper actions, duels and some passes. A kind never
-# depends on how the event ended. 0: none of these.
-KINDS = (
-    "",
-    "free kick",
-    "goal kick",
-    "corner",
-    "penalty",
-    "foul",
-    "offside",
-    "save",
-    "keeper out",
-    "clearance",
-    "interception",
-    "air duel",
-    "attacking duel",
-    "defending duel",
-    "loose ball",
-    "acceleration",
-    "through ball",
-    "launch",
-    "hand pass",
-    "whistle",
-)
 
 
 def fits(when: Wanted, record: Record) -> bool:

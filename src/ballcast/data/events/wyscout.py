@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ballcast.core.errors import InputError, MissingExtra
+from ballcast.core.event_schema import KINDS
 from ballcast.core.files import Defects, finite, get, read_json, show
 from ballcast.data.events.feed import (
-    KINDS,
     PERIODS,
     EventMeaning,
     Feed,
