@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -65,10 +66,10 @@ class TrainingFeeds:
     action: Tensor  # (A,)
     team: Tensor  # (A,)
     place: Tensor  # (A, 2) start, as the acting team sees it
-    last: Tensor  # (A,) whether a start is known
+    located: Tensor  # (A,) whether the start is known
     begins: Tensor  # (P,) cumulative length of the periods before
-    total: int
     rates: Tensor  # (C,) mean number of each action in 5 s
+    total: int  # length of all periods, in ms
 
     @classmethod
     def of(cls, feeds: Sequence[Feed], device: torch.device, *, earliest_ms: int = 5_000) -> "TrainingFeeds":
@@ -81,16 +82,17 @@ class TrainingFeeds:
         place = np.concatenate([half.start for half in acted]) / 100
         lengths = np.array([half.t_ms.max() - HORIZON_MS - earliest_ms for half in periods], np.int64)
         rates = np.bincount(action, minlength=C) * HORIZON_MS / lengths.sum()
-        arrays = (
-            clock,
-            action,
-            np.concatenate([half.team for half in acted]).astype(np.int64),
-            np.nan_to_num(place, nan=0.5).clip(0, 1).astype(np.float32),
-            ~np.isnan(place).any(1),
-            np.cumsum(lengths) - lengths,
-        )
-        moved = [torch.from_numpy(np.ascontiguousarray(array)).to(device) for array in arrays]
-        return cls(tensors, *moved, int(lengths.sum()), torch.tensor(rates, dtype=torch.float32, device=device))
+        columns: dict[str, NDArray[Any]] = {
+            "clock": clock,
+            "action": action,
+            "team": np.concatenate([half.team for half in acted]).astype(np.int64),
+            "place": np.nan_to_num(place, nan=0.5).clip(0, 1).astype(np.float32),
+            "located": ~np.isnan(place).any(1),
+            "begins": np.cumsum(lengths) - lengths,
+            "rates": rates.astype(np.float32),
+        }
+        moved = {name: torch.from_numpy(np.ascontiguousarray(array)).to(device) for name, array in columns.items()}
+        return cls(tensors, **moved, total=int(lengths.sum()))
 
     def draw(self, count: int, earliest_ms: int = 5_000) -> Tensor:
         """(count,) int64: random times T on the table's clock, evenly over all periods."""
@@ -147,7 +149,7 @@ def coming_after(feeds: TrainingFeeds, at: Tensor, slots: int) -> Coming:
         torch.where(real, of(action), -1),
         of((~same).long()),
         of(bins),
-        torch.where(real, of(torch.where(feeds.last[index], zone, -1)), -1),
+        torch.where(real, of(torch.where(feeds.located[index], zone, -1)), -1),
         counts.unflatten(1, (C, GRID_BINS)),
     )
 
@@ -310,9 +312,9 @@ def _is_table(model: nn.Module, name: str) -> bool:
 def _mirror(values: Tensor, coming: Coming) -> tuple[Tensor, Coming]:
     """Mirror half of the windows across the pitch's length."""
     flip = torch.rand(len(values), 1, device=values.device) < 0.5
-    parts = [
-        torch.where(flip, 1 - values[..., i], values[..., i]) if i in (Y, END_Y) else values[..., i] for i in range(5)
-    ]
+    columns = list(values.unbind(-1))
+    for across in (Y, END_Y):
+        columns[across] = torch.where(flip, 1 - columns[across], columns[across])
     zones = coming.zones
     mirrored = zones // ZONES[1] * ZONES[1] + ZONES[1] - 1 - zones % ZONES[1]
     zones = torch.where(flip & (zones >= 0), mirrored, zones)

@@ -51,8 +51,8 @@ def build_table(periods: Sequence[Feed]) -> EventTable:
     for number, given in enumerate(periods):
         # The order in which simultaneous events are delivered may reveal who won; this order does not.
         half = given.take(np.lexsort((*given.start.T, given.team, -given.known, given.t_ms)))
-        unknown = np.isnan(half.end).any(1)
-        place = np.concatenate([half.start, np.where(unknown[:, None], half.start, half.end)], 1) / 100
+        unknown = np.isnan(half.end).any(1, keepdims=True)
+        place = np.concatenate([half.start, np.where(unknown, half.start, half.end)], 1) / 100
         own = {name: getattr(half, name) for name in ("team", "action", "known", "kind", "outcome", "player")}
         own |= {"clock": number * PERIOD_MS + half.t_ms, "unfinished": half.unfinished() + count}
         own |= {"place": np.nan_to_num(place, nan=0.5).clip(0, 1), "located": ~np.isnan(half.start).any(1)}
