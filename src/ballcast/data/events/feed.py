@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ballcast.core.actions import ACTION_INDEX
+from ballcast.core.actions import ACTION_INDEX, SHORT_NAMES
 from ballcast.core.errors import InputError
 from ballcast.core.event_schema import OTHER
 from ballcast.core.files import show
@@ -93,6 +93,8 @@ class Feed:
     - `player` (E,) int64: the acting player; −1: unknown.
     - `start`, `end` (E, 2) float32: x and y in per cent of the pitch as the acting team sees it, attacking from left to
       right; NaN: unknown.
+    - `goal` (E,) int8: 1 if the event is a goal for the acting team, −1 an own goal, else 0; for display, never input.
+    - `teams`: the names of both teams, or their ids.
     """
 
     match: str
@@ -108,15 +110,16 @@ class Feed:
     player: NDArray[np.int64]
     start: NDArray[np.float32]
     end: NDArray[np.float32]
+    goal: NDArray[np.int8]
+    teams: tuple[str, str] = ("", "")
 
     def __len__(self) -> int:
         return len(self.t_ms)
 
     def take(self, chosen: Any) -> "Feed":
         """Select the events `chosen`, an index or a mask, in that order."""
-        columns = {
-            f.name: getattr(self, f.name)[chosen] for f in fields(self) if f.name not in ("match", "competition")
-        }
+        kept = ("match", "competition", "teams")
+        columns = {f.name: getattr(self, f.name)[chosen] for f in fields(self) if f.name not in kept}
         return replace(self, **columns)
 
     def halves(self) -> Iterator[tuple[str, "Feed"]]:
@@ -136,6 +139,11 @@ class Feed:
         time = feed.period.astype(np.int64) << 40 | feed.t_ms
         won = np.isin(time, time[feed.action == _TACKLE])
         return replace(feed, action=np.where(won & (feed.action == _DRIVE), np.int8(OTHER), feed.action))
+
+    def counts(self) -> dict[str, int]:
+        """How many events of each action there are, and of "other"."""
+        found = np.bincount(self.action, minlength=OTHER + 1).tolist()
+        return dict(zip((*SHORT_NAMES, "other"), found, strict=True))
 
     def unfinished(self) -> NDArray[np.int64]:
         """For each event of one period, in order, find the first event that ends only when it does, (E,) indices.
@@ -163,6 +171,7 @@ class Row:
     start: tuple[float, float] | None
     end: tuple[float, float] | None
     player: str = ""  # unknown
+    goal: int = 0  # as in `Feed`
 
 
 def _check_times(match: str, first: int, last: int) -> None:
@@ -190,8 +199,15 @@ def player_numbers(players: NDArray[Any]) -> NDArray[np.int64]:
     return np.where(unknown[number], -1, number).astype(np.int64)
 
 
-def feed_of(match: str, competition: str, rows: Iterable[Row]) -> Feed:
-    """Make the feed of a match from its events."""
+def team_names(teams: NDArray[Any], names: Mapping[str, str]) -> tuple[str, str]:
+    """The names of both teams in the order of their numbers, by the provider's ids; an id without a name stays."""
+    found = [str(names.get(str(team)) or team) for team in np.unique(teams)]
+    first, second = [*found, "", ""][:2]
+    return first, second
+
+
+def feed_of(match: str, competition: str, rows: Iterable[Row], names: Mapping[str, str] | None = None) -> Feed:
+    """Make the feed of a match from its events; `names`: of the teams, by the provider's ids."""
     listed = list(rows)
     if listed:  # before they are cast to 64 bits
         _check_times(match, min(row.t_ms for row in listed), max(row.t_ms for row in listed))
@@ -201,7 +217,7 @@ def feed_of(match: str, competition: str, rows: Iterable[Row]) -> Feed:
         competition,
         np.array([row.period for row in listed], np.int8),
         np.array([row.t_ms for row in listed], np.int64),
-        team_numbers(match, np.array([row.team for row in listed])),
+        team_numbers(match, ids := np.array([row.team for row in listed])),
         np.array([row.meaning.action for row in listed], np.int8),
         np.array([row.meaning.known for row in listed], np.int8),
         np.array([row.meaning.duel for row in listed], np.int8),
@@ -210,4 +226,6 @@ def feed_of(match: str, competition: str, rows: Iterable[Row]) -> Feed:
         player_numbers(np.array([row.player for row in listed], str)),
         np.array([row.start or nowhere for row in listed], np.float32).reshape(-1, 2),
         np.array([row.end or nowhere for row in listed], np.float32).reshape(-1, 2),
+        np.array([row.goal for row in listed], np.int8),
+        team_names(ids, names or {}),
     ).checked()
