@@ -1,32 +1,32 @@
-# ballcast as a server, for the CPU (the default) or NVIDIA GPUs:
+# ballcast as a server: a small image for the CPU (the default), or one with torch for NVIDIA GPUs.
 #
 #   docker build -t ballcast .
 #   docker build -t ballcast:gpu --build-arg DEVICE=gpu .
 #
-#   docker run --rm -p 127.0.0.1:8000:8000 -e BALLCAST_TOKEN=a-long-secret -v ballcast:/data ballcast
+#   docker run --rm -p 127.0.0.1:8000:8000 -e BALLCAST_TOKEN=a-secret-of-16-characters -v ballcast:/data ballcast
 #   docker run --rm --gpus all -p 127.0.0.1:8000:8000 -v ballcast:/data ballcast:gpu
 #   docker run --rm --user "$(id -u):$(id -g)" -v "$PWD:/data" ballcast predict match.mp4 --overlay seen.mp4
 #
-# Whoever comes in is asked for the token; without BALLCAST_TOKEN one is made and printed in the log.
-ARG PYTHON=3.12
+# compose.yaml runs the same. The server requires a token of at least 16 characters; without BALLCAST_TOKEN it makes one
+# and prints it in the log.
+ARG PYTHON=3.13
 
-FROM python:${PYTHON}-slim-bookworm AS build
+FROM python:${PYTHON}-slim AS build
 ARG DEVICE=cpu
-ARG EXTRAS=events
 WORKDIR /build
-RUN python -m venv /opt/ballcast && /opt/ballcast/bin/pip install --no-cache-dir --upgrade pip
-# torch from PyPI brings all of CUDA, 5 GB; the CPU's build comes from torch's own index. A layer of its own: the code
-# changes more often than torch does.
-RUN case "$DEVICE" in \
-      cpu) /opt/ballcast/bin/pip install --no-cache-dir --index-url https://download.pytorch.org/whl/cpu 'torch>=2.11' ;; \
-      gpu) /opt/ballcast/bin/pip install --no-cache-dir 'torch>=2.11' ;; \
-      *) echo "DEVICE is cpu or gpu, not $DEVICE" >&2; exit 1 ;; \
-    esac
+RUN python -m venv /opt/ballcast
 COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY src ./src
-RUN /opt/ballcast/bin/pip install --no-cache-dir ".[${EXTRAS}]"
+# pip itself is not needed later; bytecode is made at the first start, so the image holds it only once.
+RUN case "$DEVICE" in \
+      cpu) extras=events ;; \
+      gpu) extras=events,train ;; \
+      *) echo "DEVICE is cpu or gpu, not $DEVICE" >&2; exit 1 ;; \
+    esac; \
+    /opt/ballcast/bin/pip install --no-cache-dir --no-compile ".[$extras]" \
+    && /opt/ballcast/bin/pip uninstall --yes --quiet pip
 
-FROM python:${PYTHON}-slim-bookworm
+FROM python:${PYTHON}-slim
 ARG DEVICE=cpu
 LABEL org.opencontainers.image.title="ballcast" \
       org.opencontainers.image.description="Anticipates football: from 30 s of broadcast video, the ball actions of the next 5 s" \
@@ -36,7 +36,7 @@ LABEL org.opencontainers.image.title="ballcast" \
 RUN if [ "$DEVICE" = gpu ]; then \
       apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*; \
     fi
-# Nobody in particular; what it writes is in /data, its home: uploads, jobs, and what came from the hub.
+# An unprivileged user; what it writes is in /data, its home: uploads, jobs, and downloads from the hub.
 RUN useradd --uid 10001 --user-group --create-home --home-dir /data --shell /usr/sbin/nologin ballcast
 COPY --from=build /opt/ballcast /opt/ballcast
 ENV PATH=/opt/ballcast/bin:$PATH PYTHONUNBUFFERED=1 HOME=/data HF_HOME=/data/.cache/huggingface

@@ -1,4 +1,5 @@
-# Two commands on a fresh machine: `make demo` and `make test`. Both set everything up first.
+# Two commands on a fresh machine: `make demo` and `make test`. Both set up what they need first: the demo the light
+# installation without torch, the tests everything.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
@@ -7,8 +8,8 @@ BIN    := $(VENV)/bin
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo   set up, then run the main job on embedded data"
-	@echo "make test   set up, lint, and run every test"
+	@echo "make demo   install without torch, then run the main job on embedded data"
+	@echo "make test   install everything, lint, and run every test"
 	@echo "make lint   ruff, mypy and the import contract"
 	@echo "make docs   build the docs into site/, any warning an error"
 	@echo "make clean  remove the virtual environment and caches"
@@ -19,14 +20,14 @@ setup-dev: $(VENV)/.installed-dev
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ballcast needs Python 3.11 or newer, this is " + sys.version.split()[0])'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --upgrade pip
-	@echo "installing ballcast and what it needs, torch above all: a few GB, a few minutes"
-	$(BIN)/pip install --quiet --editable .
+	@echo "installing ballcast and what it needs: half a GB, under a minute"
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 
-# SoccerNet's scorer is what ours is compared with; its own dependencies would bring far more than that needs.
+# torch above all, a few GB. SoccerNet's scorer is what ours is compared with; its own dependencies would bring far more than that needs.
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/pip install --quiet --editable '.[dev,ray,onnx]'
+	@echo "installing torch and the tools of development: a few GB, a few minutes"
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,ray]'
 	$(BIN)/pip install --quiet --no-deps SoccerNet==0.1.62
 	touch $@
 

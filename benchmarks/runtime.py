@@ -1,13 +1,15 @@
 """The runtimes beside each other on a CPU: torch, compiled torch, ONNX and INT8, each in a process of its own.
 
-    python -m benchmarks.runtime                                      # exports the embedded model first
+    python -m benchmarks.runtime                                      # exports the embedded model in INT8 first
+    python -m benchmarks.runtime --neighbours 2                       # what other work on the same cores costs
     python -m benchmarks.runtime --onnx exported --int8 exported-int8 --threads 2 --json out.json
     python -m benchmarks.runtime --matches ../shared/data/simbaa      # and what INT8 costs in score on test matches
 
 For each: seconds from the start of the process until the networks are ready, and until the first anticipation (5 s of
 video computed); then the median milliseconds of a clip (a stack encoded, a clip mixed) and × real time over --seconds
 of video; resident memory then, and at most. One after the other, in one run; the machine should have nothing else to
-do.
+do. With --neighbours: torch with threads that spin while they wait, as OpenMP's do by default, torch as ballcast sets
+it (`set_thread_defaults`), and ONNX, each alone and beside that many busy processes.
 """
 
 import argparse
@@ -24,7 +26,7 @@ from typing import Any
 from ballcast.core.actions import FPS
 from ballcast.core.files import write_json
 from ballcast.core.hub import BACKBONE, MODEL
-from ballcast.inference.onnx_runtime import OnnxRuntime
+from ballcast.inference.onnx_runtime import OnnxRuntime, Sessions
 from ballcast.inference.rolling import RollingAnticipator
 from ballcast.inference.runtime import Runtime
 from ballcast.video.file import VideoFile
@@ -34,13 +36,14 @@ KINDS = ("torch", "compiled torch", "ONNX", "INT8")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--onnx", type=Path, help="an export in fp32; default: made anew of the embedded model")
+    parser.add_argument("--onnx", type=Path, help="an export in fp32; default: the embedded model")
     parser.add_argument("--int8", type=Path, help="and one in INT8")
     parser.add_argument("--video", type=Path, default=MODEL.parent / "test" / "excerpt.mp4")
     parser.add_argument("--seconds", type=float, default=20.0, help="of video, after the first anticipation")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--matches", type=Path, help="the folder of matches.json: the score of both exports, too")
     parser.add_argument("--most", type=float, default=300.0, help="--matches: seconds of each match, at most")
+    parser.add_argument("--neighbours", type=int, default=0, help="busy processes beside; compares ways of waiting")
     parser.add_argument("--only", choices=KINDS, action="append")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -49,19 +52,20 @@ def main() -> None:
         child(args.child, args.onnx, args.video, args.seconds)
         return
     with tempfile.TemporaryDirectory() as work:
-        folders = {"ONNX": args.onnx or Path(work) / "onnx", "INT8": args.int8 or Path(work) / "int8"}
-        for kind, folder in folders.items():
-            if not folder.exists():
-                command = [sys.executable, "-m", "ballcast", "export", "--out", str(folder)]
-                subprocess.run([*command, *(["--int8"] if kind == "INT8" else [])], check=True)
+        folders = {"ONNX": args.onnx or MODEL, "INT8": args.int8 or Path(work) / "int8"}
         rows: dict[str, Any] = {}
-        if not args.matches:
+        if args.neighbours:
+            rows = beside_neighbours(folders["ONNX"], args)
+        elif not folders["INT8"].exists() and (args.matches or not args.only or "INT8" in args.only):
+            command = [sys.executable, "-m", "ballcast", "export", "--int8", "--out", str(folders["INT8"])]
+            subprocess.run(command, check=True)
+        if args.matches:
+            rows["score"] = scores(folders, args.matches, args.most, args.threads)
+        elif not args.neighbours:
             for kind in args.only or KINDS:
                 rows[kind] = measured(kind, folders.get(kind, folders["ONNX"]), args)
                 ratio = rows["torch"]["clip_ms"] / rows[kind]["clip_ms"] if "torch" in rows else float("nan")
                 print(f"{kind:15} {_said(rows[kind])}; {ratio:.2f} × torch", flush=True)
-        else:
-            rows["score"] = scores(folders, args.matches, args.most, args.threads)
     if args.json:
         write_json(args.json, rows, indent=1)
 
@@ -73,12 +77,29 @@ def _said(row: dict[str, float]) -> str:
     )
 
 
-def measured(kind: str, folder: Path, args: argparse.Namespace) -> dict[str, float]:
-    """Figures of one runtime, from a process that has nothing else in it."""
+def beside_neighbours(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
+    """Figures of each way of waiting, alone and beside busy processes."""
+    rows: dict[str, Any] = {}
+    for count in (0, args.neighbours):
+        busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+        try:
+            for kind, policy in (("torch", "ACTIVE"), ("torch", "PASSIVE"), ("ONNX", "PASSIVE")):
+                name = f"{kind}, {policy.lower()}, {count} neighbours"
+                rows[name] = measured(kind, folder, args, policy)
+                print(f"{name:32} {_said(rows[name])}", flush=True)
+        finally:
+            for process in busy:
+                process.kill()
+                process.wait()
+    return rows
+
+
+def measured(kind: str, folder: Path, args: argparse.Namespace, policy: str = "PASSIVE") -> dict[str, float]:
+    """Figures of one runtime, from a process that has nothing else in it; `policy`: how OpenMP's threads wait."""
     command = [sys.executable, "-m", "benchmarks.runtime", "--child", kind, "--onnx", str(folder)]
     command += ["--video", str(args.video), "--seconds", str(args.seconds)]
     began = time.time()
-    environment = {**os.environ, "OMP_NUM_THREADS": str(args.threads)}
+    environment = {**os.environ, "OMP_NUM_THREADS": str(args.threads), "OMP_WAIT_POLICY": policy}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{kind}: {done.stderr}")
@@ -108,7 +129,7 @@ def child(kind: str, folder: Path, video: Path, seconds: float) -> None:
 
 def _runtime(kind: str, folder: Path) -> Runtime:
     if kind in ("ONNX", "INT8"):
-        runtime = OnnxRuntime.open(folder)
+        runtime = open_light(folder)
         assert "torch" not in sys.modules
         return runtime
     import torch
@@ -122,6 +143,13 @@ def _runtime(kind: str, folder: Path) -> Runtime:
     return loaded
 
 
+def open_light(folder: Path, threads: int | None = None) -> OnnxRuntime:
+    """The embedded model, or an export."""
+    if folder == MODEL:
+        return OnnxRuntime(Sessions.embedded(MODEL, BACKBONE, threads=threads))
+    return OnnxRuntime.open(folder, threads=threads)
+
+
 def _status_mb(key: str) -> float:
     return int(Path("/proc/self/status").read_text().partition(f"{key}:")[2].split()[0]) / 1024
 
@@ -131,14 +159,15 @@ def scores(folders: dict[str, Path], matches: Path, most: float, threads: int) -
     from ballcast.core.actions import WINDOW_FRAMES
     from ballcast.data.labels.games import MATCHES, read_matches
     from ballcast.data.samples.windows import STEP_MS, cut_clip
-    from ballcast.inference.export_config import read_config
+    from ballcast.inference.export_config import read_config, read_embedded
     from ballcast.inference.rolling import clip_features, join, score_slots, slots_along
 
-    windows = read_config(folders["ONNX"])[1].model.windows
+    folder = folders["ONNX"]
+    windows = (read_embedded(folder) if folder == MODEL else read_config(folder)[1]).model.windows
     chosen = [match for match in read_matches(matches / MATCHES) if match.split == "test"]
     found: dict[str, float] = {}
     for kind, folder in folders.items():
-        runtime, outputs, clips = OnnxRuntime.open(folder, threads=threads), [], []
+        runtime, outputs, clips = open_light(folder, threads), [], []
         for match in chosen:
             with VideoFile(matches / match.video) as video:
                 frames = video.read(0, min(match.frames, round(most * FPS)))

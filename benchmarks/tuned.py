@@ -7,7 +7,8 @@ from pathlib import Path
 import torch
 
 from ballcast.data.samples.windows import WindowSet
-from ballcast.inference.predictor import run_models, scores_untuned, untuned
+from ballcast.inference.predictor import run_models, scores_untuned
+from ballcast.inference.store_predictor import untuned
 from ballcast.inference.tuning import fit, match_scores
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.postprocess import Floats, SlotProbabilities

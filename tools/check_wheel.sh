@@ -1,16 +1,20 @@
 #!/usr/bin/env bash
 # Does what was built work where the repository is not? Builds sdist and wheel, and for each Python given installs the
-# wheel into an environment of its own, away from the repository, and runs the demo there without a network.
+# wheel into an environment of its own, away from the repository, and runs the demo, predict, live and serve there
+# without a network. The light installation, in which torch cannot be imported; with EXTRAS, that one.
 #
-#   tools/check_wheel.sh [PYTHON …]        default: python3; about 6 GB of disk for each, removed at the end
-#   KEEP=/tmp/envs tools/check_wheel.sh    keeps the environments there
+#   tools/check_wheel.sh [PYTHON …]                 default: python3; about half a GB of disk for each, removed at the end
+#   EXTRAS=train tools/check_wheel.sh [PYTHON …]    with torch: about 6 GB for each; the demo also trains
+#   KEEP=/tmp/envs tools/check_wheel.sh             keeps the environments there
 set -euo pipefail
 cd "$(dirname "$0")/.."
 pythons=("${@:-python3}")
+extras=${EXTRAS:-}
 place=${KEEP:-$(mktemp -d)}
 [ -n "${KEEP:-}" ] || trap 'rm -rf "$place"' EXIT
 mkdir -p "$place"
 place=$(cd "$place" && pwd)
+excerpt=$PWD/src/ballcast/samples/test/excerpt.mp4
 
 # Without a network of its own not even the local machine can be reached, so nothing can slip through a proxy.
 if unshare --net true 2>/dev/null; then offline=(unshare --net)
@@ -23,23 +27,41 @@ wheel=$(ls -t "$place"/dist/*.whl | head -1)
 echo "$(basename "$wheel"): $(stat -c %s "$wheel") bytes"
 
 for python in "${pythons[@]}"; do
-  name=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
-  env="$place/$name" demo="$place/$name-demo"
-  rm -rf "$demo" && mkdir -p "$demo"
+  name=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')${extras:+-$extras}
+  env="$place/$name" work="$place/$name-work"
+  rm -rf "$work" && mkdir -p "$work"
   "$python" -m venv "$env"
   began=$SECONDS
-  "$env/bin/pip" install --quiet --disable-pip-version-check "$wheel"
+  "$env/bin/pip" install --quiet --disable-pip-version-check "$wheel${extras:+[$extras]}"
   "$env/bin/pip" check
   echo "$name: installed in $((SECONDS - began)) s, $(du -sm "$env" | cut -f1) MB"
-  began=$SECONDS
+  if [ -z "$extras" ] && "$env/bin/python" -c 'import torch' 2>/dev/null; then echo "torch is in the light installation"; exit 1; fi
   (
-    cd "$demo"
+    cd "$work"
     unset PYTHONPATH
-    "${offline[@]}" "$env/bin/ballcast" --version
-    "${offline[@]}" "$env/bin/ballcast" doctor >doctor.txt || { cat doctor.txt; exit 1; }
-    output=$("${offline[@]}" "$env/bin/ballcast" train paper data.features=nowhere 2>&1) && exit 1
-    case $output in *"nowhere"*) ;; *) echo "the recipe 'paper' is not found: $output"; exit 1 ;; esac
-    "${offline[@]}" "$env/bin/ballcast" demo --no-open >demo.txt 2>&1 || { tail -30 demo.txt; exit 1; }
+    ballcast=("${offline[@]}" "$env/bin/ballcast")
+    timed() { local began=$SECONDS; "$@" || exit 1; echo "$name: ${label:-$1} in $((SECONDS - began)) s"; }
+    "${ballcast[@]}" --version
+    "${ballcast[@]}" doctor >doctor.txt || { cat doctor.txt; exit 1; }
+    output=$("${ballcast[@]}" train paper data.features=nowhere 2>&1) && exit 1
+    case $extras:$output in
+      *train*:*nowhere*) ;;
+      :*torch*"[train]"*) ;;
+      *) echo "unexpected: $output"; exit 1 ;;
+    esac
+    label="demo offline" timed "${ballcast[@]}" demo --no-open ${extras:+--train} >demo.txt 2>&1 || { tail -30 demo.txt; exit 1; }
+    tail -1 demo.txt
+    label="predict offline" timed "${ballcast[@]}" predict "$excerpt" --every 10
+    label="live offline" timed "${ballcast[@]}" live "$excerpt" --speed 0 --json live.jsonl
+    test -s live.jsonl
+    label="serve offline" timed "${offline[@]}" bash -c '
+      ip link set lo up 2>/dev/null || true
+      "$1" serve --port 8765 >serve.txt 2>&1 & server=$!
+      trap "kill -INT $server; wait $server" EXIT
+      for _ in $(seq 120); do
+        "$2" -c "from urllib.request import urlopen; urlopen(\"http://127.0.0.1:8765/api/health\", timeout=2)" 2>/dev/null && exit 0
+        sleep 0.5
+      done
+      cat serve.txt; exit 1' serve "$env/bin/ballcast" "$env/bin/python"
   )
-  echo "$name: the demo passed offline in $((SECONDS - began)) s"
 done

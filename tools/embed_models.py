@@ -10,11 +10,13 @@ norms, when it opens the graph. What is not in the file as it is (constants of t
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import typer
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
 from ballcast.core.actions import FPS
@@ -46,7 +48,7 @@ def main() -> None:
         if not args.check:
             embed(model, backbone)
         for name, apart in check(model, backbone).items():
-            print(f"{model.name}: {name} {apart:.1e} from torch")
+            typer.echo(f"{model.name}: {name} {apart:.1e} from torch")
 
 
 def embed(model: Path, backbone: Path | None) -> None:
@@ -58,8 +60,10 @@ def embed(model: Path, backbone: Path | None) -> None:
         folder = backbone if part in BACKBONE_PARTS and backbone is not None else model
         graphs[part] = refer(to_onnx(module, examples, folded=False), folder / WEIGHTS)
         write_bytes(folder / f"{part}.onnx", graphs[part])
-        print(f"{folder.name}/{part}.onnx: {len(graphs[part]) / 1000:.0f} kB")
-    write_config(model, make_config("onnx", model.name, anticipator, network, graphs), EMBEDDED)
+        typer.echo(f"{folder.name}/{part}.onnx: {len(graphs[part]) / 1000:.0f} kB")
+    write_config(
+        model, replace(make_config("onnx", str(model), anticipator, network, graphs), source=model.name), EMBEDDED
+    )
 
 
 def refer(raw: bytes, weights: Path) -> bytes:

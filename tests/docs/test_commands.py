@@ -51,7 +51,7 @@ def follow(page: Path, folder: Path) -> list[str]:
 def execute(block: Block) -> None:
     """Run Python as it stands, with the frames and windows its page speaks of, and a file for a camera."""
     names = {"frames": torch.zeros(125, 32, 64, dtype=torch.uint8).numpy(), "windows": torch.zeros(1, 6, 33, 40)}
-    text = block.text.replace('open_source("rtsp://camera/1")', 'open_source("match.mp4", speed=0)')
+    text = block.text.replace('session("rtsp://camera/1")', 'session("match.mp4", speed=0)')
     exec(compile(text, str(block), "exec"), {"__name__": "snippet", **names})
 
 

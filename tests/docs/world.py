@@ -14,6 +14,7 @@ from ballcast.core.anticipator_config import HierarchyConfig, ModelConfig
 from ballcast.core.backbone_config import BackboneConfig
 from ballcast.core.events import Clip, Prediction
 from ballcast.data.labels.soccernet import read_labels, write_labels
+from ballcast.export.export import export
 from ballcast.features.backbone import Backbone
 from ballcast.features.stack_index import snippet_count
 from ballcast.inference.submission import write_submission
@@ -66,6 +67,11 @@ def models(folder: Path) -> None:
     model.save_pretrained(folder / "my-model")
 
 
+def exported(folder: Path) -> None:
+    """exported: my-model and my-backbone, exported."""
+    export(str(folder / "my-model"), str(folder / "my-backbone"), folder / "exported", video=folder / "match.mp4")
+
+
 def feeds(folder: Path) -> None:
     """match.json as Wyscout delivers it, and matches/ as StatsBomb does, with the sample match that kloppy ships."""
     import kloppy
@@ -101,6 +107,7 @@ HAS: dict[str, list[Callable[[Path], None]]] = {
     "backbone.md": [match_video],
     "export.md": [match_video, models],
     "video.md": [match_video],
+    "python.md": [match_video, models, exported],
     "live.md": [match_video, models],
     "tune.md": [seeds],
     "score.md": [snbaa, two_systems],

@@ -1,8 +1,6 @@
 """Exports: what they say is what torch says, what does not agree is not written, and nothing of it needs torch."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -11,20 +9,24 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from light import HEAVY, ballcast_without, python_without
 
+from ballcast.api import load
 from ballcast.core.anticipator_config import EmitConfig, FaantraConfig, HierarchyConfig, ModelConfig
 from ballcast.core.backbone_config import BackboneConfig
 from ballcast.core.errors import InputError
 from ballcast.core.hub import BACKBONE, MODEL, SAMPLES
+from ballcast.data.events.event_grid import STEPS, WIDTHS
+from ballcast.data.events.event_windows import IDENTITIES
 from ballcast.data.labels.soccernet import read_labels
 from ballcast.export import export as exports
-from ballcast.export.check import LIMIT, ExportMismatch, differences, make_reference
+from ballcast.export.check import LIMIT, THOROUGH, WINDOWS, ExportMismatch, differences, make_reference
 from ballcast.export.export import check_target, export
 from ballcast.export.parts import make_parts, to_onnx
 from ballcast.features.backbone import Backbone
 from ballcast.features.stack_index import snippet_span
 from ballcast.inference.export_config import read_config
-from ballcast.inference.onnx_runtime import OnnxRuntime
+from ballcast.inference.onnx_runtime import OnnxRuntime, Sessions
 from ballcast.inference.rolling import RollingAnticipator, clip_features, score_slots, slots_along
 from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.model.anticipator import Anticipator
@@ -130,7 +132,7 @@ def test_what_does_not_agree_is_not_written(
 ) -> None:
     """One weight of the network that is exported is off by a thousandth."""
 
-    def tampered(model: Anticipator, backbone: Backbone) -> Any:
+    def tampered(model: Anticipator, backbone: Backbone | None) -> Any:
         parts = make_parts(model, backbone)
         with torch.no_grad():
             parts["slots"][0].network.heads.classes.weight[0] *= 1.001
@@ -170,8 +172,8 @@ def test_200_real_windows_through_the_embedded_model() -> None:
     with VideoFile(SAMPLES / "test" / "excerpt.mp4") as file:
         frames = file.read(0, 750)[:, 80:144, 150:246]
     graphs = {name: to_onnx(*part) for name, part in make_parts(model, backbone).items()}
-    onnx = OnnxRuntime(exports._config("onnx", "", model, backbone, graphs), graphs, threads=1)
-    reference = make_reference(model, backbone, frames)
+    onnx = Sessions(exports.make_config("onnx", "", model, backbone, graphs), graphs, threads=1)
+    reference = make_reference(model, backbone, frames, THOROUGH)
     assert len(reference.windows) == len(reference.samples) == 200
     assert (reference.present.all(1).sum(), reference.present.sum(1).min()) == (60, 1)
     found = differences(onnx.run, reference, backbone)
@@ -224,7 +226,7 @@ def test_damaged_and_foreign_folders(
 def test_bytes_that_are_no_graph(exported: Path) -> None:
     _, config = read_config(exported)
     with pytest.raises(InputError, match="x: stacks: is not a graph ONNX Runtime can run"):
-        OnnxRuntime(config, {"stacks": b"not a graph"}, name="x")
+        Sessions(config, {"stacks": b"not a graph"}, name="x")
 
 
 def test_other_peoples_folders_are_left_alone(tmp_path: Path, names: tuple[str, str], video: Path) -> None:
@@ -245,43 +247,30 @@ def test_other_peoples_folders_are_left_alone(tmp_path: Path, names: tuple[str, 
 
 # -- the commands ----------------------------------------------------------------------------------------------------
 
-WITHOUT_TORCH = """
-import sys
-class Refuse:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("torch", "timm"):
-            raise ImportError(f"{name} was imported")
-sys.meta_path.insert(0, Refuse())
-from ballcast.cli import main
-main(sys.argv[1:])
-"""
-
-
-def without_torch(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", WITHOUT_TORCH, *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
-
 
 def test_predict_and_live_never_import_torch(
     tmp_path: Path, exported: Path, names: tuple[str, str], video: Path
 ) -> None:
-    done = without_torch("predict", video, "--model", exported, "--runtime", "onnx", "-o", "out.json", cwd=tmp_path)
+    done = ballcast_without(HEAVY, "predict", video, "--model", exported, "-o", "out.json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     told = json.loads((tmp_path / "out.json").read_text())
     assert (told["runtime"], told["pos_weight"], told["model"]) == ("onnx fp32", 3.0, str(exported))
-    live = without_torch("live", video, "--model", exported, "--runtime", "onnx", "--speed", "0", cwd=tmp_path)
+    live = ballcast_without(HEAVY, "live", video, "--model", exported, "--speed", "0", cwd=tmp_path)
     assert live.returncode == 0, live.stderr
     records = [json.loads(line) for line in live.stdout.splitlines()]
     heard = [r for r in records if r["type"] == "anticipation"]
     assert [(r["at_ms"], r["predictions"]) for r in heard] == [
         (a["at_ms"], a["predictions"]) for a in told["anticipations"]
     ]  # live is predict, bit for bit, here too
-    torch_ = without_torch("predict", video, "--model", names[0], "--backbone", names[1], cwd=tmp_path)
-    assert "torch was imported" in torch_.stderr  # or the test would prove nothing
+    trained = ballcast_without(HEAVY, "predict", video, "--model", names[0], "--backbone", names[1], cwd=tmp_path)
+    assert trained.returncode == 2
+    (line,) = trained.stderr.splitlines()
+    assert "holds the weights of a trained model" in line
+    assert "[train]'" in line
 
 
 def test_the_server_needs_no_torch(tmp_path: Path, exported: Path) -> None:
-    code = WITHOUT_TORCH.partition("from ballcast")[0] + (
+    code = (
         "from pathlib import Path\n"
         "from ballcast.inference.onnx_runtime import OnnxRuntime\n"
         "from ballcast.web.server import build_app\n"
@@ -295,41 +284,79 @@ def test_the_server_needs_no_torch(tmp_path: Path, exported: Path) -> None:
         "service.engine.new()\n"
         "assert 'torch' not in sys.modules\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    done = python_without(HEAVY, code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("VIDEO", "--runtime", "onnx"), "--runtime onnx needs --model with a folder written by `ballcast export`"),
-        (("VIDEO", "--runtime", "onnx", "--model", "OUT", "--backbone", "b"), "--backbone goes with --runtime torch"),
-        (("VIDEO", "--runtime", "onnx", "--model", "OUT", "--device", "cuda"), "runs on the CPU"),
-        (("--features", "f", "--runtime", "onnx", "--model", "OUT"), "--runtime onnx goes with a VIDEO"),
-        (("VIDEO", "--runtime", "onnx", "--model", "nowhere"), "nowhere: no such folder"),
-        (("VIDEO", "--model", "OUT"), "is an export; add --runtime onnx"),
+        (("VIDEO", "--model", "OUT", "--backbone", "b"), "is an export and holds its own backbone"),
+        (("VIDEO", "--model", "OUT", "--device", "cuda"), "is an export, which runs on the CPU"),
+        (("VIDEO", "--model", "OUT", "--runtime", "torch"), "is an export, which runs on the CPU"),
+        (("VIDEO", "--runtime", "onnx", "--device", "cuda"), "--runtime onnx runs on the CPU"),
+        (("VIDEO", "--runtime", "onnx", "--model", "MODEL", "--backbone", "BONE"), "MODEL: is not an export; make one"),
+        (("VIDEO", "--runtime", "onnx", "--model", "nowhere"), "predict needs the backbone the model was trained on"),
+        (("nowhere.mp4", "--model", "nowhere"), "nowhere.mp4: no such file"),
     ],
 )
-def test_what_does_not_go_together(exported: Path, video: Path, arguments: tuple[str, ...], words: str) -> None:
+def test_what_does_not_go_together(
+    exported: Path, names: tuple[str, str], video: Path, arguments: tuple[str, ...], words: str
+) -> None:
     from typer.testing import CliRunner
 
     from ballcast import cli
 
-    given = [a.replace("VIDEO", str(video)).replace("OUT", str(exported)) for a in arguments]
+    places = {"VIDEO": str(video), "OUT": str(exported), "MODEL": names[0], "BONE": names[1]}
+    given = [places.get(argument, argument) for argument in arguments]
     result = CliRunner().invoke(cli.app, ["predict", *given])
     assert isinstance(result.exception, InputError), result.output
-    assert words in str(result.exception)
+    assert words.replace("MODEL", names[0]) in str(result.exception)
 
 
-def test_without_the_extra_it_says_what_to_install(tmp_path: Path, exported: Path, video: Path) -> None:
-    code = WITHOUT_TORCH.replace('("torch", "timm")', '("torch", "timm", "onnxruntime")').replace(
-        "raise ImportError", "raise ModuleNotFoundError"
-    )
-    command = [sys.executable, "-c", code, "predict", str(video), "--model", str(exported), "--runtime", "onnx"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+def test_without_onnx_runtime_it_says_what_to_install(tmp_path: Path, exported: Path, video: Path) -> None:
+    done = ballcast_without((*HEAVY, "onnxruntime"), "predict", video, "--model", exported, cwd=tmp_path)
     assert done.returncode == 2
-    assert "this needs ONNX Runtime, which is not installed: pip install 'ballcast[onnx]'" in done.stderr
+    assert "this needs ONNX Runtime, which is not installed: pip install '" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_same_export_is_not_made_twice(tmp_path: Path, names: tuple[str, str], video: Path) -> None:
+    first = export(*names, tmp_path / "out", video=video)
+    assert first.config.figures["windows_compared"] == WINDOWS
+    before = {path.name: path.stat().st_mtime_ns for path in first.folder.iterdir()}
+    again = export(*names, tmp_path / "out", video=video)
+    assert again.reused
+    assert again.config == first.config
+    assert set(again.apart) == set(first.apart)
+    assert {path.name: path.stat().st_mtime_ns for path in first.folder.iterdir()} == before
+    thorough = export(*names, tmp_path / "out", video=video, thorough=True)  # compared on more: made again
+    assert not thorough.reused
+    assert thorough.config.figures["windows_compared"] > WINDOWS
+    assert export(*names, tmp_path / "out", video=video).reused
+    (tmp_path / "out" / "slots.onnx").write_bytes(b"damaged")
+    assert not export(*names, tmp_path / "out", video=video).reused
+    other = make(tmp_path / "other", slots=3)
+    assert not export(*other, tmp_path / "out", video=video).reused
+
+
+def test_a_model_of_event_feeds_is_exported_without_a_backbone(tmp_path: Path) -> None:
+    config = ModelConfig(clips=STEPS, width=WIDTHS["plain"], hierarchy=HierarchyConfig(**SIZES))
+    identity = IDENTITIES["plain"]
+    about = {"backbone": {"hash": identity.hash, "name": identity.name}}
+    Anticipator(config, metadata=about).save_pretrained(tmp_path / "model")
+    done = export(str(tmp_path / "model"), None, tmp_path / "out")
+    assert max(done.apart.values()) < LIMIT
+    assert set(done.config.files) == {"window", "slots"}
+    light, full = (load(tmp_path / name, device="cpu").windows for name in ("out", "model"))
+    features = np.random.default_rng(0).random((3, 6, STEPS, WIDTHS["plain"]), np.float32)
+    got, expected = light.slots(features), full.slots(features)
+    assert np.abs(got.objectness - expected.objectness).max() < 1e-5
+    with pytest.raises(InputError, match="reads event feeds, not videos"):
+        load(tmp_path / "out").video(SAMPLES / "test" / "excerpt.mp4")
+    names = make(tmp_path / "video")
+    with pytest.raises(InputError, match="export needs the backbone the model was trained on"):
+        export(names[0], None, tmp_path / "other")
 
 
 def test_scores_along_a_video_are_the_embedded_excerpts(names: tuple[str, str]) -> None:

@@ -11,7 +11,7 @@ import torch
 from typer.testing import CliRunner
 
 from ballcast import cli
-from ballcast.cli.runtime import open_runtime
+from ballcast.cli.runtime import load_model
 from ballcast.core.anticipator_config import HierarchyConfig, ModelConfig
 from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.features.backbone import Backbone
@@ -97,7 +97,9 @@ def test_every_route_gives_the_same_features(place: Path, monkeypatch: pytest.Mo
     predicted = seen.stream()
     run("live", "a.mp4", "--speed", "0", "--json", "a.jsonl", *models, *size)
     live = seen.stream()
-    serving = make_engine(open_runtime("torch", *models[1::2], "cpu", "serve", *size[1:]), every_ms=1000).new()
+    serving = make_engine(
+        load_model("torch", *models[1::2], "cpu", "serve", *size[1:]).new_runtime, every_ms=1000
+    ).new()
     with VideoFile("a.mp4") as video:
         frames = list(video.frames())
         for frame in frames:
@@ -120,7 +122,7 @@ def test_every_route_gives_the_same_features(place: Path, monkeypatch: pytest.Mo
 def test_a_model_is_given_the_size_of_its_features(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trained on features of another size than the backbone's own, it sees videos at that size."""
     small_model(Backbone.load("lromul.pth"), place / "other", picture_size=[64, 128])
-    given = make_engine(open_runtime("torch", "other", "lromul.pth", "cpu", "predict"), every_ms=1000).new()
+    given = make_engine(load_model("torch", "other", "lromul.pth", "cpu", "predict").new_runtime, every_ms=1000).new()
     assert given.fit.trained == (64, 128)
 
 
@@ -132,7 +134,7 @@ def test_without_a_size_it_is_warned_of_before_any_work(place: Path, monkeypatch
         raise InputError("the work begins")
 
     monkeypatch.setattr("ballcast.features.extract.find_sources", work)
-    monkeypatch.setattr("ballcast.inference.rolling.anticipate_video", work)
+    monkeypatch.setattr("ballcast.inference.rolling.forecast_video", work)
     monkeypatch.setattr("ballcast.video.sources.open_source", work)
     models = ["--model", "model", "--backbone", "silent.pth", "--device", "cpu"]
     for command in (

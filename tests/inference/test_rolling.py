@@ -22,7 +22,7 @@ from ballcast.core.events import Forecast, Prediction
 from ballcast.data.labels.osl import read_osl
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
-from ballcast.inference.rolling import RollingAnticipator, anticipate_video
+from ballcast.inference.rolling import RollingAnticipator, forecast_video
 from ballcast.inference.torch_runtime import GraphedSteps, TorchRuntime
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.postprocess import emit
@@ -247,7 +247,7 @@ def test_twelve_seconds_use_the_windows_there_are(
     calls: list[tuple[int, int | None]] = []
     rolling = RollingAnticipator(TorchRuntime(model, backbone), emit=ALL)
     with VideoFile(short) as file:
-        timeline = anticipate_video(file, rolling, lambda done, total: calls.append((done, total)))
+        timeline = tuple(forecast_video(file, rolling, lambda done, total: calls.append((done, total))))
         frames = file.read(0, 1000)
     assert rolling.frames == len(frames) == 300
     assert [made.at_ms for made in timeline] == list(range(5000, 12_001, 1000))
@@ -262,7 +262,7 @@ def test_twelve_seconds_use_the_windows_there_are(
 def test_less_than_a_window_is_one_sentence(model: Anticipator, backbone: Backbone, tmp_path: Path) -> None:
     path = make_video(tmp_path / "a.mp4", range(100))
     with VideoFile(path) as file, pytest.raises(InputError, match=r"a\.mp4: is only 4\.0 s long"):
-        anticipate_video(file, RollingAnticipator(TorchRuntime(model, backbone)))
+        list(forecast_video(file, RollingAnticipator(TorchRuntime(model, backbone))))
 
 
 # -- the command ---------------------------------------------------------------------------------------------------
@@ -299,7 +299,9 @@ def test_the_command_line_writes_all_four(
     }
     assert [a["at_ms"] for a in anticipations] == [5000, 7000, 9000, 11_000]
     with VideoFile(short) as file:
-        expected = anticipate_video(file, RollingAnticipator(TorchRuntime(model, backbone), every_ms=2000, emit=ALL))
+        expected = tuple(
+            forecast_video(file, RollingAnticipator(TorchRuntime(model, backbone), every_ms=2000, emit=ALL))
+        )
     got = [
         Forecast(
             a["at_ms"],

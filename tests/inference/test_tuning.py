@@ -18,18 +18,13 @@ from ballcast.core.actions import ACTIONS
 from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import load
 from ballcast.core.errors import InputError
-from ballcast.core.events import Clip, Event
+from ballcast.core.events import Clip, Event, Prediction
 from ballcast.data.events.event_windows import write_store
 from ballcast.data.labels.soccernet import read_labels
 from ballcast.features.store import FeatureStore
-from ballcast.inference.predictor import (
-    load_models,
-    open_windows,
-    predict_together,
-    run_models,
-    scores_untuned,
-    untuned,
-)
+from ballcast.inference.predictor import load_models, run_models, scores_untuned
+from ballcast.inference.store_predictor import by_clip, forecast_together, open_windows, untuned
+from ballcast.inference.torch_runtime import TorchModel
 from ballcast.inference.tuning import TuningResult, choose, fit, score_scores
 from ballcast.metrics.average_precision import score
 from ballcast.model.anticipator import Anticipator
@@ -162,10 +157,15 @@ def test_an_ensemble_of_a_model_and_itself_is_the_model(tuned: tuple[Path, Path,
     windows = open_windows(store, clips, 6)
     one, other = (Anticipator.from_pretrained(folder) for folder in (first, second))
     assert one.emit.inflation == WEIGHT
-    single = predict_together([one], windows, untuned([one]), cpu)
+    model, another = TorchModel(one), TorchModel(other)
+
+    def together(*models: TorchModel) -> dict[str, tuple[Prediction, ...]]:
+        return by_clip(forecast_together(models, windows, untuned(models)))
+
+    single = together(model)
     assert list(single) == [clip.name for clip in clips]
-    assert predict_together([one, one], windows, untuned([one]), cpu) == single
-    assert predict_together([one, other], windows, untuned([one]), cpu) != single
+    assert together(model, model) == single
+    assert together(model, another) != single
     outputs = run_models([one, other], windows, cpu)
     undone, not_undone = (ScoreMapping.untuned(weight).raw(outputs) for weight in (WEIGHT, 1.0))
     assert np.array_equal(scores_untuned([one, other], windows, cpu), undone)

@@ -20,7 +20,7 @@ from ballcast.core.errors import InputError
 from ballcast.core.events import Forecast, Prediction
 from ballcast.features.backbone import Backbone, BackboneConfig
 from ballcast.features.stack_index import snippet_count
-from ballcast.inference.rolling import RollingAnticipator, anticipate_video
+from ballcast.inference.rolling import RollingAnticipator, forecast_video
 from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.live.session import LiveSession
 from ballcast.live.status import LiveForecast, MissedRecords, Preview, Record, Status
@@ -84,7 +84,7 @@ def test_over_a_simulated_match_it_says_what_predict_says(shared: Path, tmp_path
                 out.mux(packet)
     rolling = tiny()
     with VideoFile(cut) as file:
-        offline = anticipate_video(file, rolling)
+        offline = tuple(forecast_video(file, rolling))
     assert len(offline) == 116
     assert len({made.predictions[0].scores for made in offline}) > 100  # or the comparison would say nothing
     with FolderServer(tmp_path) as server:
@@ -98,7 +98,7 @@ def test_over_a_simulated_match_it_says_what_predict_says(shared: Path, tmp_path
 def test_in_real_time_too(tmp_path: Path) -> None:
     path, rolling = make_video(tmp_path / "a.mp4", range(250)), tiny()
     with VideoFile(path) as file:
-        offline = anticipate_video(file, rolling)
+        offline = tuple(forecast_video(file, rolling))
     began = time.monotonic()
     records = follow(LiveSession(FileSource(path, speed=5), rolling))
     assert 1.9 < time.monotonic() - began < 10
@@ -130,7 +130,7 @@ def test_a_stream_cut_three_times_begins_anew_each_time(tmp_path: Path, monkeypa
             runs[-1].append(record.anticipation)
     for part, run in zip(parts, runs[:4], strict=True):
         with VideoFile(part) as file:
-            offline = anticipate_video(file, rolling)
+            offline = tuple(forecast_video(file, rolling))
         begin = run[0].at_ms - 5000
         assert [made.at_ms - begin for made in run] == [made.at_ms for made in offline]
         for a, b in zip(run, offline, strict=True):

@@ -13,7 +13,7 @@ import pytest
 from ballcast.core.actions import ACTIONS
 from ballcast.core.events import Event, Forecast
 from ballcast.data.labels.osl import write_osl
-from ballcast.inference.rolling import anticipate_video
+from ballcast.inference.rolling import forecast_video
 from ballcast.video.file import VideoFile
 from ballcast.web.settings import Engine
 from benchmarks.serve import Quick
@@ -47,7 +47,7 @@ def test_an_upload_gives_what_predict_gives(serving: Serve, clip: Path, engine: 
     assert done["state"] == "done", done
     timeline = server.client.get(f"/api/jobs/{job['id']}/timeline").json()
     with VideoFile(clip) as video:
-        expected = anticipate_video(video, engine.new())
+        expected = tuple(forecast_video(video, engine.new()))
     trees = json.loads(json.dumps([made.to_json() for made in expected]))
     assert timeline["anticipations"] == trees
     assert timeline["video"] == "my match.mp4"

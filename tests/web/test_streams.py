@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from ballcast.core.errors import InputError
-from ballcast.inference.rolling import anticipate_video
+from ballcast.inference.rolling import forecast_video
 from ballcast.live.session import LiveSession
 from ballcast.video.file import VideoFile
 from ballcast.video.sources import LiveFrame, StreamGap, open_source
@@ -63,7 +63,7 @@ def test_two_hundred_viewers_cost_one_computation(
     all_there = fast(engine, lambda: server.service.viewers() == VIEWERS)
     server = serving(streams={"pitch": str(clip)}, how=all_there)
     with VideoFile(clip) as video:
-        expected = json.loads(json.dumps([m.to_json() for m in anticipate_video(video, engine.new())]))
+        expected = json.loads(json.dumps([m.to_json() for m in forecast_video(video, engine.new())]))
     waits: list[float] = []
 
     async def health() -> None:

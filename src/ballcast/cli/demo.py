@@ -17,20 +17,25 @@ def demo(
         bool | None,
         typer.Option("--open/--no-open", help="Open the report in a browser; by default if there is a screen."),
     ] = None,
+    train: Annotated[bool, typer.Option("--train", help="Then train a small model for a minute; needs torch.")] = False,
     device: Device = "auto",
 ) -> None:
-    """Run everything on embedded data: from a simulated match's pixels to scores and a report; then train for a minute.
+    """Run the main job on embedded data: from a simulated match's pixels to scores and a report.
 
-    Needs no network, no GPU and less than five minutes on two cores. The results stay in OUT; a second call reuses
-    them.
+    Needs no network, no GPU and no torch, and about half a minute on two cores. The results stay in OUT; a second call
+    reuses them.
 
     Example: ballcast demo
     """
-    from ballcast.training.engine import start
     from ballcast.workflows.demo import run
 
+    if train:  # first: a missing torch is noticed before the work
+        from ballcast.training.engine import start
+        from ballcast.workflows.demo_training import train_small
     with resumable():
-        report = run(out, new_console(), device=start(device)[1])
+        report = run(out, new_console(), device=device)
+        if train:
+            train_small(out, new_console(), device=start(device)[1])
     interactive = sys.stdout.isatty() and (sys.platform in ("darwin", "win32") or _has_screen())
     if interactive if open_ is None else open_:
         import webbrowser

@@ -14,10 +14,13 @@ ModelArgument = Annotated[
 Out = Annotated[Path, typer.Option("--out", "-o", help="The folder to write; an export there is replaced.")]
 Format = Annotated[
     Literal["onnx", "torch"],
-    typer.Option("--format", help="onnx: for --runtime onnx; torch: .pt2 files of torch.export."),
+    typer.Option("--format", help="onnx: runs without torch; torch: .pt2 files of torch.export."),
 ]
 Int8 = Annotated[
     bool, typer.Option("--int8", help="The 2D network's convolutions in INT8: smaller and faster on a CPU.")
+]
+Thorough = Annotated[
+    bool, typer.Option("--thorough", help="Compare 200 windows instead of 20; takes several times as long.")
 ]
 Video = Annotated[
     Path | None, typer.Option("--video", help="Frames to compare on and to set INT8's ranges by; default: embedded.")
@@ -32,15 +35,17 @@ def export(
     format_: Format = "onnx",
     int8: Int8 = False,
     video: Video = None,
+    thorough: Thorough = False,
 ) -> None:
     """Export a model and its backbone as graphs that run without torch, and check that they agree with torch.
 
     Writes four ONNX files and a config.json: a stack of frames to its map, a snippet's maps to features, a window's
-    features to tokens, tokens to slots. Any batch and any frame size. Every output is first compared with torch's along
-    a real video; if they differ by more than 1e-4, nothing is written. With --int8 the scores of both on an embedded
-    excerpt are shown: 10 clips, which is too few to measure a difference (docs/export.md has a measurement).
+    features to tokens, tokens to slots. Any batch and any frame size. Every output is first compared with torch's on 20
+    windows of a real video; if they differ by more than 1e-4, nothing is written. With --int8 the scores of both on an
+    embedded excerpt are shown: 10 clips, which is too few to measure a difference (docs/export.md has a measurement).
 
-    `predict`, `live` and `serve` read the folder with --runtime onnx (pip install 'ballcast[onnx]').
+    `predict`, `live` and `serve` read the folder without torch. A model of event feeds has no backbone: its export has
+    two files, for `predict --events`.
 
     Examples:
 
@@ -48,14 +53,19 @@ def export(
 
     ballcast export runs/paper/best --backbone my-backbone --int8 --video match.mp4 --out exported
     """
-    from ballcast.core.hub import choose_models
-    from ballcast.export.export import EXCERPT
-    from ballcast.export.export import export as run
+    from ballcast.core.files import require_file
+    from ballcast.core.hub import SAMPLES, choose_models
 
-    chosen, network = choose_models(model, backbone, "export")
-    console = new_console()
+    frames = video or SAMPLES / "test" / "excerpt.mp4"
+    require_file(frames, "video")  # before torch is imported, which takes seconds
+    chosen, network = (model, backbone) if model else choose_models(model, backbone, "export")
+    console = new_console(stderr=True)
     with console.status("opening the networks") as status:
-        done = run(chosen, network, out, kind=format_, int8=int8, video=video or EXCERPT, log=status.update)
+        from ballcast.export.export import export as run
+
+        done = run(chosen, network, out, kind=format_, int8=int8, video=frames, thorough=thorough, log=status.update)
+    if done.reused:
+        typer.echo(f"{out}: holds this export already, compared with torch before; nothing was computed")
     size = sum((out / record.file).stat().st_size for record in done.config.files.values()) / 1e6
     worst = max(done.apart, key=lambda name: done.apart[name])
     figures = done.config.figures

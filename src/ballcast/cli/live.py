@@ -72,15 +72,18 @@ def live(
 
     ballcast live rtsp://camera.local/1 --model exported
     """
+    from ballcast.core.files import require_file
     from ballcast.live.session import LiveSession
     from ballcast.video.sources import open_source
+    from ballcast.video.stream import is_stream
 
     with ExitStack() as stack:
         show = stack.enter_context(_writer(json_, source))
-        # Before the model, which takes seconds: a missing file is noticed at once.
-        opened = open_source(source, speed=speed, give_up_s=give_up)
+        if not is_stream(source):  # before the model, which takes seconds: a missing file is noticed at once
+            require_file(Path(source), "video")
         loaded = load_model(runtime, model, backbone, device, "live", size)
         emit = changed_emission(loaded.emit, overrides or (), shown=True)
+        opened = open_source(source, speed=speed, give_up_s=give_up)
         session = LiveSession(opened, loaded.rolling(every_ms=round(1000 * every), emit=emit))
         stack.enter_context(_until_stopped())
         records = stack.enter_context(session.subscribe(room=QUEUED_RECORDS))

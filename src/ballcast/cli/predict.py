@@ -260,9 +260,11 @@ def predict_feed(
 ) -> None:
     """Write the forecasts along a match's events, by a model that was trained on feeds."""
     from ballcast.api import load
+    from ballcast.core.files import require_file
 
     targets.check(events)
-    (source, *_) = _given(models)
+    require_file(events, "events of the match")  # before the model, which takes seconds
+    source = _given(models)[0]
     model = load(source, runtime=runtime, device=device)
     emit = changed_emission(model.emit, changes, shown=True)
     with step_progress(new_console(stderr=True), "forecasts") as progress:

@@ -105,9 +105,10 @@ def _run(settings: "Settings", host: str, port: int, open_model: "Callable[[], L
 
     from ballcast.web.server import bind
     from ballcast.web.server import serve as run
-    from ballcast.web.service import Service
+    from ballcast.web.service import Library, Service
     from ballcast.web.settings import make_engine
 
+    Library(settings.videos)  # a folder that is missing is reported at once, too
     listener = bind(host, port)  # before the model, which takes seconds: an address in use is reported at once
     engine = make_engine(open_model().new_runtime, every_ms=settings.every_ms)
     service, console = Service(settings, engine), new_console()

@@ -42,6 +42,12 @@ def reading(path: Path, what: str) -> Iterator[BinaryIO]:
         raise InputError(f"{path}: cannot read the {what}: {error.strerror}") from None
 
 
+def require_file(path: Path, what: str) -> None:
+    """Raise an InputError if a file cannot be read: call it before long work; `what` names its content."""
+    with reading(path, what):
+        pass
+
+
 def read_bytes(path: Path, what: str) -> bytes:
     """Return the content of a file; `what` names it in errors."""
     with reading(path, what) as file:
@@ -111,7 +117,7 @@ def replacing(path: Path) -> Iterator[Path]:
         with watching_space(path):
             yield temporary
             if temporary.is_file():
-                with temporary.open("rb") as file:
+                with temporary.open("rb+") as file:  # Windows syncs only files open for writing
                     os.fsync(file.fileno())
             os.replace(temporary, path)
     except BaseException as error:

@@ -1,7 +1,9 @@
 """Export a model and its backbone as ONNX or torch.export graphs; written only if they agree with torch."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
@@ -15,9 +17,17 @@ from ballcast.core.actions import FPS
 from ballcast.core.backbone_config import trained_size
 from ballcast.core.errors import InputError
 from ballcast.core.files import check_writable, sweep, write_bytes
-from ballcast.core.hub import SAMPLES
+from ballcast.core.hub import SAMPLES, choose_models
 from ballcast.data.labels.soccernet import read_labels
-from ballcast.export.check import Run, differences, make_reference, require_agreement
+from ballcast.export.check import (
+    THOROUGH,
+    WINDOWS,
+    Run,
+    differences,
+    make_reference,
+    model_differences,
+    require_agreement,
+)
 from ballcast.export.parts import make_parts, quantise, to_onnx, to_pt2
 from ballcast.features.backbone import Backbone
 from ballcast.features.stack_index import stack_offsets, stack_span
@@ -28,17 +38,20 @@ from ballcast.inference.export_config import (
     ExportConfig,
     FileRecord,
     is_export,
+    read_config,
+    read_part,
     sha256,
     write_config,
 )
+from ballcast.inference.feed_predictor import detail_of
 from ballcast.inference.onnx_runtime import OnnxRuntime, Sessions
 from ballcast.inference.rolling import clip_features, score_slots, slots_along
-from ballcast.inference.store_predictor import check_backbone
+from ballcast.inference.store_predictor import check_backbone, hashes
 from ballcast.model.anticipator import Anticipator
 from ballcast.video.file import VideoFile
 
 EXCERPT = SAMPLES / "test" / "excerpt.mp4"
-CHECKED_S = 40  # seconds of video compared: enough for 200 windows, and done in a minute
+CHECKED_S, THOROUGH_S = 8, 40  # seconds of video compared: enough for 20 and for 200 windows
 CALIBRATED = 48  # stacks that the INT8 ranges are computed from
 
 Kind = Literal["onnx", "torch"]
@@ -46,63 +59,118 @@ Kind = Literal["onnx", "torch"]
 
 @dataclass(frozen=True)
 class ExportResult:
-    """A written export: its folder, its config, and output → largest difference from torch (see `differences`)."""
+    """A written export: its folder, its config, and output → largest difference from torch (see `differences`).
+
+    `reused`: it was there already.
+    """
 
     folder: Path
     config: ExportConfig
     apart: dict[str, float]
+    reused: bool = False
 
 
 def export(
     model: str,
-    backbone: str,
+    backbone: str | None,
     out: Path,
     *,
     kind: Kind = "onnx",
     int8: bool = False,
     video: Path = EXCERPT,
+    thorough: bool = False,
     log: Callable[[str], None] = lambda step: None,
 ) -> ExportResult:
     """Export a model and the backbone it was trained on.
 
     Args:
-        model, backbone: folders or hub ids.
-        out: the folder to write; an export in it is replaced, otherwise it must be new or empty.
+        model, backbone: folders or hub ids; no backbone for a model of event feeds.
+        out: the folder to write; an export in it is replaced, or kept if it is the same one. Otherwise it must be new
+            or empty.
         kind: the format.
         int8: quantise the backbone's 2D encoder (ONNX only).
         video: real frames, on which the export is compared with torch and the INT8 ranges are computed.
+        thorough: compare 200 windows instead of 20.
         log: called with a line before each longer step.
     """
     if int8 and kind != "onnx":
         raise InputError("--int8 goes with --format onnx")
     check_target(out)
-    anticipator, network = Anticipator.from_pretrained(model), Backbone.load(backbone)
-    check_backbone(anticipator, network, model, backbone)
-    with VideoFile(video) as file:
-        frames = file.read(0, CHECKED_S * FPS)
-    padding, (height, width) = network.config.padding, frames.shape[1:]
-    if kind == "torch" and min(height, width) <= padding:
-        fault = f"its frames of {width}×{height} are too small for --format torch"
-        raise InputError(f"{video}: {fault}, which needs sides above {padding} pixels; give another --video")
-    log("splitting the networks into parts")
+    anticipator, network = _load(model, backbone)
+    if int8 and network is None:
+        raise InputError("--int8 applies to the backbone; a model of event feeds has none")
+    count = THOROUGH if thorough else WINDOWS
+    describe = partial(make_config, kind, model, anticipator, network, weights=hashes([model])[0])
+    if not int8 and (found := _reusable(out, describe, count)):
+        return found
+    graphs = {}
     parts = make_parts(anticipator, network)
-    graphs = {name: to_onnx(*part) if kind == "onnx" else to_pt2(*part, padding) for name, part in parts.items()}
-    config = make_config(kind, model, anticipator, network, graphs)
-    log(f"comparing with torch on {len(frames) / FPS:.0f} s of {video.name}")
-    reference = make_reference(anticipator, network, frames)
-    apart = differences(_onnx(config, graphs) if kind == "onnx" else _pt2(graphs), reference, network)
+    for number, (name, part) in enumerate(parts.items(), 1):
+        log(f"exporting the networks: part {number} of {len(parts)}")
+        padding = network.config.padding if network else 1
+        graphs[name] = to_onnx(*part) if kind == "onnx" else to_pt2(*part, padding)
+    config = describe(graphs)
+    run = Sessions(config, graphs, name="the export").run if kind == "onnx" else _pt2(graphs)
+    if network is None:
+        log("comparing with torch on random features")
+        apart, compared = model_differences(run, anticipator, count), count
+    else:
+        frames = _read_frames(video, network, kind, THOROUGH_S if thorough else CHECKED_S)
+        log(f"comparing with torch on {len(frames) / FPS:.0f} s of {video.name}")
+        reference = make_reference(anticipator, network, frames, count)
+        apart, compared = differences(run, reference, network), len(reference.windows)
     require_agreement(apart, str(out))
-    figures = {f"{name}_from_torch": float(f"{value:.3g}") for name, value in apart.items()}
-    figures["windows_compared"] = len(reference.windows)
-    if int8:
+    figures = {f"{name}{_SUFFIX}": float(f"{value:.3g}") for name, value in apart.items()}
+    figures["windows_compared"] = compared
+    if int8 and network is not None:
         log("computing the ranges for INT8")
         small = {**graphs, "stacks": quantise(graphs["stacks"], _stacks(reference.frames, network))}
         log("scoring INT8 beside fp32 on the embedded excerpt")
-        figures |= int8_loss(*(OnnxRuntime(Sessions(config, g)) for g in (graphs, small)), config)
-        graphs, config = small, replace(make_config(kind, model, anticipator, network, small), precision="int8")
+        figures |= int8_loss(OnnxRuntime(Sessions(config, graphs)), OnnxRuntime(Sessions(config, small)), config)
+        graphs, config = small, replace(describe(small), precision="int8")
     config = replace(config, figures=figures)
     _write(out, config, graphs)
     return ExportResult(out, config, apart)
+
+
+_SUFFIX = "_from_torch"  # of the figures that are differences
+
+
+def _load(model: str, backbone: str | None) -> tuple[Anticipator, Backbone | None]:
+    """Load a model and its backbone; an InputError if they do not belong together."""
+    anticipator = Anticipator.from_pretrained(model)
+    if backbone is None:
+        if detail_of(anticipator) is None:
+            choose_models(model, None, "export")
+        return anticipator, None
+    network = Backbone.load(backbone)
+    check_backbone(anticipator, network, model, backbone)
+    return anticipator, network
+
+
+def _reusable(out: Path, describe: Callable[..., ExportConfig], windows: int) -> ExportResult | None:
+    """The export in `out`, if it is one of these very weights by this version, compared on as many windows."""
+    if not is_export(out):
+        return None
+    with suppress(InputError):  # damaged, or of another version: exported again
+        _, old = read_config(out)
+        for part in old.files:
+            read_part(out, old, part)
+        new = replace(describe({}, files=old.files), figures=old.figures)
+        if new == old and old.figures.get("windows_compared", 0) >= windows:
+            apart = {n.removesuffix(_SUFFIX): value for n, value in old.figures.items() if n.endswith(_SUFFIX)}
+            return ExportResult(out, old, apart, reused=True)
+    return None
+
+
+def _read_frames(video: Path, backbone: Backbone, kind: Kind, seconds: int) -> NDArray[np.uint8]:
+    with VideoFile(video) as file:
+        frames = file.read(0, seconds * FPS)
+    padding, (height, width) = backbone.config.padding, frames.shape[1:]
+    if kind == "torch" and min(height, width) <= padding:
+        fault = f"its frames of {width}×{height} are too small for --format torch"
+        raise InputError(f"{video}: {fault}, which needs sides above {padding} pixels; give another --video")
+    return frames
 
 
 def int8_loss(full: OnnxRuntime, small: OnnxRuntime, config: ExportConfig) -> dict[str, float]:
@@ -132,9 +200,25 @@ def check_target(out: Path) -> None:
 
 
 def make_config(
-    kind: Kind, source: str, model: Anticipator, backbone: Backbone | None, graphs: dict[str, bytes]
+    kind: Kind,
+    source: str,
+    model: Anticipator,
+    backbone: Backbone | None,
+    graphs: dict[str, bytes],
+    *,
+    files: dict[str, FileRecord] | None = None,
+    weights: str = "",
 ) -> ExportConfig:
-    """Describe an export of a model loaded from `source`; without a backbone, of a model of event feeds."""
+    """Describe an export.
+
+    Args:
+        kind: its format.
+        source: where the model was loaded from.
+        model, backbone: the networks; no backbone for a model of event feeds.
+        graphs: the files by part.
+        files: their records, where they are known already.
+        weights: the hash of the model's weights.
+    """
     suffix = "onnx" if kind == "onnx" else "pt2"
     trained_on = model.metadata.get("backbone", {})
     record = BackboneRecord(str(trained_on.get("name", "")), str(trained_on.get("hash", "")))
@@ -149,7 +233,8 @@ def make_config(
         emit=model.emit,
         lookback=model.network.lookback,
         pos_weight=model.pos_weight,
-        files={part: FileRecord(f"{part}.{suffix}", sha256(raw)) for part, raw in graphs.items()},
+        files=files or {part: FileRecord(f"{part}.{suffix}", sha256(raw)) for part, raw in graphs.items()},
+        weights=weights,
         calibration=model.calibration,
         picture_size=trained_size(model.metadata) or (trained_size(backbone.metadata) if backbone else None),
         ballcast=__version__,
@@ -173,10 +258,6 @@ def _stacks(frames: NDArray[np.uint8], backbone: Backbone) -> list[NDArray[np.ui
     c = backbone.config
     begins = np.unique(np.linspace(0, len(frames) - stack_span(c), CALIBRATED).astype(np.int64))
     return [frames[None, begin + stack_offsets(c)] for begin in begins]
-
-
-def _onnx(config: ExportConfig, graphs: dict[str, bytes]) -> Run:
-    return Sessions(config, graphs, name="the export").run
 
 
 def _pt2(graphs: dict[str, bytes]) -> Run:

@@ -10,14 +10,18 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ballcast import __version__
+from ballcast.core.util import cores, install_command
 
 NEEDED = (
-    *("torch", "timm", "av", "numpy", "safetensors", "huggingface_hub", "pyzipper", "PyYAML", "rich", "typer"),
-    *("matplotlib", "pillow", "tensorboard", "fastapi", "uvicorn", "jinja2", "psutil"),
+    *("onnxruntime", "av", "numpy", "pandas", "safetensors", "huggingface_hub", "pyzipper", "PyYAML", "rich", "typer"),
+    *("pillow", "fastapi", "uvicorn", "jinja2", "psutil"),
 )
 EXTRAS = {
-    "events": (("kloppy", "pyarrow"), "event feeds"),
-    "onnx": (("onnx", "onnxruntime"), "export, and predicting without torch"),
+    "train": (
+        ("matplotlib", "onnx", "safetensors", "tensorboard", "timm", "torch"),
+        "training, extraction, export, models in torch, plots",
+    ),
+    "events": (("kloppy", "pyarrow"), "event feeds of other providers than Wyscout"),
     "ray": (("ray",), "extraction on a cluster"),
 }
 
@@ -38,7 +42,7 @@ def examine(folder: Path) -> list[Finding]:
     Args:
         folder: where the user's data will be written, for its free space.
     """
-    parts: tuple[Callable[[], Iterator[Finding]], ...] = (_python, _packages, _gpu, _decoder, _extras)
+    parts: tuple[Callable[[], Iterator[Finding]], ...] = (_python, _packages, _runtime, _decoder, _extras)
     findings = [finding for part in parts for finding in part()]
     findings.append(_disk(folder))
     return findings
@@ -55,24 +59,31 @@ def _packages() -> Iterator[Finding]:
         try:
             yield Finding(name, True, version(name))
         except PackageNotFoundError:
-            yield Finding(name, False, "not installed", f"pip install {name}")
+            yield Finding(name, False, "not installed", install_command())
 
 
-def _gpu() -> Iterator[Finding]:
+def _runtime() -> Iterator[Finding]:
+    """What runs the embedded model here, and the GPUs that torch sees."""
     try:
         import torch
     except ImportError:
+        yield Finding("runtime", True, f"ONNX Runtime on {cores()} CPU threads; no torch, so no GPU is used")
         return
+    gpu = torch.cuda.is_available() or torch.backends.mps.is_available()
+    yield Finding(
+        "runtime", True, f"torch {torch.__version__} on a GPU" if gpu else f"ONNX Runtime on {cores()} CPU threads"
+    )
     if torch.cuda.is_available():
         for i in range(torch.cuda.device_count()):
             memory = torch.cuda.get_device_properties(i).total_memory
             bf16 = "bf16" if torch.cuda.is_bf16_supported() else "no bf16"
             yield Finding(f"GPU {i}", True, f"{torch.cuda.get_device_name(i)}, {memory / 2**30:.0f} GiB, {bf16}")
+    elif torch.backends.mps.is_available():
+        yield Finding("GPU", True, "Apple's (mps)")
     elif torch.version.cuda is None:
         yield Finding("GPU", None, "this torch is a CPU build", "pip install --upgrade torch (with a GPU)")
     else:
-        cores = f"{torch.get_num_threads()} CPU threads will do the work"
-        yield Finding("GPU", None, f"none seen by torch; {cores}", "check `nvidia-smi` (if there should be one)")
+        yield Finding("GPU", None, "none seen by torch", "check `nvidia-smi` (if there should be one)")
 
 
 def _decoder() -> Iterator[Finding]:
@@ -98,11 +109,11 @@ def _extras() -> Iterator[Finding]:
             yield Finding(f"extra {extra}", True, use)
         else:
             lack = f"{' and '.join(missing)} not installed ({use})"
-            yield Finding(f"extra {extra}", None, lack, f"pip install 'ballcast[{extra}]'")
+            yield Finding(f"extra {extra}", None, lack, install_command(extra))
 
 
 def _disk(folder: Path) -> Finding:
     place = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
     free = shutil.disk_usage(place).free / 2**30
-    ok = free >= 5
-    return Finding("disk", ok, f"{free:.0f} GiB free at {place}", "" if ok else "free some: stores and runs take GiBs")
+    ok = True if free >= 5 else None if free >= 0.5 else False  # forecasts are small; stores and runs take GiBs
+    return Finding("disk", ok, f"{free:.1f} GiB free at {place}", "" if ok else "free some: stores and runs take GiBs")

@@ -63,6 +63,7 @@ class ExportConfig:
     - `lookback`: number of windows the model reads. `pos_weight`: of the loss it was trained with.
     - `actions`: the classes in their order. `calibration`: the score mapping of `ballcast tune`.
     - `picture_size`: height and width of the frames in training, if known.
+    - `weights`: SHA-256 of the model's `model.safetensors`.
     - `figures`: measured at export: the differences from torch, the cost of INT8.
     """
 
@@ -79,6 +80,7 @@ class ExportConfig:
     calibration: ScoreMapping | None = None
     picture_size: tuple[int, int] | None = None
     figures: dict[str, float] = field(default_factory=dict)
+    weights: str = ""
     ballcast: str = ""
 
     def __post_init__(self) -> None:

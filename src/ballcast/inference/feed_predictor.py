@@ -4,7 +4,7 @@ Each forecast uses only events that a live feed would have delivered by then (`d
 truncated feed gives the same forecasts up to its end.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import replace
 
 import numpy as np
@@ -56,7 +56,7 @@ def forecast_feed(
     every_ms: int,
     config: EmitConfig,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Iterator[Forecast]:
+) -> Generator[Forecast, None, None]:
     """Forecast along a whole match.
 
     In each period the first forecast is made after 30 s, as in training, and the last before its last event.

@@ -65,7 +65,7 @@ def open_model(
     if model is None and backbone is None:
         backbone = hub.BACKBONE
     exported = holds_export(source)
-    light = exported or (has_graphs(Path(source)) and (backbone is None or Path(backbone) == hub.BACKBONE))
+    light = exported or has_graphs(Path(source), None if backbone is None else Path(backbone))
     if exported and (runtime == "torch" or device in ("cuda", "mps")):
         raise InputError(f"{source}: is an export, which runs on the CPU; leave out the device and --runtime torch")
     if exported and backbone is not None:
@@ -97,7 +97,7 @@ def _open_torch(source: Path | str, backbone: Path | str | None, device: str, si
     set_thread_defaults()
     if find_spec("torch") is None:
         raise MissingExtra(
-            "torch", "train", f"{source} holds the weights of a trained model; either export it on a machine with torch"
+            "torch", "train", f"{source}: holds the weights of a trained model; export it on a machine with torch"
         )
     from ballcast.inference.torch_runtime import TorchModel, TorchRuntime, choose_device
 

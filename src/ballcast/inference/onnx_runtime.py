@@ -75,9 +75,10 @@ class Sessions:
         return session.run(None, given)
 
 
-def has_graphs(folder: Path) -> bool:
-    """Whether a model's folder holds graphs for `Sessions.embedded`."""
-    return (folder / EMBEDDED).is_file()
+def has_graphs(model: Path, backbone: Path | None) -> bool:
+    """Whether the folders of a model and of its backbone, if given, hold graphs for `Sessions.embedded`."""
+    names = () if backbone is None else tuple(f"{part}.onnx" for part in BACKBONE_PARTS)
+    return (model / EMBEDDED).is_file() and all((Path(str(backbone)) / name).is_file() for name in names)
 
 
 class OnnxModel:
@@ -99,7 +100,8 @@ class OnnxModel:
         read = features[:, -self._lookback :].astype(np.float32)  # (B, W, N, D)
         tokens = self._sessions.run("window", read.reshape(-1, *read.shape[2:]))[0]
         tokens = tokens.reshape(*read.shape[:2], *tokens.shape[1:])
-        return SlotArrays(*self._sessions.run("slots", tokens, present[:, -self._lookback :]), self.config.bins)
+        objectness, classes, offsets = self._sessions.run("slots", tokens, present[:, -self._lookback :])
+        return SlotArrays(objectness, classes, offsets, self.config.bins)
 
 
 class OnnxRuntime:

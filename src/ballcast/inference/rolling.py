@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
@@ -123,7 +123,7 @@ def forecast_video(
     video: "VideoFile",
     rolling: RollingAnticipator,
     progress: Callable[[int, int | None], None] = lambda done, all_: None,
-) -> Iterator[Forecast]:
+) -> Generator[Forecast, None, None]:
     """Forecast along a whole video.
 
     Args:

@@ -1,7 +1,7 @@
 """Predictions for the clips of a feature store, by one model or by several together. No torch here."""
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,7 +106,7 @@ def run_windows(
 
 def forecast_windows(
     model: WindowModel, windows: WindowSet, config: EmitConfig, progress: Progress = lambda done, total: None
-) -> Iterator[ClipForecast]:
+) -> Generator[ClipForecast, None, None]:
     """Yield what the model emits for each sample, with its own scores; predictions of one bin are not merged."""
     names = iter(windows.names)
     for slots in run_windows(model, windows, progress):
@@ -119,7 +119,7 @@ def forecast_together(
     windows: WindowSet,
     mapping: ScoreMapping,
     progress: Progress = lambda done, total: None,
-) -> Iterator[ClipForecast]:
+) -> Generator[ClipForecast, None, None]:
     """Yield the predictions of an ensemble, or of a tuned model, for each sample: one per bin."""
     parts = [run_windows(model, windows, progress) for model in models]
     names = iter(windows.names)
@@ -139,6 +139,6 @@ def hashes(sources: Sequence[str]) -> tuple[str, ...]:
     return tuple(weights_hash(hub.locate(source, ("config.json", weights)) / weights) for source in sources)
 
 
-def by_clip(forecasts: Iterator[ClipForecast]) -> dict[str, tuple[Prediction, ...]]:
+def by_clip(forecasts: Iterable[ClipForecast]) -> dict[str, tuple[Prediction, ...]]:
     """Predictions by clip, in their order, as a submission has them."""
     return {made.clip: made.predictions for made in forecasts}

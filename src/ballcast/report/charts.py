@@ -6,11 +6,10 @@ light or dark theme, and it is 360 units wide with real text, readable on a phon
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import matplotlib
 import numpy as np
 from markupsafe import Markup
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from ballcast.core.actions import SHORT_NAMES
@@ -19,6 +18,10 @@ from ballcast.metrics.average_precision import TOLERANCES, Score
 from ballcast.metrics.bootstrap import Intervals
 from ballcast.metrics.diagnosis import Reliability, envelope
 from ballcast.report.terminal import HEADINGS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 WIDTH = 360
 LEFT, RIGHT = 34, 352  # ends of the horizontal axis
@@ -217,9 +220,8 @@ def _ceiling(value: float) -> float:
     return next((top for top in (0.1, 0.2, 0.4, 0.6, 0.8) if value <= top), 1.0)
 
 
-# The same as PNG files, for `ballcast eval --plots`.
+# The same as PNG files, for `ballcast eval --plots`; matplotlib comes with the extra `train`.
 
-matplotlib.use("Agg")  # files only: no display is needed
 INK, GRID = "#1d2733", "#d7dde3"
 SHADES = ("#c6dbef", "#9ecae1", "#6baed6", "#4292c6", "#2171b5", "#08306b")  # one per tolerance, light to dark
 
@@ -236,8 +238,17 @@ def draw(score: Score, folder: Path) -> list[Path]:
     return paths
 
 
-def _precision_recall(score: Score) -> Figure:
-    figure = Figure(figsize=(13, 5.6), layout="constrained")
+def _figure(width: float, height: float) -> "Figure":
+    import matplotlib
+
+    matplotlib.use("Agg")  # files only: no display is needed
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _precision_recall(score: Score) -> "Figure":
+    figure = _figure(13, 5.6)
     axes = figure.subplots(2, 5, sharex=True, sharey=True)
     for c, axis in enumerate(axes.flat):
         for t, heading in enumerate(HEADINGS):
@@ -254,8 +265,8 @@ def _precision_recall(score: Score) -> Figure:
     return figure
 
 
-def _per_class(score: Score) -> Figure:
-    figure = Figure(figsize=(10, 4.6), layout="constrained")
+def _per_class(score: Score) -> "Figure":
+    figure = _figure(10, 4.6)
     axis = figure.subplots()
     width = 0.8 / len(HEADINGS)
     for t, heading in enumerate(HEADINGS):
@@ -273,7 +284,7 @@ def _per_class(score: Score) -> Figure:
     return figure
 
 
-def _style(axis: "matplotlib.axes.Axes") -> None:
+def _style(axis: "Axes") -> None:
     axis.grid(color=GRID, lw=0.6)
     axis.set_axisbelow(True)
     axis.spines[["top", "right"]].set_visible(False)

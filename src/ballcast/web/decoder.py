@@ -9,15 +9,17 @@ server goes on and reports why the video was rejected.
 
 import json
 import os
-import resource
+import queue
 import select
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Protocol
 
 import numpy as np
 
@@ -96,20 +98,86 @@ def frames(path: Path, name: str, limits: Limits) -> Iterator[Iterator[np.ndarra
         yield process.frames()
 
 
+class _Reader(Protocol):
+    """Reads a pipe with a time limit."""
+
+    def read_into(self, view: memoryview, timeout_s: float) -> int | None:
+        """Read at most as many bytes as fit; 0: the pipe has ended; None: nothing came in time."""
+        ...
+
+    def close(self) -> None:
+        """Stop reading."""
+        ...
+
+
+class _PollReader:
+    """Reads a pipe where the system can wait for one."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self._pipe = pipe
+        self._readable = select.poll()  # not select.select, which fails for descriptors above 1023
+        self._readable.register(pipe, select.POLLIN)
+
+    def read_into(self, view: memoryview, timeout_s: float) -> int | None:
+        """See `_Reader`."""
+        return os.readv(self._pipe.fileno(), [view]) if self._readable.poll(1000 * timeout_s) else None
+
+    def close(self) -> None:
+        """See `_Reader`."""
+
+
+class _ThreadReader:
+    """Reads a pipe on a thread, where the system cannot wait for one, as on Windows."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self._chunks: queue.Queue[bytes] = queue.Queue(4)
+        self._left = memoryview(b"")
+        self._ended = False
+        self._closed = threading.Event()
+        threading.Thread(target=self._fill, args=(pipe,), name="decoder-pipe", daemon=True).start()
+
+    def _fill(self, pipe: IO[bytes]) -> None:
+        chunk = b"begin"
+        while chunk:
+            chunk = b""
+            with suppress(OSError, ValueError):  # the pipe was closed meanwhile
+                chunk = os.read(pipe.fileno(), 1 << 20)
+            while not self._closed.is_set():
+                with suppress(queue.Full):
+                    self._chunks.put(chunk, timeout=0.2)
+                    break
+
+    def read_into(self, view: memoryview, timeout_s: float) -> int | None:
+        """See `_Reader`."""
+        if not self._left and not self._ended:
+            try:
+                self._left = memoryview(self._chunks.get(timeout=timeout_s))
+            except queue.Empty:
+                return None
+            self._ended = not self._left
+        count = min(len(view), len(self._left))
+        view[:count] = self._left[:count]
+        self._left = self._left[count:]
+        return count
+
+    def close(self) -> None:
+        """See `_Reader`."""
+        self._closed.set()
+
+
 class _Process:
     """The server's end of a decoder process."""
 
     def __init__(self, running: subprocess.Popen[bytes], path: Path, name: str, limits: Limits) -> None:
         self._running, self._path, self._name, self._limits = running, path, name, limits
         assert running.stdout is not None
-        self._pipe: IO[bytes] = running.stdout
-        self._readable = select.poll()  # not select.select, which fails for descriptors above 1023
-        self._readable.register(self._pipe, select.POLLIN)
+        self._reader: _Reader = (_PollReader if hasattr(select, "poll") else _ThreadReader)(running.stdout)
         line = bytearray()
         while not line.endswith(b"\n"):
-            if not (part := self._read(1)):
+            byte = bytearray(1)
+            if not self._read(memoryview(byte)):
                 raise self._failure()
-            line += part
+            line += byte
         self.info = VideoInfo(**json.loads(line))
 
     def frames(self) -> Iterator[np.ndarray]:
@@ -119,7 +187,7 @@ class _Process:
             frame = np.empty((self.info.height, self.info.width), np.uint8)
             view, got = frame.data.cast("B"), 0
             while got < size:
-                if not (part := self._read(size - got, view[got:])):
+                if not (part := self._read(view[got:])):
                     break
                 got += part
             if got < size:
@@ -129,13 +197,18 @@ class _Process:
                 return
             yield frame
 
-    def _read(self, most: int, into: memoryview | None = None) -> Any:
-        """Read bytes, or their number if read `into` memory; raises InputError after `Limits.frame_s` without any."""
-        if not self._readable.poll(1000 * self._limits.frame_s):
+    def close(self) -> None:
+        """Stop reading."""
+        self._reader.close()
+
+    def _read(self, view: memoryview) -> int:
+        """Read bytes and return their number; raises InputError after `Limits.frame_s` without any."""
+        count = self._reader.read_into(view, self._limits.frame_s)
+        if count is None:
             raise InputError(
                 f"{self._name}: decoding a frame takes more than {self._limits.frame_s:.0f} s; encode the video again"
             )
-        return os.read(self._pipe.fileno(), most) if into is None else os.readv(self._pipe.fileno(), [into])
+        return count
 
     def _failure(self) -> InputError:
         """The error that the process reported, or a general one if it was killed or ran out of memory."""
@@ -165,10 +238,11 @@ def _process(path: Path, name: str, limits: Limits, *, only_probe: bool = False)
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-        cwd="/",
+        cwd=os.path.abspath(os.sep),
     )
     try:
-        yield _Process(running, path, name, limits)
+        with closing(_Process(running, path, name, limits)) as process:
+            yield process
     finally:
         running.kill()
         running.wait()
@@ -201,13 +275,41 @@ def _decode(bounds: Bounds, path: Path) -> None:
         out.flush()
 
 
+def _limit_memory(most: int) -> None:
+    """Bound the memory of this process: by the system, or where it has no such bound, by a thread that watches."""
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    except (ImportError, ValueError, OSError):
+        threading.Thread(target=_watch_memory, args=(most,), name="watch-memory", daemon=True).start()
+
+
+def _watch_memory(most: int) -> None:
+    import psutil
+
+    own = psutil.Process()
+    while own.memory_info().rss <= most:
+        time.sleep(0.05)
+    os._exit(1)  # reported as an error of memory
+
+
+def _lower_priority() -> None:
+    """Give requests priority over decoding."""
+    if hasattr(os, "nice"):
+        os.nice(5)
+    elif sys.platform == "win32":
+        import psutil
+
+        psutil.Process().nice(psutil.BELOW_NORMAL_PRIORITY_CLASS)
+
+
 def main(arguments: list[str]) -> int:
     """Entry point of the decoder process; returns its exit code."""
     bounds, path = Bounds(**json.loads(arguments[0])), Path(arguments[1])
-    with suppress(ValueError, OSError):  # not supported by all systems
-        resource.setrlimit(resource.RLIMIT_AS, (bounds.memory, bounds.memory))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.nice(5)  # requests have priority over decoding
+    _limit_memory(bounds.memory)
+    _lower_priority()
     stderr = os.dup(2)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # FFmpeg's messages could fill the pipe
     try:
