@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ballcast.core.errors import BallcastWarning, InputError, MissingExtra
 from ballcast.core.event_schema import GROUPS, OTHER
@@ -205,6 +205,20 @@ def read_match(path: Path, provider: str = AUTO, lineup: Path | None = None) -> 
     match = str(dataset.metadata.game_id or path.stem)
     names = {str(team.team_id): str(team.name or "") for team in dataset.metadata.teams or ()}
     return _check_mapped(feed_of(match, "", _rows(dataset, how), names), path, provider)
+
+
+class OpenedFeed(NamedTuple):
+    """A match, its provider, and what the provider does not tell (`untold`)."""
+
+    feed: Feed
+    provider: str
+    untold: tuple[str, ...]
+
+
+def open_feed(path: Path, provider: str = AUTO, lineup: Path | None = None) -> OpenedFeed:
+    """Read a match as `read_match` does, with what its provider does not tell."""
+    provider = recognise(path) if provider == AUTO else provider
+    return OpenedFeed(read_match(path, provider, lineup), provider, untold(path, provider))
 
 
 LEAST_MAPPED = 0.25  # share of the events that are one of the ten actions; whole matches have 0.6 and more

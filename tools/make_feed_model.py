@@ -1,0 +1,117 @@
+"""Make the embedded model of event feeds from a training of `benchmarks.feed_model`.
+
+    python -m tools.make_feed_model RUN [--out src/ballcast/samples/feed_model] [--chance CHANCE.npz --data TABLE]
+
+RUN holds `model.safetensors` and `config.json`. The weights are stored in half precision, the ONNX graph reads them by
+offset, and the probabilities are calibrated on the validation matches: from the outputs in CHANCE (`valid`, (n, C, 5),
+as benchmarks.feed_model writes them), or computed anew. Prints the calibration error on England's matches if CHANCE has
+them (`test_5s`, `test_shot`).
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+
+from ballcast.core.actions import ACTIONS, OBSERVED_MS
+from ballcast.core.event_schema import CODES, HORIZONS_S, TOLD, VALUES
+from ballcast.core.feed_forecast import SHOT
+from ballcast.core.files import read_json, replacing, write_bytes, write_json
+from ballcast.core.hub import FEED_MODEL
+from ballcast.data.events.event_windows import EVERY_MS, divide
+from ballcast.data.events.wyscout import read_table
+from ballcast.inference.event_model import GRAPH, INPUTS, KIND, OUTPUTS, calibrated, fit_calibration
+from ballcast.inference.torch_event_model import Outputs, load_network
+from benchmarks.events import TABLE
+from benchmarks.feed_model import Scored
+from tools.embed_models import refer
+
+SOURCE = (
+    "Wyscout event data of the 2017/18 seasons of Spain, Italy, France and Germany: Pappalardo, Massucco et al., "
+    "Soccer match event dataset, figshare 2019; A public data set of spatio-temporal match events in soccer competitions, "
+    "Scientific Data 6, 236 (2019); CC BY 4.0"
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--out", type=Path, default=FEED_MODEL)
+    parser.add_argument("--chance", type=Path, help="outputs of the validation matches; without it no calibration")
+    parser.add_argument("--data", type=Path, default=TABLE, help="wyscout_leagues.parquet")
+    parser.add_argument("--size", choices=("small", "full"), default="full")
+    args = parser.parse_args()
+    sizes = read_json(args.run / "config.json", "sizes of the model")
+    calibration, error = np.stack([np.ones((10, 5)), np.zeros((10, 5))]), None
+    if args.chance is not None:
+        calibration, error = calibrate(args.chance, args.data, args.size)
+    with replacing(args.out) as folder:
+        folder.mkdir(parents=True)
+        write_model(args.run, folder, sizes)
+        config = {"kind": KIND, "network": sizes, "calibration": np.round(calibration, 5).tolist()}
+        config |= {"trained_on": "Wyscout, 2017/18, four leagues without England", "attribution": SOURCE}
+        write_json(folder / "config.json", config | {"license": "CC-BY-4.0", "calibration_error": error}, indent=1)
+    size = sum(path.stat().st_size for path in args.out.iterdir())
+    print(f"{args.out}: {size / 1e6:.2f} MB")  # noqa: T201
+
+
+def write_model(run: Path, folder: Path, sizes: dict[str, Any]) -> None:
+    """The weights in half precision, and the graph that reads them."""
+    weights = folder / "model.safetensors"
+    save_file({name: tensor.half() for name, tensor in load_file(run / "model.safetensors").items()}, weights)
+    network = Outputs(load_network(folder, sizes)).eval()
+    B, N = 2, sizes["tokens"]
+    codes = torch.zeros(B, N, CODES, dtype=torch.int64)
+    examples = (codes, torch.rand(B, N, VALUES), torch.ones(B, len(TOLD)))
+    with tempfile.TemporaryDirectory() as place, torch.no_grad():
+        path = Path(place) / "raw.onnx"
+        axes = {name: {0: "batch"} for name in (*INPUTS, *OUTPUTS)}
+        names = {"input_names": list(INPUTS), "output_names": list(OUTPUTS), "dynamic_axes": axes}
+        torch.onnx.export(
+            network, examples, str(path), dynamo=False, do_constant_folding=False, opset_version=17, **names
+        )
+        write_bytes(folder / GRAPH, refer(path.read_bytes(), weights))
+
+
+def came_within(windows: Scored) -> Any:
+    """(n, C, 5) bool: whether each action came within 1, 2, … 5 s of each window's end."""
+    came = np.zeros((len(windows.clips), len(ACTIONS), len(HORIZONS_S)), bool)
+    for i, clip in enumerate(windows.clips):
+        for event in clip.anticipation:
+            came[i, event.action] |= event.position_ms - OBSERVED_MS < 1000 * np.array(HORIZONS_S)
+    return came
+
+
+def calibrate(chance: Path, table: Path, size: Any) -> tuple[Any, Any]:
+    """Fit on validation; the error of P(shot within 5 s) in each decile of England."""
+    feeds = divide(read_table(table), size)
+    with np.load(chance) as file:
+        valid, test_shot = file["valid"].astype(np.float32), file["test_shot"].astype(np.float32)
+    fitted = fit_calibration(valid, came_within(Scored.of(feeds["valid"], EVERY_MS["valid"])))
+    came = came_within(Scored.of(feeds["test"], EVERY_MS["test"]))[:, SHOT, -1]
+    either = np.zeros((len(test_shot), 3, len(ACTIONS), len(HORIZONS_S)), np.float32)
+    either[:, 2, SHOT] = test_shot
+    shown = calibrated(either, fitted)[:, 2, SHOT, -1]
+    return fitted, deciles(shown, came)
+
+
+def deciles(probability: Any, came: Any) -> list[dict[str, float]]:
+    """For each decile of the predictions: mean probability, share that came, both in per cent, and the count."""
+    order = np.argsort(probability, kind="stable")
+    parts = np.array_split(order, 10)
+    return [
+        {
+            "predicted": round(100 * float(probability[part].mean()), 3),
+            "came": round(100 * float(came[part].mean()), 3),
+            "count": len(part),
+        }
+        for part in parts
+    ]
+
+
+if __name__ == "__main__":
+    main()
