@@ -113,6 +113,8 @@ def train(args: argparse.Namespace, device: torch.device) -> None:
     valid = Scored.of(feeds["valid"], EVERY_MS["valid"]).some(args.some)
     teachers = [load_model(Path(folder), device) for folder in args.teachers.split(",") if folder]
     trainer = FeedTrainer(TrainingFeeds.of(feeds["train"], device), config, how, teachers=teachers)
+    if args.start is not None:
+        trainer.start(load_file(args.start / "model.safetensors"))
     began, log = time.perf_counter(), []
 
     def report(share: float, step: int) -> None:
@@ -130,7 +132,7 @@ def train(args: argparse.Namespace, device: torch.device) -> None:
     report(1.0, steps)
     args.out.mkdir(parents=True, exist_ok=True)
     save_file(dict(state(trainer.average)), args.out / "model.safetensors")
-    about = {"size": args.size, "teachers": args.teachers, "windows": steps * how.batch}
+    about = {"size": args.size, "teachers": args.teachers, "start": str(args.start), "windows": steps * how.batch}
     write_json(args.out / "log.json", {**about, "how": asdict(how), "log": log}, indent=1)
     write_json(args.out / "config.json", asdict(config), indent=1)
 
@@ -207,6 +209,7 @@ def main() -> None:
     parser.add_argument("--size", choices=("small", "full"), default="small")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--teachers", default="", help="folders of models to distil, separated by commas")
+    parser.add_argument("--start", type=Path, help="train: the folder of a model to go on from")
     parser.add_argument("--missing", default="", help="score: also with these flags hidden; sets separated by ;")
     parser.add_argument("--data", type=Path, default=TABLE, help="wyscout_leagues.parquet")
     parser.add_argument("--matches", type=int, help="only so many matches a split, to see that it works")

@@ -227,6 +227,11 @@ class FeedTrainer:
         self.optimiser = torch.optim.AdamW(groups, lr=rates[0], betas=(0.9, 0.98), fused=on_gpu, capturable=on_gpu)
         self.loss = torch.zeros((), device=self.device)
 
+    def start(self, weights: Mapping[str, Tensor]) -> None:
+        """Begin from the weights of a model of the same sizes."""
+        for model in (self.model, self.average):
+            model.load_state_dict(weights)
+
     def step(self) -> None:
         """Draw a batch and update; the loss is left in `self.loss`."""
         how, config = self.how, self.model.config
