@@ -102,12 +102,23 @@ def recognise(path: Path) -> str:
     )
 
 
-def is_events(path: Path, provider: str) -> bool:
-    """Whether a file looks like a provider's events; a file that cannot be read might be, and fails when it is read."""
+def is_events(path: Path, provider: str, root: Path) -> bool:
+    """Whether a file below `root` looks like a provider's events, or is named so and is not its second file."""
+    marks = MARKS[provider]
     try:
-        return _all_in(MARKS[provider].events, read_head(path))
+        head = read_head(path)
     except InputError:
+        return True  # might be; it fails when it is read
+    if _all_in(marks.events, head):
         return True
+    named = name_part(provider) in str(path.relative_to(root))
+    return named and not (marks.lineup and _all_in(marks.lineup, head))
+
+
+def name_part(provider: str) -> str:
+    """What is in the names of a provider's files of events; "": anything."""
+    named = MARKS[provider].named
+    return named[0][0] if named else ""
 
 
 def _provider_of(head: str) -> str:

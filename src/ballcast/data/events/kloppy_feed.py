@@ -15,7 +15,7 @@ from ballcast.core.files import read_bytes
 from ballcast.core.util import natural
 from ballcast.data.events import event_kinds as kinds
 from ballcast.data.events.feed import LONGEST_MS, Feed, Row, Rule, apply, feed_of
-from ballcast.data.events.feed_files import find_lineup, is_events, recognise
+from ballcast.data.events.feed_files import find_lineup, is_events, name_part, recognise
 from ballcast.data.events.providers import KLOPPY, OPTA, STATSBOMB, WYSCOUT_V3
 from ballcast.data.events.wyscout import read_v2
 from ballcast.features.store import Failure
@@ -175,11 +175,12 @@ def match_files(source: Path, provider: str) -> list[Path]:
     how = _provider(provider)
     if not source.is_dir():
         return [source]
-    named = [path for path in source.rglob("*") if path.suffix.lower() in how.suffixes and path.is_file()]
-    found = [path for path in named if is_events(path, provider)]
+    there = [path for path in source.rglob("*") if path.suffix.lower() in how.suffixes and path.is_file()]
+    found = [path for path in there if is_events(path, provider, source.parent)]
     if not found:
+        named = f", such as ones with '{name_part(provider)}' in the name" if how.lineup else ""
         raise InputError(
-            f"{source}: has no {' or '.join(how.suffixes)} files of events, as {provider} delivers matches"
+            f"{source}: has no {' or '.join(how.suffixes)} files of events{named}, as {provider} delivers matches"
         )
     return sorted(found, key=lambda path: natural(str(path)))
 
