@@ -69,7 +69,7 @@ def write_model(run: Path, folder: Path, sizes: dict[str, Any]) -> None:
     examples = (codes, torch.rand(B, N, VALUES), torch.ones(B, len(TOLD)))
     with tempfile.TemporaryDirectory() as place, torch.no_grad():
         path = Path(place) / "raw.onnx"
-        axes = {name: {0: "batch"} for name in (*INPUTS, *OUTPUTS)}
+        axes = {name: {0: "batch"} | ({1: "tokens"} if name in INPUTS[:2] else {}) for name in (*INPUTS, *OUTPUTS)}
         names = {"input_names": list(INPUTS), "output_names": list(OUTPUTS), "dynamic_axes": axes}
         torch.onnx.export(
             network, examples, str(path), dynamo=False, do_constant_folding=False, opset_version=17, **names

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ballcast.core.actions import ACTIONS, OBSERVED_MS, SHORT_NAMES
 from ballcast.core.anticipator_config import EmitConfig
 from ballcast.core.errors import InputError
+from ballcast.core.event_schema import ACTION, PAD
 from ballcast.core.events import Forecast, Prediction
 from ballcast.core.feed_forecast import SHOT, FeedForecast, MatchSummary, Shot
 from ballcast.data.events.event_grid import STEPS, WIDTHS, Detail, observe
@@ -138,23 +139,45 @@ def forecast_events(
     if not total:
         raise InputError(f"match {feed.match}: no period is longer than 5 s")
     for name, half in feed.halves():
-        table, (at_ms, event) = build_table([half]), times[name]
-        for begin in range(0, len(at_ms), BATCH):
-            some = slice(begin, begin + BATCH)
-            given = tokens_before(np, table, at_ms[some], tokens=model.tokens, observed_ms=model.observed_ms)
-            told = np.broadcast_to(flags, (len(given[0]), len(flags)))
-            outputs = model.run(*hide(np, *given, told), told)
-            found = select_times(outputs.intensity.sum(1).transpose(1, 0, 2).copy(), REACHES_MS, count=2)
-            last = _last_team(table, at_ms[some])
-            chance = np.where(last[:, None, None, None] == 0, outputs.chance, outputs.chance[:, [1, 0, 2]])
-            for i, T in enumerate(at_ms[some].tolist()):
-                at = begins[name] + T
-                label = (*SHORT_NAMES, "other")[half.action[event[begin + i]]] if event[begin + i] >= 0 else ""
-                yield FeedForecast(
-                    at, _predictions(found[i], at), name, T, label, int(last[i]), chance[i], outputs.zones[i]
-                )
-            done += len(at_ms[some])
-            progress(done, total)
+        at_ms, event = times[name]
+        chance, zones, found, last = _run(model, build_table([half]), at_ms, flags)
+        for i, T in enumerate(at_ms.tolist()):
+            at = begins[name] + T
+            label = (*SHORT_NAMES, "other")[half.action[event[i]]] if event[i] >= 0 else ""
+            yield FeedForecast(at, _predictions(found[i], at), name, T, label, int(last[i]), chance[i], zones[i])
+        done += len(at_ms)
+        progress(done, total)
+
+
+def _run(
+    model: EventModel, table: EventTable, at_ms: NDArray[np.int64], flags: NDArray[np.bool_]
+) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32], NDArray[np.int64]]:
+    """Run the model at S times of a period.
+
+    Times with as many tokens are run together, and padding is left out: most of 30 s have less than half the tokens.
+
+    Returns:
+        Chance (S, 3, C, 5) by teams 0 and 1 and by either, zones (S, 12, 8), likely times (S, 32, C), and the team of
+        the last event (S,), whose view the zones have.
+    """
+    told = np.broadcast_to(flags, (len(at_ms), len(flags)))
+    tokens = tokens_before(np, table, at_ms, tokens=model.tokens, observed_ms=model.observed_ms)
+    codes, values = hide(np, *tokens, told)
+    length = model.tokens - (codes[..., ACTION] != PAD).argmax(1)  # from the first token that is there
+    length = np.where((codes[..., ACTION] != PAD).any(1), length, 1)
+    order = np.argsort(length, kind="stable")
+    parts = []
+    for begin in range(0, len(order), BATCH):
+        some = order[begin : begin + BATCH]
+        kept = int(length[some].max())
+        outputs = model.run(codes[some, -kept:], values[some, -kept:], told[some])
+        likely = select_times(outputs.intensity.sum(1).transpose(1, 0, 2).copy(), REACHES_MS, count=2)
+        parts.append((outputs.chance, outputs.zones, likely))
+    back = np.argsort(order)
+    chance, zones, found = (np.concatenate(column)[back] for column in zip(*parts, strict=True))
+    last = table.team[np.maximum(np.searchsorted(table.clock, at_ms) - 1, 0)]
+    by_number = np.where(last[:, None, None, None] == 0, chance, chance[:, [1, 0, 2]])
+    return by_number, zones, found, last
 
 
 def _times(half: Feed, every_ms: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -168,11 +191,6 @@ def _times(half: Feed, every_ms: int) -> tuple[NDArray[np.int64], NDArray[np.int
     event = np.concatenate([np.full(len(regular), -1), events])
     order = np.lexsort((event, at_ms))
     return at_ms[order], event[order]
-
-
-def _last_team(table: EventTable, at_ms: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The team of the last event before each time, whose view the tokens have."""
-    return table.team[np.maximum(np.searchsorted(table.clock, at_ms) - 1, 0)]
 
 
 def _predictions(found: NDArray[np.float32], at_ms: int) -> tuple[Prediction, ...]:

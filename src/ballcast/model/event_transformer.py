@@ -81,13 +81,18 @@ class EventTransformer(nn.Module):
         self.zone_head = nn.Linear(dim, ZONES[0] * ZONES[1])
 
     def forward(self, codes: Tensor, values: Tensor, told: Tensor) -> EventSlots:
-        """Codes (B, N, 7) int64, values (B, N, 5) and told (B, flags) float → slots; see `event_tokens`."""
+        """Codes (B, N, 7) int64, values (B, N, 5) and told (B, flags) float → slots; see `event_tokens`.
+
+        N may be less than the model's `tokens`: the oldest, if they are padding, can be left out.
+        """
         action = codes[..., ACTION]
-        tokens = self.codes(_one_hot(codes)) + self.values(_features(codes, values)) + self.ranks.weight  # (B, N, d)
+        ranks = self.ranks.weight[-codes.shape[1] :]
+        tokens = self.codes(_one_hot(codes)) + self.values(_features(codes, values)) + ranks  # (B, N, d)
         since = self.since(_ages(values[:, -1, AGE]))  # (B, d) of the newest token: the time since the last event
         context = (self.told(told) + since)[:, None]
-        x = torch.cat([tokens, self.queries.weight + context], 1)  # (B, N + K, d)
-        there = torch.cat([action != PAD, torch.ones_like(action[:, : self.config.slots], dtype=torch.bool)], 1)
+        queries = self.queries.weight + context  # (B, K, d)
+        x = torch.cat([tokens, queries], 1)  # (B, N + K, d)
+        there = torch.cat([action != PAD, torch.ones_like(queries[..., 0], dtype=torch.bool)], 1)
         mask = there[:, None, None, :]
         for layer in self.layers:
             x = layer(x, mask)

@@ -41,7 +41,7 @@ def test_what_is_no_feed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         recognise(tmp_path / "missing.json")
     (tmp_path / "x.json").write_text("{}")
-    with pytest.raises(InputError, match="known provider.*--provider"):
+    with pytest.raises(InputError, match=r"known provider.*--provider"):
         recognise(tmp_path / "x.json")
     with pytest.raises(InputError, match="has no file of events"):
         recognise(tmp_path)
@@ -94,7 +94,7 @@ def test_wyscout_by_number_is_wyscout_by_name(tmp_path: Path) -> None:
 def test_a_feed_of_unknown_names_is_refused(tmp_path: Path) -> None:
     rows = [row | {"eventName": "?", "subEventName": "?"} for row in made_up(400, 0)]
     (tmp_path / "x.json").write_text(json.dumps(rows))
-    with pytest.raises(InputError, match="0 % of its .* events are known"):
+    with pytest.raises(InputError, match=r"0 % of its .* events are known"):
         read_match(tmp_path / "x.json")
 
 
