@@ -9,6 +9,7 @@ them (`test_5s`, `test_shot`).
 """
 
 import argparse
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,8 @@ from tools.embed_models import refer
 
 SOURCE = (
     "Wyscout event data of the 2017/18 seasons of Spain, Italy, France and Germany: Pappalardo, Massucco et al., "
-    "Soccer match event dataset, figshare 2019; A public data set of spatio-temporal match events in soccer competitions, "
-    "Scientific Data 6, 236 (2019); CC BY 4.0"
+    "Soccer match event dataset, figshare 2019; A public data set of spatio-temporal match events in soccer "
+    "competitions, Scientific Data 6, 236 (2019); CC BY 4.0"
 )
 
 
@@ -49,6 +50,8 @@ def main() -> None:
     calibration, error = np.stack([np.ones((10, 5)), np.zeros((10, 5))]), None
     if args.chance is not None:
         calibration, error = calibrate(args.chance, args.data, args.size)
+    if args.out.exists():
+        shutil.rmtree(args.out)
     with replacing(args.out) as folder:
         folder.mkdir(parents=True)
         write_model(args.run, folder, sizes)

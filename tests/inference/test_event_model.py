@@ -100,7 +100,7 @@ def test_the_interface_gives_a_frame(folder: Path, tmp_path: Path) -> None:
     assert set(frame["team"]) <= {"10", "11"}
     assert len(opened.match.shots) == int(((match.action == SHOT) | (match.goal != 0)).sum())
     with pytest.raises(InputError, match="reads event feeds, not videos"):
-        load(folder).video("x.mp4")
+        load(folder).new_runtime()
 
 
 def test_tables_and_clips(folder: Path, tmp_path: Path) -> None:
