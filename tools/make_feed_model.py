@@ -1,11 +1,11 @@
 """Make the embedded model of event feeds from a training of `benchmarks.feed_model`.
 
-    python -m tools.make_feed_model RUN [--out src/ballcast/samples/feed_model] [--chance CHANCE.npz --data TABLE]
+    python -m benchmarks.feed_model score RUN --size small
+    python -m tools.make_feed_model RUN --size small [--out src/ballcast/samples/feed_model]
 
-RUN holds `model.safetensors` and `config.json`. The weights are stored in half precision, the ONNX graph reads them by
-offset, and the probabilities are calibrated on the validation matches: from the outputs in CHANCE (`valid`, (n, C, 5),
-as benchmarks.feed_model writes them), or computed anew. Prints the calibration error on England's matches if CHANCE has
-them (`test_5s`, `test_shot`).
+RUN is the folder of a training. The weights are stored in half precision, the ONNX graph reads them by offset, and the
+probabilities are calibrated on the validation matches, from the outputs that `score` left in RUN. The error on England
+is printed and kept in `config.json`; --picture draws it.
 """
 
 import argparse
@@ -42,14 +42,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("--out", type=Path, default=FEED_MODEL)
-    parser.add_argument("--chance", type=Path, help="outputs of the validation matches; without it no calibration")
+    parser.add_argument("--picture", type=Path, help="write the reliability diagram of P(shot within 5 s) (.png)")
     parser.add_argument("--data", type=Path, default=TABLE, help="wyscout_leagues.parquet")
     parser.add_argument("--size", choices=("small", "full"), default="full")
     args = parser.parse_args()
     sizes = read_json(args.run / "config.json", "sizes of the model")
-    calibration, error = np.stack([np.ones((10, 5)), np.zeros((10, 5))]), None
-    if args.chance is not None:
-        calibration, error = calibrate(args.chance, args.data, args.size)
+    calibration, error = np.stack([np.ones((10, 5)), np.zeros((10, 5))]), []
+    if (args.run / "test-chance.npz").is_file():
+        calibration, error = calibrate(args.run, args.data, args.size)
+    for row in error:
+        print(row)  # noqa: T201
+    if args.picture is not None:
+        draw(args.picture, error)
     if args.out.exists():
         shutil.rmtree(args.out)
     with replacing(args.out) as folder:
@@ -89,17 +93,33 @@ def came_within(windows: Scored) -> Any:
     return came
 
 
-def calibrate(chance: Path, table: Path, size: Any) -> tuple[Any, Any]:
+def calibrate(run: Path, table: Path, size: Any) -> tuple[Any, list[dict[str, float]]]:
     """Fit on validation; the error of P(shot within 5 s) in each decile of England."""
     feeds = divide(read_table(table), size)
-    with np.load(chance) as file:
-        valid, test_shot = file["valid"].astype(np.float32), file["test_shot"].astype(np.float32)
-    fitted = fit_calibration(valid, came_within(Scored.of(feeds["valid"], EVERY_MS["valid"])))
-    came = came_within(Scored.of(feeds["test"], EVERY_MS["test"]))[:, SHOT, -1]
-    either = np.zeros((len(test_shot), 3, len(ACTIONS), len(HORIZONS_S)), np.float32)
-    either[:, 2, SHOT] = test_shot
-    shown = calibrated(either, fitted)[:, 2, SHOT, -1]
-    return fitted, deciles(shown, came)
+    chance, came = {}, {}
+    for split in ("valid", "test"):
+        with np.load(run / f"{split}-chance.npz") as file:
+            chance[split] = file["chance"].astype(np.float32)
+        came[split] = came_within(Scored.of(feeds[split], EVERY_MS[split]))
+    fitted = fit_calibration(chance["valid"], came["valid"])
+    both = np.repeat(chance["test"][:, None], 3, axis=1)
+    return fitted, deciles(calibrated(both, fitted)[:, 2, SHOT, -1], came["test"][:, SHOT, -1])
+
+
+def draw(path: Path, rows: list[dict[str, float]]) -> None:
+    """The reliability diagram: what came against what was predicted, with 95 % intervals of each decile."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 4.6), layout="constrained")
+    axes = figure.add_subplot()
+    predicted, came = np.array([r["predicted"] for r in rows]), np.array([r["came"] for r in rows])
+    spread = 196 * np.sqrt(came / 100 * (1 - came / 100) / np.array([r["count"] for r in rows]))
+    top = 1.1 * max(predicted.max(), (came + spread).max())
+    axes.plot([0, top], [0, top], color="grey", lw=1)
+    axes.errorbar(predicted, came, yerr=spread, fmt="o", color="#c2185b", ms=5, capsize=2)
+    axes.set(xlim=(0, top), ylim=(0, top), xlabel="predicted, %", ylabel="came, %")
+    axes.set_title("A shot within 5 s, England: deciles of the predictions", fontsize=10)
+    figure.savefig(path, dpi=110)
 
 
 def deciles(probability: Any, came: Any) -> list[dict[str, float]]:

@@ -56,14 +56,14 @@ def test_times_are_drawn_within_the_periods(feeds: TrainingFeeds) -> None:
 
 
 def test_it_learns_and_goes_on_from_weights(feeds: TrainingFeeds) -> None:
-    how = FeedTraining(seconds=600, steps=60, batch=64, lr=3e-3, ema=0.9, plain=0.3)
+    how = FeedTraining(seconds=600, steps=60, batch=64, lr=5e-3, ema=0.8, plain=0.3, warmup=0.1)
     trainer = FeedTrainer(feeds, SMALL, how)
     seen: list[float] = []
     assert trainer.run(lambda share, step: seen.append(share), (0.5,)) == 60
     assert seen == [0.5]
     at = feeds.draw(256)
     fresh = EventTransformer(SMALL)
-    assert _loss(trainer.average, feeds, at) < _loss(fresh, feeds, at) - 0.1
+    assert _loss(trainer.average, feeds, at) < 0.9 * _loss(fresh, feeds, at)
     again = FeedTrainer(feeds, SMALL, how)
     again.start(trainer.average.state_dict())
     assert _loss(again.model, feeds, at) == pytest.approx(_loss(trainer.average, feeds, at), rel=1e-5)
@@ -94,8 +94,8 @@ def test_padding_can_be_left_out(feeds: TrainingFeeds) -> None:
 
     model = EventTransformer(SMALL).eval()
     codes, values = tokens_before(torch, feeds.table, torch.tensor([9_000]))
-    kept = int((codes[0, :, 0] != 11).sum())
-    assert 0 < kept < codes.shape[1]
+    kept = int((codes[0, :, 0] != 11).sum()) + 1
+    assert 1 < kept < codes.shape[1]
     with torch.no_grad():
         whole = expected(model(codes, values, torch.ones(1, len(TOLD))))
         short = expected(model(codes[:, -kept:], values[:, -kept:], torch.ones(1, len(TOLD))))

@@ -163,8 +163,9 @@ def _run(
     told = np.broadcast_to(flags, (len(at_ms), len(flags)))
     tokens = tokens_before(np, table, at_ms, tokens=model.tokens, observed_ms=model.observed_ms)
     codes, values = hide(np, *tokens, told)
-    length = model.tokens - (codes[..., ACTION] != PAD).argmax(1)  # from the first token that is there
-    length = np.where((codes[..., ACTION] != PAD).any(1), length, 1)
+    there = codes[..., ACTION] != PAD
+    # From the padding before the first token, which its features refer to.
+    length = np.where(there.any(1), np.minimum(model.tokens - there.argmax(1) + 1, model.tokens), 1)
     order = np.argsort(length, kind="stable")
     parts = []
     for begin in range(0, len(order), BATCH):

@@ -83,7 +83,7 @@ class EventTransformer(nn.Module):
     def forward(self, codes: Tensor, values: Tensor, told: Tensor) -> EventSlots:
         """Codes (B, N, 7) int64, values (B, N, 5) and told (B, flags) float → slots; see `event_tokens`.
 
-        N may be less than the model's `tokens`: the oldest, if they are padding, can be left out.
+        N may be less than the model's `tokens`: padding in front can be left out, except the last of it.
         """
         action = codes[..., ACTION]
         ranks = self.ranks.weight[-codes.shape[1] :]

@@ -104,6 +104,7 @@ def tokens_before(
     start, end = place[..., :2], place[..., 2:]
     place = xp.concatenate([start, xp.where(ended[..., None], end, start)], -1)
     place = xp.where(same[..., None], place, 1 - place)
+    place = xp.where(there[..., None], place, 0.5)
     age = (at[:, None] - table.clock[index]) / 1000
     values = xp.concatenate([place, xp.where(there, age, observed_ms / 1000)[..., None]], -1)
     whole, real = (np.int64, np.float32) if xp is np else (xp.int64, xp.float32)
