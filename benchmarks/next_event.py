@@ -3,8 +3,9 @@
     python -m benchmarks.next_event --train 60 --test 20 [--peers FOLDER] [--seconds 60]
 
 Rows follow OpenSTARLab's UIED format of Wyscout's matches: events of the team in possession in nine classes (short
-pass, carry, high pass, end of possession, cross, long pass, shot, dribble, goal), times between them, places. From 40 rows
-the next one is predicted; accuracy and macro F1 of its class, mean absolute error of its time in s, as in its tables.
+pass, carry, high pass, end of possession, cross, long pass, shot, dribble, goal), times between them, places. From 40
+rows the next one is predicted; accuracy and macro F1 of its class, mean absolute error of its time in s, as in its
+tables.
 
 --peers: the folder into which `pip install --target FOLDER --no-deps openstarlab-event` put its package: its networks
 NMSTPP and Seq2Event are then trained with its own cost function and optimiser on the same rows, for as many seconds.
