@@ -208,9 +208,11 @@ def events(
 
 def _counted(found: "Iterable[Feed | Failure]", counts: "Counter[str]") -> "Iterator[Feed | Failure]":
     """Pass feeds on, and count their events by action."""
+    from ballcast.data.events.feed import Feed
+
     for feed in found:
-        if not hasattr(feed, "reason"):
-            counts.update(feed.counts())  # type: ignore[union-attr]
+        if isinstance(feed, Feed):
+            counts.update(feed.counts())
         yield feed
 
 

@@ -87,7 +87,7 @@ class TrainingFeeds:
             "action": action,
             "team": np.concatenate([half.team for half in acted]).astype(np.int64),
             "place": np.nan_to_num(place, nan=0.5).clip(0, 1).astype(np.float32),
-            "located": ~np.isnan(place).any(1),
+            "located": np.asarray(~np.isnan(place).any(1)),
             "begins": np.cumsum(lengths) - lengths,
             "rates": rates.astype(np.float32),
         }

@@ -58,8 +58,8 @@ async def send_feed(
         raise RequestError(404, "there is no such match; send its first file again")
     with service.upload_limit.enter(user):
         folder.mkdir(parents=True, exist_ok=True)
-        await save_body(request, folder / name, service.limits.labels_bytes, service.limits)
         try:
+            await save_body(request, folder / name, service.limits.labels_bytes, service.limits)
             ready, message = await run_in_threadpool(_read, service, folder)
         except BaseException:
             await run_in_threadpool(shutil.rmtree, folder, ignore_errors=True)
@@ -154,7 +154,7 @@ def main(arguments: list[str]) -> int:
         forecasts = load("events", runtime="onnx").feed(folder / arguments[2])
         assert isinstance(forecasts, FeedForecasts)
         made, match = list(forecasts), forecasts.match
-        about = {"match": match.match, "provider": match.provider, "teams": list(match.teams)}
+        about: dict[str, Any] = {"match": match.match, "provider": match.provider, "teams": list(match.teams)}
         about |= {"begins": dict(match.begins), "untold": list(match.untold)}
         write_json(folder / PAGE, page_data(made, match, moments(made, match)) | {"about": about})
     except BallcastError as error:
