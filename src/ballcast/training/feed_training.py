@@ -81,7 +81,7 @@ class TrainingFeeds:
         action = np.concatenate([half.action for half in acted]).astype(np.int64)
         place = np.concatenate([half.start for half in acted]) / 100
         lengths = np.array([half.t_ms.max() - HORIZON_MS - earliest_ms for half in periods], np.int64)
-        rates = np.bincount(action, minlength=C) * HORIZON_MS / lengths.sum()
+        rates = (np.bincount(action, minlength=C) * HORIZON_MS / lengths.sum()).clip(1e-4)  # an action may be missing
         columns: dict[str, NDArray[Any]] = {
             "clock": clock,
             "action": action,
