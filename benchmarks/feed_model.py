@@ -23,7 +23,8 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from ballcast.core.event_schema import TOLD
+from ballcast.core.actions import ACTIONS, OBSERVED_MS
+from ballcast.core.event_schema import HORIZONS_S, TOLD
 from ballcast.core.events import Clip
 from ballcast.core.files import read_json, write_json
 from ballcast.data.events.event_grid import expect, window_ends
@@ -94,6 +95,15 @@ def outputs_of(
         "intensity": np.ascontiguousarray(np.concatenate(intensity).transpose(1, 0, 2)),
         "chance": np.concatenate(chance),
     }
+
+
+def came_within(windows: Scored) -> Any:
+    """(n, C, 5) bool: whether each action came within 1, 2, … 5 s of each window's end."""
+    came = np.zeros((len(windows.clips), len(ACTIONS), len(HORIZONS_S)), bool)
+    for i, clip in enumerate(windows.clips):
+        for event in clip.anticipation:
+            came[i, event.action] |= event.position_ms - OBSERVED_MS < 1000 * np.array(HORIZONS_S)
+    return came
 
 
 def read_scores(intensity: Any, reach_ms: int = REACH_MS, power: float = 1.0) -> Any:
@@ -185,7 +195,8 @@ def score(args: argparse.Namespace, device: torch.device) -> None:
         shown = {key: round(100 * rows[key]["avg"], 2) for key in rows if key.startswith(split)}
         print(args.out.name, len(members), "models", len(windows.names), split, shown, flush=True)
         args.out.mkdir(parents=True, exist_ok=True)
-        np.savez(args.out / f"{split}-chance.npz", chance=np.asarray(mean["chance"], np.float16))
+        chance = np.asarray(mean["chance"], np.float16)
+        np.savez(args.out / f"{split}-chance.npz", chance=chance, came=came_within(windows))
         write_json(args.out / "rows.json", rows, indent=1)
 
 

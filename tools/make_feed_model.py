@@ -1,7 +1,7 @@
 """Make the embedded model of event feeds from a training of `benchmarks.feed_model`.
 
-    python -m benchmarks.feed_model score RUN --size small
-    python -m tools.make_feed_model RUN --size small [--out src/ballcast/samples/feed_model]
+    python -m benchmarks.feed_model score RUN --size full
+    python -m tools.make_feed_model RUN [--out src/ballcast/samples/feed_model] [--picture reliability.png]
 
 RUN is the folder of a training. The weights are stored in half precision, the ONNX graph reads them by offset, and the
 probabilities are calibrated on the validation matches, from the outputs that `score` left in RUN. The error on England
@@ -18,17 +18,12 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from ballcast.core.actions import ACTIONS, OBSERVED_MS
-from ballcast.core.event_schema import CODES, HORIZONS_S, TOLD, VALUES
+from ballcast.core.event_schema import CODES, TOLD, VALUES
 from ballcast.core.feed_forecast import SHOT
 from ballcast.core.files import read_json, replacing, write_bytes, write_json
 from ballcast.core.hub import FEED_MODEL
-from ballcast.data.events.event_windows import EVERY_MS, divide
-from ballcast.data.events.wyscout import read_table
 from ballcast.inference.event_model import GRAPH, INPUTS, KIND, OUTPUTS, calibrated, fit_calibration
 from ballcast.inference.torch_event_model import Outputs, load_network
-from benchmarks.events import TABLE
-from benchmarks.feed_model import Scored
 from tools.embed_models import refer
 
 SOURCE = (
@@ -43,13 +38,11 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--out", type=Path, default=FEED_MODEL)
     parser.add_argument("--picture", type=Path, help="write the reliability diagram of P(shot within 5 s) (.png)")
-    parser.add_argument("--data", type=Path, default=TABLE, help="wyscout_leagues.parquet")
-    parser.add_argument("--size", choices=("small", "full"), default="full")
     args = parser.parse_args()
     sizes = read_json(args.run / "config.json", "sizes of the model")
     calibration, error = np.stack([np.ones((10, 5)), np.zeros((10, 5))]), []
     if (args.run / "test-chance.npz").is_file():
-        calibration, error = calibrate(args.run, args.data, args.size)
+        calibration, error = calibrate(args.run)
     for row in error:
         print(row)  # noqa: T201
     if args.picture is not None:
@@ -84,23 +77,12 @@ def write_model(run: Path, folder: Path, sizes: dict[str, Any]) -> None:
         write_bytes(folder / GRAPH, refer(path.read_bytes(), weights))
 
 
-def came_within(windows: Scored) -> Any:
-    """(n, C, 5) bool: whether each action came within 1, 2, … 5 s of each window's end."""
-    came = np.zeros((len(windows.clips), len(ACTIONS), len(HORIZONS_S)), bool)
-    for i, clip in enumerate(windows.clips):
-        for event in clip.anticipation:
-            came[i, event.action] |= event.position_ms - OBSERVED_MS < 1000 * np.array(HORIZONS_S)
-    return came
-
-
-def calibrate(run: Path, table: Path, size: Any) -> tuple[Any, list[dict[str, float]]]:
+def calibrate(run: Path) -> tuple[Any, list[dict[str, float]]]:
     """Fit on validation; the error of P(shot within 5 s) in each decile of England."""
-    feeds = divide(read_table(table), size)
     chance, came = {}, {}
     for split in ("valid", "test"):
         with np.load(run / f"{split}-chance.npz") as file:
-            chance[split] = file["chance"].astype(np.float32)
-        came[split] = came_within(Scored.of(feeds[split], EVERY_MS[split]))
+            chance[split], came[split] = file["chance"].astype(np.float32), file["came"]
     fitted = fit_calibration(chance["valid"], came["valid"])
     both = np.repeat(chance["test"][:, None], 3, axis=1)
     return fitted, deciles(calibrated(both, fitted)[:, 2, SHOT, -1], came["test"][:, SHOT, -1])
