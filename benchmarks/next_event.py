@@ -1,4 +1,4 @@
-"""The next event, on the field's own scale: action, time and place of the next event of possession, as OpenSTARLab has it.
+"""The next event on the field's own scale: its action and time, as OpenSTARLab reports them.
 
     python -m benchmarks.next_event --train 60 --test 20 [--peers FOLDER] [--seconds 60]
 
