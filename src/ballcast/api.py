@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from ballcast.core.anticipator_config import EmitConfig
 from ballcast.core.errors import InputError, MissingExtra
 from ballcast.core.events import Clip, ClipForecast, Forecast
+from ballcast.core.feed_forecast import FeedForecast, MatchSummary, columns, table_rows
 from ballcast.inference.loading import OpenedModel, RuntimeKind, open_model
 
 if TYPE_CHECKING:
@@ -83,6 +84,33 @@ class Forecasts(Generic[F]):
         return DataFrame(rows, columns=list(columns))
 
 
+class FeedForecasts(Forecasts[FeedForecast]):
+    """The forecasts along a match's event feed, at every second and every event.
+
+    Attributes:
+        match: teams, periods, shots and goals of the match.
+    """
+
+    def __init__(
+        self, made: Generator[FeedForecast, None, None], about: Mapping[str, Any], match: MatchSummary
+    ) -> None:
+        super().__init__(made, about)
+        self.match = match
+
+    def to_frame(self) -> Any:
+        """Read all that are left into a pandas DataFrame, a row for each forecast.
+
+        Columns: match, period, clock and team, then the probability of each action within 1, 2, 3 and 5 s
+        (`shot_5s`), of a shot by each team (`shot_5s_team_1`), and the expected place of the next action; see
+        docs/events.md.
+        """
+        try:
+            from pandas import DataFrame
+        except ImportError:
+            raise MissingExtra("pandas") from None
+        return DataFrame(list(table_rows(list(self), self.match)), columns=list(columns()))
+
+
 @dataclass(frozen=True)
 class Model:
     """A model that is ready to predict; made by `load`. It may be used from several threads.
@@ -106,11 +134,13 @@ class Model:
     @property
     def emit(self) -> EmitConfig:
         """How its slots become predictions; give `dataclasses.replace(model.emit, threshold=0.1)` to change it."""
-        return self.opened.windows.emit
+        return self.windows.emit
 
     @property
     def windows(self) -> "WindowModel":
-        """The network that reads features."""
+        """The network that reads features; an InputError if the model is an event transformer, which has none."""
+        if self.opened.windows is None:
+            raise InputError(f"{self.name}: reads event feeds only, and is not tuned or changed; use `feed`")
         return self.opened.windows
 
     def new_runtime(self) -> "Runtime":
@@ -118,7 +148,7 @@ class Model:
         if self.opened.new_runtime is None:
             from ballcast.inference.feed_predictor import detail_of
 
-            if detail_of(self.windows) is not None:
+            if self.opened.events is not None or detail_of(self.windows) is not None:
                 raise InputError(f"{self.name}: reads event feeds, not videos; use `feed`, or another model")
             raise InputError(f"{self.name}: needs the backbone it was trained on to read videos; give its folder")
         return self.opened.new_runtime()
@@ -209,35 +239,46 @@ class Model:
         self,
         path: Path | str,
         *,
-        provider: str = "wyscout",
+        provider: str = "auto",
+        lineup: Path | str | None = None,
         every_ms: int = 1000,
         emit: EmitConfig | None = None,
         progress: Callable[[int, int], None] = lambda done, total: None,
-    ) -> Forecasts[Forecast]:
-        """Forecast along a match's event feed, from 30 s of each period on.
+    ) -> "Forecasts[Forecast] | FeedForecasts":
+        """Forecast along a match's event feed.
 
         Args:
             path: the feed's file.
-            provider: as in `ballcast events`.
-            every_ms, emit: as in `rolling`.
+            provider: as in `ballcast events`; by default the one it is recognised as.
+            lineup: the second file that some providers deliver, where it is not beside the first.
+            every_ms: interval of the forecasts.
+            emit: of models trained by `ballcast train` on event grids: how slots become predictions.
             progress: called with the forecasts done and in all.
-        """
-        from ballcast.data.events.kloppy_feed import read_match, warn_missing_kinds
-        from ballcast.inference.feed_predictor import check_reads_events, detail_of, forecast_feed, period_begins
 
-        check_reads_events(self.windows, self.name)
-        feed = read_match(Path(path), provider)
-        if detail_of(self.windows) == "rich":
+        Returns:
+            Of the embedded model, and of any event transformer: `FeedForecasts`, at every interval from 5 s of each
+            period on and at every event. Of a model of event grids: forecasts from 30 s of each period on.
+        """
+        from ballcast.data.events.kloppy_feed import open_feed, warn_missing_kinds
+        from ballcast.inference import feed_predictor as predictor
+
+        events = self.opened.events
+        if events is None:
+            predictor.check_reads_events(self.windows, self.name)
+        elif emit is not None:
+            raise InputError(f"{self.name}: gives probabilities of every action; there is no emission to change")
+        feed, provider, untold = open_feed(Path(path), provider, None if lineup is None else Path(lineup))
+        about: dict[str, Any] = {"every_ms": every_ms, "model": self.name, "provider": provider, "match": feed.match}
+        about["periods_begin_ms"] = predictor.period_begins(feed)
+        if events is not None:
+            match = predictor.summarise(feed, provider, untold)
+            rows = predictor.forecast_events(events, feed, untold=untold, every_ms=every_ms, progress=progress)
+            return FeedForecasts(rows, about | {"teams": list(feed.teams), "not_told": list(untold)}, match)
+        if predictor.detail_of(self.windows) == "rich":
             warn_missing_kinds(Path(path), provider)
-        made = forecast_feed(self.windows, feed, every_ms=every_ms, config=emit or self.emit, progress=progress)
-        about = {
-            "every_ms": every_ms,
-            "model": self.name,
-            "match": feed.match,
-            "periods_begin_ms": period_begins(feed),
-            "pos_weight": self.windows.pos_weight,
-        }
-        return Forecasts(made, about)
+        config = emit or self.emit
+        made = predictor.forecast_feed(self.windows, feed, every_ms=every_ms, config=config, progress=progress)
+        return Forecasts(made, about | {"pos_weight": self.windows.pos_weight})
 
     def features(
         self,

@@ -1,5 +1,6 @@
 """Commands that make feature stores: from videos, and from event feeds."""
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -10,10 +11,11 @@ from ballcast.cli.shell import Device, app, frames_progress, match_progress, new
 from ballcast.core.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rich.console import Console
 
+    from ballcast.data.events.feed import Feed
     from ballcast.features.extract import Report as Extraction
     from ballcast.features.store import Failure, FeatureStore
 
@@ -127,7 +129,11 @@ def _list_failed(console: "Console", failed: "Sequence[Failure]") -> None:
 FeedSource = Annotated[Path, typer.Argument(help="The parquet table, a match's file, or a folder of matches.")]
 FeedOut = Annotated[Path, typer.Argument(help="The feature store to make; with --split, the folder of three.")]
 Provider = Annotated[
-    str, typer.Option(help="parquet, or through kloppy: wyscout, statsbomb, opta, statsperform, sportec, datafactory.")
+    str | None,
+    typer.Option(
+        help="parquet, or through kloppy: wyscout, statsbomb, opta, statsperform, sportec, datafactory.",
+        show_default="as recognised",
+    ),
 ]
 Split = Annotated[
     Literal["small", "full"] | None,
@@ -148,7 +154,7 @@ Detail = Annotated[
 def events(
     source: FeedSource,
     out: FeedOut,
-    provider: Provider = "parquet",
+    provider: Provider = None,
     split: Split = None,
     every: EverySeconds = None,
     detail: Detail = "plain",
@@ -158,7 +164,8 @@ def events(
     A window holds the 30 s before a prediction on the video model's grid, 6 × 33 steps, and nothing after it.
     A match that cannot be read is listed at the end and in the store; the others are converted, and the exit code is 1.
 
-    Second files that a provider needs are found by name: events/1.json and lineups/1.json, f24.xml and f7.xml.
+    The provider is recognised from the files. Second files that some deliver (F7, MA1, line-ups, match information) are
+    found by name or by the match's id. Counts of each action are printed, and what the provider does not tell.
 
     Examples:
 
@@ -169,9 +176,11 @@ def events(
     ballcast events open-data/events stores/mine --provider statsbomb --every 5
     """
     from ballcast.data.events.event_windows import EVERY_MS, divide, write_store
+    from ballcast.data.events.feed_files import recognise
     from ballcast.data.events.kloppy_feed import match_files, read_folder
     from ballcast.data.events.wyscout import iterate_table, read_table
 
+    provider = provider or ("parquet" if split else recognise(source))
     console = new_console(stderr=True)
     failed: list[Failure] = []
     if split is not None:
@@ -189,10 +198,33 @@ def events(
         total = None if provider == "parquet" else len(match_files(source, provider))
         with match_progress(console, "", total) as tick:
             every_ms = round(1000 * (7.0 if every is None else every))
-            store = write_store(out, found, every_ms, detail=detail, tick=tick)
+            counts: Counter[str] = Counter()
+            store = write_store(out, _counted(found, counts), every_ms, detail=detail, tick=tick)
         failed += store.manifest.failed
         typer.echo(_describe_events(store))
+        _describe_counts(source, provider, counts)
     _list_failed(console, failed)
+
+
+def _counted(found: "Iterable[Feed | Failure]", counts: "Counter[str]") -> "Iterator[Feed | Failure]":
+    """Pass feeds on, and count their events by action."""
+    from ballcast.data.events.feed import Feed
+
+    for feed in found:
+        if isinstance(feed, Feed):
+            counts.update(feed.counts())
+        yield feed
+
+
+def _describe_counts(source: Path, provider: str, counts: "Counter[str]") -> None:
+    """Print how many events of each action there were, and what the provider does not tell."""
+    from ballcast.cli.feed import describe_counts
+    from ballcast.data.events.kloppy_feed import match_files, untold
+
+    typer.echo(f"{provider}, {describe_counts(counts)}")
+    missing = () if provider == "parquet" else untold(match_files(source, provider)[0], provider)
+    if missing:
+        typer.echo(f"{provider} does not tell, or counts differently: {', '.join(missing).lower()}")
 
 
 def _describe_events(store: "FeatureStore") -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ballcast.cli.feed import Clips, Kickoff, Lineup, Plot, Table, predict_feed
 from ballcast.cli.runtime import Kind, PictureSize, RuntimeKind, changed_emission, load_model
 from ballcast.cli.shell import Device, app, frames_progress, new_console, seconds_option, step_progress
 from ballcast.core.actions import FPS
@@ -39,13 +40,13 @@ Events = Annotated[
 ]
 Provider = Annotated[
     str | None,
-    typer.Option("--provider", help="--events: its provider, as in `ballcast events`.", show_default="wyscout"),
+    typer.Option("--provider", help="--events: its provider, as in `ballcast events`.", show_default="as recognised"),
 ]
 Models = Annotated[
     list[str] | None,
     typer.Option(
         "--model",
-        help="A model's folder, or its id on the hub. VIDEO: embedded by default. --features: several, averaged.",
+        help="A model's folder, or its id on the hub. VIDEO, --events: embedded by default. --features: several.",
     ),
 ]
 Backbone = Annotated[
@@ -90,12 +91,17 @@ def predict(
     features: Features = None,
     events: Events = None,
     provider: Provider = None,
+    lineup: Lineup = None,
     models: Models = None,
     backbone: Backbone = None,
     every: Every = None,
     out: Out = None,
     osl: Osl = None,
     csv: Csv = None,
+    table: Table = None,
+    plot: Plot = None,
+    clips: Clips = None,
+    kickoff: Kickoff = None,
     overlay: Overlay = None,
     labels: Labels = None,
     calibration: CalibrationFile = None,
@@ -110,8 +116,9 @@ def predict(
     4 times, which inflates the network's own p_obj, and this is undone. The threshold is on the network's own p_obj:
     0.3 there is a probability of 10 %.
 
-    --events: one forecast a second from 30 s of each period on. The periods share one clock; the output lists where
-    each begins.
+    --events: a match's feed of any provider. The embedded model gives the probability of each action within 1, 2, 3
+    and 5 s, at every second and every event; --table, --plot and --clips write them. The periods share one clock; the
+    output lists where each begins.
 
     --features: writes a submission file with the network's own scores or, if the model was tuned (see `ballcast tune`)
     and no key=value is given, with calibrated times and scores.
@@ -120,7 +127,7 @@ def predict(
 
     ballcast predict match.mp4 --model runs/paper/best --backbone my-backbone --overlay overlay.mp4
 
-    ballcast predict --events match.json --model runs/events/best --every 1
+    ballcast predict --events match.json --table match.csv --plot match.html --clips match.xml
 
     ballcast predict --features features-a/test --model runs/a/best --features features-b/test --model runs/b/best
 
@@ -136,7 +143,9 @@ def predict(
         predict_features(models, features, labels, target, calibration, changes, runtime, device)
     elif events is not None:
         targets = Targets(out or Path(f"{events.stem}.events.anticipation.json"), osl, csv)
-        predict_feed(models, events, provider or "wyscout", every_ms, changes, runtime, device, targets)
+        extras = {"table": table, "plot": plot, "clips": clips}
+        chosen = (models, events, provider or "auto", lineup, every_ms, changes, runtime, device)
+        predict_feed(*chosen, targets, extras, kickoff)
     else:
         path, model = Path(str(video)), models[0] if models else None
         targets = Targets(out or Path(f"{path.stem}.anticipation.json"), osl, csv, overlay)
@@ -158,6 +167,11 @@ _GOES_WITH = {
     "overlay": ("--overlay", "a VIDEO"),
     "size": ("--size", "a VIDEO"),
     "provider": ("--provider", "--events"),
+    "lineup": ("--lineup", "--events"),
+    "table": ("--table", "--events"),
+    "plot": ("--plot", "--events"),
+    "clips": ("--clips", "--events"),
+    "kickoff": ("--kickoff", "--events"),
     "every": ("--every", "a VIDEO or --events"),
     "osl": ("--osl", "a VIDEO or --events"),
     "csv": ("--csv", "a VIDEO or --events"),
@@ -253,35 +267,6 @@ def _predict_together(
     how = f"calibrated on {tuned.fitted_on}" if tuned.fitted_on else "not tuned"
     made = by_clip(forecast_together(models, windows, tuned, progress))
     return made, f"; {len(models)} model{'s' * (len(models) > 1)}, {how}"
-
-
-def predict_feed(
-    models: list[str] | None,
-    events: Path,
-    provider: str,
-    every_ms: int,
-    changes: list[str],
-    runtime: RuntimeKind,
-    device: str,
-    targets: "Targets",
-) -> None:
-    """Write the forecasts along a match's events, by a model that was trained on feeds."""
-    from ballcast.api import load
-    from ballcast.core.files import require_file
-
-    targets.check(events)
-    require_file(events, "events of the match")  # before the model, which takes seconds
-    source = _given(models)[0]
-    model = load(source, runtime=runtime, device=device)
-    emit = changed_emission(model.emit, changes, shown=True)
-    with step_progress(new_console(stderr=True), "forecasts") as progress:
-        forecasts = model.feed(events, provider=provider, every_ms=every_ms, emit=emit, progress=progress)
-        timeline = tuple(forecasts)
-    about = forecasts.about
-    match = about.pop("match")
-    targets.write(timeline, events, about)
-    count = sum(len(made.predictions) for made in timeline)
-    typer.echo(f"{targets.json}: match {match}, {len(timeline)} forecasts, {count} predictions")
 
 
 def predict_video(

@@ -1,25 +1,32 @@
 """Forecasts along a match's event feed, at regular intervals.
 
-Each forecast uses only events that a live feed would have delivered by then (`data/events/event_grid.py`), so a
-truncated feed gives the same forecasts up to its end.
+Each forecast uses only events that a live feed would have delivered by then (`data/events/event_grid.py`,
+`data/events/event_tokens.py`), so a truncated feed gives the same forecasts up to its end. `forecast_feed` runs a model
+of event grids, `forecast_events` the event transformer.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ballcast.core.actions import OBSERVED_MS
+from ballcast.core.actions import ACTIONS, OBSERVED_MS, SHORT_NAMES
 from ballcast.core.anticipator_config import EmitConfig
 from ballcast.core.errors import InputError
-from ballcast.core.events import Forecast
+from ballcast.core.event_schema import ACTION, PAD
+from ballcast.core.events import Forecast, Prediction
+from ballcast.core.feed_forecast import SHOT, FeedForecast, MatchSummary, Shot
 from ballcast.data.events.event_grid import STEPS, WIDTHS, Detail, observe
+from ballcast.data.events.event_tokens import EventTable, build_table, hide, tokens_before, told_flags
 from ballcast.data.events.event_windows import IDENTITIES
-from ballcast.data.events.feed import Feed
+from ballcast.data.events.feed import PERIODS, Feed
+from ballcast.inference.event_model import EventModel
 from ballcast.inference.runtime import TrainedModel, WindowModel
-from ballcast.model.postprocess import emit
+from ballcast.model.postprocess import POSITIONS_MS, emit, select_times
 
 BATCH = 512
+REACHES_MS = [EmitConfig().reach_ms] * len(ACTIONS)
 
 
 def check_reads_events(model: TrainedModel, source: str) -> None:
@@ -90,3 +97,108 @@ def forecast_feed(
                 yield Forecast(at_ms, tuple(moved))
             done += len(some)
             progress(done, total)
+
+
+EARLIEST_MS = 5_000  # of a period: the event transformer was trained from there on
+EMIT_THRESHOLD = 0.1  # the least probability of a prediction in `FeedForecast.predictions`
+
+
+def summarise(feed: Feed, provider: str, untold: tuple[str, ...]) -> MatchSummary:
+    """What is known of a match besides its forecasts; `untold`: what the provider does not tell."""
+    begins = period_begins(feed)
+    chosen = np.flatnonzero((feed.action == SHOT) | (feed.goal != 0))
+    clock = [begins[PERIODS[feed.period[i]]] + int(feed.t_ms[i]) for i in chosen]
+    shots = (Shot(at, int(feed.team[i]), int(feed.goal[i])) for at, i in zip(clock, chosen, strict=True))
+    return MatchSummary(feed.match, provider, feed.teams, begins, tuple(shots), feed.counts(), untold)
+
+
+def forecast_events(
+    model: EventModel,
+    feed: Feed,
+    *,
+    untold: Sequence[str] = (),
+    every_ms: int = 1000,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Generator[FeedForecast, None, None]:
+    """Forecast along a whole match at regular intervals and at every event.
+
+    Args:
+        model: an event transformer.
+        feed: the match.
+        untold: what the provider does not tell, by the names of `event_schema.TOLD`.
+        every_ms: interval of the forecasts between events, from 5 s of each period to its last event.
+        progress: called with the forecasts done and in all.
+
+    Yields:
+        The forecasts in order of time, on one clock (`period_begins`). A forecast at an event knows that the event has
+        begun, and not how it ends.
+    """
+    begins, flags = period_begins(feed), told_flags(untold)
+    times = {name: _times(half, every_ms) for name, half in feed.halves()}
+    done, total = 0, sum(len(at_ms) for at_ms, _ in times.values())
+    if not total:
+        raise InputError(f"match {feed.match}: no period is longer than 5 s")
+    for name, half in feed.halves():
+        at_ms, event = times[name]
+        chance, zones, found, last = _run(model, build_table([half]), at_ms, flags)
+        for i, T in enumerate(at_ms.tolist()):
+            at = begins[name] + T
+            label = (*SHORT_NAMES, "other")[half.action[event[i]]] if event[i] >= 0 else ""
+            yield FeedForecast(at, _predictions(found[i], at), name, T, label, int(last[i]), chance[i], zones[i])
+        done += len(at_ms)
+        progress(done, total)
+
+
+def _run(
+    model: EventModel, table: EventTable, at_ms: NDArray[np.int64], flags: NDArray[np.bool_]
+) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32], NDArray[np.int64]]:
+    """Run the model at S times of a period.
+
+    Times with as many tokens are run together, and padding is left out: most of 30 s have less than half the tokens.
+
+    Returns:
+        Chance (S, 3, C, 5) by teams 0 and 1 and by either, zones (S, 12, 8), likely times (S, 32, C), and the team of
+        the last event (S,), whose view the zones have.
+    """
+    told = np.broadcast_to(flags, (len(at_ms), len(flags)))
+    tokens = tokens_before(np, table, at_ms, tokens=model.tokens, observed_ms=model.observed_ms)
+    codes, values = hide(np, *tokens, told)
+    there = codes[..., ACTION] != PAD
+    # From the padding before the first token, which its features refer to.
+    length = np.where(there.any(1), np.minimum(model.tokens - there.argmax(1) + 1, model.tokens), 1)
+    order = np.argsort(length, kind="stable")
+    parts = []
+    for begin in range(0, len(order), BATCH):
+        some = order[begin : begin + BATCH]
+        kept = int(length[some].max())
+        outputs = model.run(codes[some, -kept:], values[some, -kept:], told[some])
+        likely = select_times(outputs.intensity.sum(1).transpose(1, 0, 2).copy(), REACHES_MS, count=2)
+        parts.append((outputs.chance, outputs.zones, likely))
+    back = np.argsort(order)
+    chance, zones, found = (np.concatenate(column)[back] for column in zip(*parts, strict=True))
+    last = table.team[np.maximum(np.searchsorted(table.clock, at_ms) - 1, 0)]
+    by_number = np.where(last[:, None, None, None] == 0, chance, chance[:, [1, 0, 2]])
+    return by_number, zones, found, last
+
+
+def _times(half: Feed, every_ms: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The times of a period's forecasts in ms, in order (S,), and the event that each is made at (S,), −1: none.
+
+    At an event means 1 ms after its time, when it is known to have begun.
+    """
+    regular = np.arange(EARLIEST_MS, half.t_ms.max() + 1, every_ms)
+    events = np.flatnonzero(half.t_ms >= EARLIEST_MS)
+    at_ms = np.concatenate([regular, half.t_ms[events] + 1])
+    event = np.concatenate([np.full(len(regular), -1), events])
+    order = np.lexsort((event, at_ms))
+    return at_ms[order], event[order]
+
+
+def _predictions(found: NDArray[np.float32], at_ms: int) -> tuple[Prediction, ...]:
+    """The likely times of each action (32, C), as predictions on the forecasts' clock, in order of time."""
+    bins, classes = np.nonzero(found >= EMIT_THRESHOLD)
+    shift = at_ms - OBSERVED_MS
+    return tuple(
+        Prediction(ACTIONS[c], int(POSITIONS_MS[b]) + shift, float(found[b, c]))
+        for b, c in zip(bins.tolist(), classes.tolist(), strict=True)
+    )

@@ -19,6 +19,7 @@ from typing import Literal
 from ballcast.core import hub
 from ballcast.core.errors import InputError, MissingExtra
 from ballcast.core.util import set_thread_defaults
+from ballcast.inference.event_model import EventModel, is_event_model, open_event_model
 from ballcast.inference.export_config import is_export
 from ballcast.inference.onnx_runtime import OnnxModel, OnnxRuntime, Sessions, has_graphs
 from ballcast.inference.runtime import Runtime, WindowModel
@@ -32,14 +33,16 @@ class OpenedModel:
     """A model whose networks are loaded.
 
     - `name`: as in results. `runtime`: "onnx", or torch's device.
-    - `windows`: runs it on features of stores and feeds.
+    - `windows`: runs it on features of stores and feeds; None: it is an event transformer.
     - `new_runtime`: makes a runtime for one stream of frames; all share the networks. None: it has no backbone.
+    - `events`: the event transformer, which reads feeds only.
     """
 
     name: str
     runtime: str
-    windows: WindowModel
+    windows: WindowModel | None
     new_runtime: Callable[[], Runtime] | None
+    events: EventModel | None = None
 
 
 def open_model(
@@ -65,6 +68,8 @@ def open_model(
     source = hub.embedded_model(model)
     if model is None and backbone is None:
         backbone = hub.BACKBONE
+    if is_event_model(source):
+        return _open_events(Path(source), backbone, runtime, device, threads)
     exported = holds_export(source)
     light = exported or has_graphs(Path(source), None if backbone is None else Path(backbone))
     if exported and (runtime == "torch" or device in ("cuda", "mps")):
@@ -83,6 +88,24 @@ def open_model(
         )
         return _open_onnx(sessions, size)
     return _open_torch(source, backbone, device, size)
+
+
+def _open_events(
+    source: Path, backbone: Path | str | None, runtime: RuntimeKind, device: str, threads: int | None
+) -> OpenedModel:
+    """Open an event transformer: in ONNX Runtime, unless torch or a GPU is asked for."""
+    if backbone is not None:
+        raise InputError(f"{source}: reads event feeds, not videos; leave out --backbone, or give a model for videos")
+    chosen = ""
+    if runtime == "torch" or device in ("cuda", "mps"):
+        if find_spec("torch") is None:
+            raise MissingExtra("torch", "train")
+        set_thread_defaults()
+        from ballcast.inference.torch_runtime import choose_device
+
+        chosen = str(choose_device(device))
+    model = open_event_model(source, torch_device=chosen, threads=threads)
+    return OpenedModel(model.name, model.runtime, None, None, model)
 
 
 def _open_onnx(sessions: Sessions, size: str | None) -> OpenedModel:

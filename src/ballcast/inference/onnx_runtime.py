@@ -40,8 +40,7 @@ class Sessions:
     def __init__(
         self, config: ExportConfig, graphs: Mapping[str, Graph], *, name: str = "", threads: int | None = None
     ) -> None:
-        count = int(os.environ.get("OMP_NUM_THREADS", "0") or 0) if threads is None else threads
-        self._sessions = {part: _session(graph, f"{name}: {part}", count or cores()) for part, graph in graphs.items()}
+        self._sessions = {part: open_session(graph, f"{name}: {part}", threads) for part, graph in graphs.items()}
         self.config, self.name = config, name
 
     @classmethod
@@ -196,13 +195,21 @@ def _pad(frames: NDArray[np.uint8], config: BackboneConfig) -> NDArray[np.uint8]
     return np.concatenate([y, uv.reshape(*y.shape[:-2], -1, y.shape[-1])], axis=-2)
 
 
-def _session(graph: Graph, where: str, threads: int) -> Any:
+def open_session(graph: Graph, where: str, threads: int | None = None) -> Any:
+    """Open a graph in ONNX Runtime, on the CPU.
+
+    Args:
+        graph: an ONNX file's content, or its path where its weights lie beside it.
+        where: what to name in errors.
+        threads: by default OMP_NUM_THREADS, as in torch, or else the number of cores.
+    """
+    count = int(os.environ.get("OMP_NUM_THREADS", "0") or 0) if threads is None else threads
     try:
         import onnxruntime
     except ImportError:
         raise MissingExtra("ONNX Runtime") from None
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.intra_op_num_threads, options.inter_op_num_threads = count or cores(), 1
     options.log_severity_level = 3
     # The decoder needs the cores between two frames: waiting threads sleep, and memory is returned.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")

@@ -52,18 +52,22 @@ class Targets:
         video: Path,
         about: Mapping[str, Any],
         progress: Callable[[int, int | None], None] = lambda done, total: None,
+        *,
+        source: Mapping[str, str] | None = None,
     ) -> None:
         """Write all files, each atomically.
 
         Args:
             timeline: the forecasts.
             video: what they were made for.
+            source: what to call that in the files; by default {"video": its path}.
             about: keys of the JSON besides the forecasts (every_ms, model, …).
             progress: called with the frames of the overlay done and in all; it takes longest and is written last.
         """
-        write_timeline(self.json, timeline, {"video": str(video), **about})
+        source = source or {"video": str(video)}
+        write_timeline(self.json, timeline, {**source, **about})
         if self.osl is not None:
-            write_timeline_osl(self.osl, timeline, str(video))
+            write_timeline_osl(self.osl, timeline, next(iter(source.values())))
         if self.csv is not None:
             write_timeline_csv(self.csv, timeline)
         if self.overlay is not None:

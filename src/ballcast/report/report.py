@@ -40,7 +40,7 @@ REACH_MS = 2_500  # within 2.5 s is a hit: the official score's widest tolerance
 RARE = 20  # fewer events of an action make its numbers rough
 CHOSEN = 4  # index of the tolerance whose curves the page highlights first: 5 s
 
-_TEMPLATES = Environment(
+TEMPLATES = Environment(
     loader=PackageLoader("ballcast.report", "."),
     autoescape=True,  # no clip or file name can break the page
     undefined=StrictUndefined,
@@ -107,7 +107,7 @@ def render(report: Report, progress: Callable[[int, int], None] = lambda done, t
     errors = timing_errors(p for found in alike.values() for p in found)
     calibration = reliability(*hits(pairs))
     past = report.history
-    return _TEMPLATES.get_template("page.html.j2").render(
+    return TEMPLATES.get_template("page.html.j2").render(
         report=report,
         version=__version__,
         style=Markup(palette.css()) + _asset("style.css"),

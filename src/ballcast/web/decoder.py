@@ -282,7 +282,7 @@ def _decode(bounds: Bounds, path: Path) -> None:
         out.flush()
 
 
-def _limit_memory(most: int) -> None:
+def limit_memory(most: int) -> None:
     """Bound the memory of this process: by the system, or where it has no such bound, by a thread that watches."""
     try:
         import resource
@@ -302,7 +302,7 @@ def _watch_memory(most: int) -> None:
     os._exit(1)  # reported as an error of memory
 
 
-def _lower_priority() -> None:
+def lower_priority() -> None:
     """Give requests priority over decoding."""
     if hasattr(os, "nice"):
         os.nice(5)
@@ -315,8 +315,8 @@ def _lower_priority() -> None:
 def main(arguments: list[str]) -> int:
     """Entry point of the decoder process; returns its exit code."""
     bounds, path = Bounds(**json.loads(arguments[0])), Path(arguments[1])
-    _limit_memory(bounds.memory)
-    _lower_priority()
+    limit_memory(bounds.memory)
+    lower_priority()
     stderr = os.dup(2)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # FFmpeg's messages could fill the pipe
     try:

@@ -47,7 +47,9 @@ HEADERS = {
 }
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
 PUBLIC = re.compile(r"/login|/api/login|/api/health|/palette\.css|/static/[a-z_]+\.(css|js|svg)")
-STREAMED = re.compile(r"/api/uploads|/api/jobs/[0-9a-f]{16}/labels")  # routes that limit their bodies themselves
+STREAMED = re.compile(
+    r"/api/uploads|/api/feeds|/api/jobs/[0-9a-f]{16}/labels"
+)  # routes that limit their bodies themselves
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?")
 
 

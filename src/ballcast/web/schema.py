@@ -46,6 +46,14 @@ class VideoRecord(BaseModel):
     bytes: int
 
 
+class FeedRecord(BaseModel):
+    """A match of which event files were sent; its page is /feeds/{id} once it is `ready`."""
+
+    id: str
+    ready: bool
+    message: str = Field(description="What is missing, if it is not ready.")
+
+
 class JobRecord(BaseModel):
     """The job of one video."""
 

@@ -21,7 +21,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ballcast import __version__
 from ballcast.core.errors import BallcastError, InputError, NoSpace
-from ballcast.web import job_routes, site_routes
+from ballcast.web import feed_routes, job_routes, site_routes
 from ballcast.web.guard import Guard, error_response
 from ballcast.web.service import Service
 from ballcast.web.settings import RequestError
@@ -38,6 +38,8 @@ def build_app(service: Service) -> ASGIApp:
     app = FastAPI(title="ballcast", version=__version__, description=DESCRIPTION, docs_url=None, redoc_url=None)
     app.state.service = service
     app.include_router(job_routes.router)
+    app.include_router(feed_routes.router)
+    app.include_router(feed_routes.pages)
     app.include_router(site_routes.router)
     app.include_router(site_routes.pages)
     app.add_exception_handler(RequestError, _on_error)

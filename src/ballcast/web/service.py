@@ -115,6 +115,8 @@ class Service:
         self.upload_limit = ConcurrencyLimit(settings.limits)
         self._probing = threading.Semaphore(PROBES)
         self._sessions = sessions or open_session(engine)
+        self.feeds = settings.data.absolute() / "feeds"  # event feeds and their pages
+        self.reading_feeds = threading.BoundedSemaphore(2)  # processes that read feeds at once
         self._jobs = settings.data.absolute() / "jobs"  # absolute: the decoder process has another working directory
 
     @contextmanager

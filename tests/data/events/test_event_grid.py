@@ -10,6 +10,7 @@ import pytest
 from feeds import KINDS, OUTCOMES, event, feed, made_up
 
 from ballcast.core.actions import ACTION_INDEX
+from ballcast.core.event_schema import OTHER
 from ballcast.data.events.event_grid import (
     ANY,
     END,
@@ -26,7 +27,7 @@ from ballcast.data.events.event_grid import (
     observe,
     window_ends,
 )
-from ballcast.data.events.feed import DUEL_MS, OTHER, Feed
+from ballcast.data.events.feed import DUEL_MS, Feed
 from ballcast.data.events.wyscout import read_table
 
 OUT = ACTION_INDEX["OUT"]

@@ -12,8 +12,9 @@ import pytest
 
 from ballcast.core.actions import ACTION_INDEX, ACTIONS
 from ballcast.core.errors import BallcastWarning, InputError, MissingExtra
+from ballcast.core.event_schema import KINDS, OTHER
 from ballcast.data.events import event_kinds as kinds
-from ballcast.data.events.feed import KINDS, LEFT_OUT, OTHER, Feed, apply, fits
+from ballcast.data.events.feed import LEFT_OUT, Feed, apply, fits
 from ballcast.data.events.kloppy_feed import PROVIDERS, read_folder, read_match, warn_missing_kinds
 from ballcast.data.events.providers import OPTA
 from ballcast.data.events.wyscout import WYSCOUT, read_v2

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ballcast.core.actions import ACTIONS, HORIZON_MS, MAX_EVENTS, OBSERVED_MS
+from ballcast.core.event_schema import KINDS, OTHER
 from ballcast.core.events import grid_bin
-from ballcast.data.events.feed import KINDS, OTHER, Feed
+from ballcast.data.events.feed import Feed
 from ballcast.data.samples.windows import WINDOW_MS
 
 WINDOWS = OBSERVED_MS // WINDOW_MS

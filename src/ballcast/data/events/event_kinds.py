@@ -5,7 +5,8 @@ kloppy's. The first row that fits decides. A kind without a row is one that the 
 differently.
 """
 
-from ballcast.data.events.feed import KINDS, Record, Wanted, fits
+from ballcast.core.event_schema import KINDS
+from ballcast.data.events.feed import Record, Wanted, fits
 
 Kinds = tuple[tuple[str, Wanted], ...]
 

@@ -118,7 +118,7 @@ def build(
     matches, names, done = [], [], 0
     for feed, size in zip(feeds, sizes, strict=True):
         match = _cut(feed, every_ms, detail, rows[done : done + size])
-        names += _names(feed.match, match.period, match.at_ms)
+        names += window_names(feed.match, match.period, match.at_ms)
         matches.append(match.expected)
         done += size
         tick()
@@ -143,7 +143,7 @@ def _join(parts: Sequence[Expected]) -> Expected:
     return Expected(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
-def _names(match: str, period: NDArray[np.int8], at_ms: NDArray[np.int64]) -> list[str]:
+def window_names(match: str, period: NDArray[np.int8], at_ms: NDArray[np.int64]) -> list[str]:
     """ "2499719-1H+37000": the match, the period, and T in ms."""
     return [f"{match}-{PERIODS[p]}+{t}" for p, t in zip(period.tolist(), at_ms.tolist(), strict=True)]
 
@@ -152,13 +152,13 @@ def _samples(
     rows: list[NDArray[np.float16]], parts: Sequence[Expected], names: list[str], scored: bool
 ) -> EventWindows:
     all_ = _join(parts)
-    clips = _clips(names, all_.classes, all_.position_ms) if scored else []
+    clips = make_clips(names, all_.classes, all_.position_ms) if scored else []
     index = np.arange(len(names) * WINDOWS).reshape(-1, WINDOWS)
     windows = WindowSet(rows, index, all_.classes, all_.position_ms, all_.presence, names, clips, mirrored=MIRRORED)
     return EventWindows(windows, all_.last, all_.since_ms)
 
 
-def _clips(names: Sequence[str], classes: NDArray[np.int64], position_ms: NDArray[np.int64]) -> list[Clip]:
+def make_clips(names: Sequence[str], classes: NDArray[np.int64], position_ms: NDArray[np.int64]) -> list[Clip]:
     """Make the clips that predictions are scored against; they need no observed events."""
     clips = []
     for name, kinds, times in zip(names, classes.tolist(), position_ms.tolist(), strict=True):
@@ -240,7 +240,7 @@ def read_store(store: FeatureStore, *, scored: bool = True) -> EventWindows:
     begin = np.searchsorted(entry, np.arange(len(store) + 1))
     names: list[str] = []
     for name, part in zip(store.names, map(slice, begin[:-1], begin[1:]), strict=True):
-        names += _names(name, period[part], at_ms[part])
+        names += window_names(name, period[part], at_ms[part])
     rows = [block.reshape(-1, *block.shape[2:]) for block in store.rows]
     if len(names) * WINDOWS != sum(map(len, rows)):
         raise InputError(f"{path}: {len(names)} samples do not fit the features; make the store again")

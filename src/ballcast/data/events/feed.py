@@ -7,11 +7,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ballcast.core.actions import ACTION_INDEX, ACTIONS
+from ballcast.core.actions import ACTION_INDEX, SHORT_NAMES
 from ballcast.core.errors import InputError
+from ballcast.core.event_schema import OTHER
 from ballcast.core.files import show
 
-OTHER = len(ACTIONS)  # index of events that are none of the ten actions
 LEFT_OUT = -1  # index of records that are no events of the match, such as line-ups
 Record = Mapping[str, str | Iterable[str]]  # a provider's event: key → value, or the values of a list such as tags
 Wanted = Mapping[str, tuple[str, ...]]  # key → the values that fit; all keys must fit, an empty table fits everything
@@ -19,32 +19,6 @@ Wanted = Mapping[str, tuple[str, ...]]  # key → the values that fit; all keys 
 Duel = Literal["", "ground", "air", "loose"]
 _INDEX = {**ACTION_INDEX, "OTHER": OTHER, "LEFT OUT": LEFT_OUT}
 DUELS: tuple[Duel, ...] = ("", "ground", "air", "loose")
-
-
-# Kinds of events that providers agree on: restarts and stoppages, keeper actions, duels and some passes. A kind never
-# depends on how the event ended. 0: none of these.
-KINDS = (
-    "",
-    "free kick",
-    "goal kick",
-    "corner",
-    "penalty",
-    "foul",
-    "offside",
-    "save",
-    "keeper out",
-    "clearance",
-    "interception",
-    "air duel",
-    "attacking duel",
-    "defending duel",
-    "loose ball",
-    "acceleration",
-    "through ball",
-    "launch",
-    "hand pass",
-    "whistle",
-)
 
 
 def fits(when: Wanted, record: Record) -> bool:
@@ -119,6 +93,8 @@ class Feed:
     - `player` (E,) int64: the acting player; −1: unknown.
     - `start`, `end` (E, 2) float32: x and y in per cent of the pitch as the acting team sees it, attacking from left to
       right; NaN: unknown.
+    - `goal` (E,) int8: 1 if the event is a goal for the acting team, −1 an own goal, else 0; for display, never input.
+    - `teams`: the names of both teams, or their ids.
     """
 
     match: str
@@ -134,15 +110,16 @@ class Feed:
     player: NDArray[np.int64]
     start: NDArray[np.float32]
     end: NDArray[np.float32]
+    goal: NDArray[np.int8]
+    teams: tuple[str, str] = ("", "")
 
     def __len__(self) -> int:
         return len(self.t_ms)
 
     def take(self, chosen: Any) -> "Feed":
         """Select the events `chosen`, an index or a mask, in that order."""
-        columns = {
-            f.name: getattr(self, f.name)[chosen] for f in fields(self) if f.name not in ("match", "competition")
-        }
+        kept = ("match", "competition", "teams")
+        columns = {f.name: getattr(self, f.name)[chosen] for f in fields(self) if f.name not in kept}
         return replace(self, **columns)
 
     def halves(self) -> Iterator[tuple[str, "Feed"]]:
@@ -162,6 +139,11 @@ class Feed:
         time = feed.period.astype(np.int64) << 40 | feed.t_ms
         won = np.isin(time, time[feed.action == _TACKLE])
         return replace(feed, action=np.where(won & (feed.action == _DRIVE), np.int8(OTHER), feed.action))
+
+    def counts(self) -> dict[str, int]:
+        """How many events of each action there are, and of "other"."""
+        found = np.bincount(self.action, minlength=OTHER + 1).tolist()
+        return dict(zip((*SHORT_NAMES, "other"), found, strict=True))
 
     def unfinished(self) -> NDArray[np.int64]:
         """For each event of one period, in order, find the first event that ends only when it does, (E,) indices.
@@ -189,6 +171,7 @@ class Row:
     start: tuple[float, float] | None
     end: tuple[float, float] | None
     player: str = ""  # unknown
+    goal: int = 0  # as in `Feed`
 
 
 def _check_times(match: str, first: int, last: int) -> None:
@@ -216,8 +199,15 @@ def player_numbers(players: NDArray[Any]) -> NDArray[np.int64]:
     return np.where(unknown[number], -1, number).astype(np.int64)
 
 
-def feed_of(match: str, competition: str, rows: Iterable[Row]) -> Feed:
-    """Make the feed of a match from its events."""
+def team_names(teams: NDArray[Any], names: Mapping[str, str]) -> tuple[str, str]:
+    """The names of both teams in the order of their numbers, by the provider's ids; an id without a name stays."""
+    found = [str(names.get(str(team)) or team) for team in np.unique(teams)]
+    first, second = [*found, "", ""][:2]
+    return first, second
+
+
+def feed_of(match: str, competition: str, rows: Iterable[Row], names: Mapping[str, str] | None = None) -> Feed:
+    """Make the feed of a match from its events; `names`: of the teams, by the provider's ids."""
     listed = list(rows)
     if listed:  # before they are cast to 64 bits
         _check_times(match, min(row.t_ms for row in listed), max(row.t_ms for row in listed))
@@ -227,7 +217,7 @@ def feed_of(match: str, competition: str, rows: Iterable[Row]) -> Feed:
         competition,
         np.array([row.period for row in listed], np.int8),
         np.array([row.t_ms for row in listed], np.int64),
-        team_numbers(match, np.array([row.team for row in listed])),
+        team_numbers(match, ids := np.array([row.team for row in listed])),
         np.array([row.meaning.action for row in listed], np.int8),
         np.array([row.meaning.known for row in listed], np.int8),
         np.array([row.meaning.duel for row in listed], np.int8),
@@ -236,4 +226,6 @@ def feed_of(match: str, competition: str, rows: Iterable[Row]) -> Feed:
         player_numbers(np.array([row.player for row in listed], str)),
         np.array([row.start or nowhere for row in listed], np.float32).reshape(-1, 2),
         np.array([row.end or nowhere for row in listed], np.float32).reshape(-1, 2),
+        np.array([row.goal for row in listed], np.int8),
+        team_names(ids, names or {}),
     ).checked()

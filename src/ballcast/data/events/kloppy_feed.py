@@ -3,17 +3,19 @@
 import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ballcast.core.errors import BallcastWarning, InputError, MissingExtra
+from ballcast.core.event_schema import GROUPS, OTHER
 from ballcast.core.files import read_bytes
 from ballcast.core.util import natural
 from ballcast.data.events import event_kinds as kinds
 from ballcast.data.events.feed import LONGEST_MS, Feed, Row, Rule, apply, feed_of
+from ballcast.data.events.feed_files import find_lineup, is_events, name_part, recognise
 from ballcast.data.events.providers import KLOPPY, OPTA, STATSBOMB, WYSCOUT_V3
 from ballcast.data.events.wyscout import read_v2
 from ballcast.features.store import Failure
@@ -71,9 +73,9 @@ def _time_statsbomb(event: Any) -> timedelta:
 
 @dataclass(frozen=True)
 class Provider:
-    """How a provider's matches are read: kloppy's function, its argument for the events, and where the other files are.
+    """How a provider's matches are read: kloppy's function, its argument for the events and for the second file.
 
-    `others`: argument → (part, other part): that file's path is the events' with one part of the name replaced.
+    `untold`: what its feeds do not tell besides the kinds that have no row, by the names of `event_schema.TOLD`.
     """
 
     load: str
@@ -81,9 +83,10 @@ class Provider:
     rules: tuple[Rule, ...]
     kinds: kinds.Kinds
     record: Callable[[Any], Mapping[str, Any]]
-    others: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    lineup: str = ""
     time: Callable[[Any], timedelta] = _time
     suffixes: tuple[str, ...] = (".json",)
+    untold: tuple[str, ...] = ()
 
 
 PROVIDERS = {
@@ -94,20 +97,13 @@ PROVIDERS = {
         STATSBOMB,
         kinds.STATSBOMB,
         _of_json,
-        {"lineup_data": ("event", "lineup")},
+        "lineup_data",
         _time_statsbomb,
+        untold=("DRIVE",),  # a carry is recorded after nearly every pass, three times as often as Wyscout's touches
     ),
-    "opta": Provider(
-        "opta.load", "f24_data", OPTA, kinds.OPTA, _of_opta, {"f7_data": ("f24", "f7")}, suffixes=(".xml",)
-    ),
+    "opta": Provider("opta.load", "f24_data", OPTA, kinds.OPTA, _of_opta, "f7_data", suffixes=(".xml",)),
     "statsperform": Provider(
-        "statsperform.load_event",
-        "ma3_data",
-        OPTA,
-        kinds.OPTA,
-        _of_opta,
-        {"ma1_data": ("ma3", "ma1")},
-        suffixes=(".json", ".xml"),
+        "statsperform.load_event", "ma3_data", OPTA, kinds.OPTA, _of_opta, "ma1_data", suffixes=(".json", ".xml")
     ),
     "sportec": Provider(
         "sportec.load_event",
@@ -115,19 +111,31 @@ PROVIDERS = {
         KLOPPY,
         kinds.KLOPPY,
         _of_kloppy,
-        {"meta_data": ("events", "meta")},
+        "meta_data",
         suffixes=(".xml",),
+        untold=("HEADER", "BALL PLAYER BLOCK", "PLAYER SUCCESSFUL TACKLE", "DRIVE", "end"),
     ),
-    "datafactory": Provider("datafactory.load", "event_data", KLOPPY, kinds.KLOPPY, _of_kloppy),
+    "datafactory": Provider(
+        "datafactory.load",
+        "event_data",
+        KLOPPY,
+        kinds.KLOPPY,
+        _of_kloppy,
+        untold=("HEADER", "HIGH PASS", "BALL PLAYER BLOCK", "PLAYER SUCCESSFUL TACKLE"),
+    ),
 }
 
 
-def read_folder(source: Path, provider: str, *, rich: bool = False) -> Iterator[Feed | Failure]:
+AUTO = "auto"  # the provider that a file is recognised as
+
+
+def read_folder(source: Path, provider: str = AUTO, *, rich: bool = False) -> Iterator[Feed | Failure]:
     """Yield the match in a file, or every match in a folder and below, a `Failure` for one that cannot be read.
 
     `rich`: warn once of the kinds of events that the provider does not record.
     """
     warned = not rich
+    provider = recognise(source) if provider == AUTO else provider
     for path in match_files(source, provider):
         try:
             feed = read_match(path, provider)
@@ -152,40 +160,81 @@ def warn_missing_kinds(path: Path, provider: str) -> None:
         )
 
 
+def untold(path: Path, provider: str) -> tuple[str, ...]:
+    """What a provider's feeds do not tell, by the names of `event_schema.TOLD`; Wyscout's version 2 tells it all."""
+    if provider == "wyscout" and _is_v2(path):
+        return ()
+    how = _provider(provider)
+    missing = kinds.missing_kinds(how.kinds)
+    groups = (name for name, own in GROUPS.items() if all(kind in missing for kind in own))
+    return (*groups, *how.untold)
+
+
 def match_files(source: Path, provider: str) -> list[Path]:
-    """Find the files with events: `source` itself, or those below it that are named as the provider names them."""
+    """Find the files with events: `source` itself, or those below it that are recognised as the provider's."""
     how = _provider(provider)
     if not source.is_dir():
         return [source]
-    name_parts = [part for part, _ in how.others.values()]
-    found = [
-        path
-        for path in source.rglob("*")
-        if path.suffix.lower() in how.suffixes
-        and all(part in str(path.relative_to(source.parent)) for part in name_parts)
-    ]
+    there = [path for path in source.rglob("*") if path.suffix.lower() in how.suffixes and path.is_file()]
+    found = [path for path in there if is_events(path, provider, source.parent)]
     if not found:
-        named = f" with '{name_parts[0]}' in the name" if name_parts else ""
-        raise InputError(f"{source}: has no {' or '.join(how.suffixes)} files{named}, as {provider} delivers matches")
+        named = f", such as ones with '{name_part(provider)}' in the name" if how.lineup else ""
+        raise InputError(
+            f"{source}: has no {' or '.join(how.suffixes)} files of events{named}, as {provider} delivers matches"
+        )
     return sorted(found, key=lambda path: natural(str(path)))
 
 
-def read_match(path: Path, provider: str) -> Feed:
-    """Read the match whose events are in the file `path`."""
+def read_match(path: Path, provider: str = AUTO, lineup: Path | None = None) -> Feed:
+    """Read the match whose events are in the file `path`.
+
+    Args:
+        path: the file of events.
+        provider: one of `PROVIDERS`, or "auto".
+        lineup: the second file that some providers deliver; by default found beside it (`find_lineup`).
+    """
+    provider = recognise(path) if provider == AUTO else provider
     how = _provider(provider)
+    if lineup is not None and not how.lineup:
+        raise InputError(f"{lineup}: {provider} has no second file; leave --lineup out")
     if provider == "wyscout" and _is_v2(path):
-        return read_v2(path)
+        return _check_mapped(read_v2(path), path, provider)
     files = {how.events: path}
-    for argument, (part, other) in how.others.items():
-        head, found, tail = str(path).rpartition(part)
-        files[argument] = Path(f"{head}{other}{tail}")
-        if not found or not files[argument].is_file():
-            raise InputError(
-                f"{path}: {provider} needs a second file beside it, named with '{other}' where this one has '{part}'"
-            )
+    if how.lineup:
+        files[how.lineup] = lineup or find_lineup(path, provider)
     dataset = _load(how.load, files, provider)
     match = str(dataset.metadata.game_id or path.stem)
-    return feed_of(match, "", _rows(dataset, how))
+    names = {str(team.team_id): str(team.name or "") for team in dataset.metadata.teams or ()}
+    return _check_mapped(feed_of(match, "", _rows(dataset, how), names), path, provider)
+
+
+class OpenedFeed(NamedTuple):
+    """A match, its provider, and what the provider does not tell (`untold`)."""
+
+    feed: Feed
+    provider: str
+    untold: tuple[str, ...]
+
+
+def open_feed(path: Path, provider: str = AUTO, lineup: Path | None = None) -> OpenedFeed:
+    """Read a match as `read_match` does, with what its provider does not tell."""
+    provider = recognise(path) if provider == AUTO else provider
+    return OpenedFeed(read_match(path, provider, lineup), provider, untold(path, provider))
+
+
+LEAST_MAPPED = 0.25  # share of the events that are one of the ten actions; whole matches have 0.6 and more
+FEW = 100  # events: an excerpt may hold anything
+
+
+def _check_mapped(feed: Feed, path: Path, provider: str) -> Feed:
+    """Raise an InputError if the provider's table knows hardly any of the events."""
+    mapped = float((feed.action != OTHER).mean())
+    if len(feed) >= FEW and mapped < LEAST_MAPPED:
+        raise InputError(
+            f"{path}: only {100 * mapped:.0f} % of its {len(feed)} events are known as actions of {provider}; "
+            "is it the right provider, and a whole feed?"
+        )
+    return feed
 
 
 def _provider(name: str) -> Provider:
@@ -239,6 +288,7 @@ def _rows(dataset: Any, how: Provider) -> Iterator[Row]:
             _place(event.coordinates, turned),
             _place(end, turned),
             str(getattr(event.player, "player_id", "")),
+            {"GOAL": 1, "OWN_GOAL": -1}.get(str(record["result"]), 0),
         )
 
 

@@ -7,7 +7,7 @@ Version 2 is read here and not through kloppy, which drops rows that we need: of
 is tagged as an interception.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ballcast.core.actions import ACTION_INDEX
 from ballcast.core.errors import InputError, MissingExtra
+from ballcast.core.event_schema import KINDS
 from ballcast.core.files import Defects, finite, get, read_json, show
 from ballcast.data.events.feed import (
-    KINDS,
     PERIODS,
     EventMeaning,
     Feed,
@@ -29,12 +30,14 @@ from ballcast.data.events.feed import (
     apply,
     feed_of,
     player_numbers,
+    team_names,
     team_numbers,
 )
 from ballcast.features.store import Failure
 
 INTERCEPTION, WON, LOST, ACCURATE, INACCURATE = "1401", "703", "701", "1801", "1802"
 OUTCOMES = {WON: 1, ACCURATE: 1, LOST: -1, INACCURATE: -1}
+GOALS = {"101": 1, "102": -1}  # goal; own goal
 
 WYSCOUT = (
     # An interception is a kind of event, not an outcome: it comes before the rows below, and is known at once.
@@ -89,6 +92,23 @@ KIND_OF = {
 }
 
 
+# Version 2 by number, as some deliveries write it: event → its sub-events, numbered from ten times the event's number.
+_NUMBERED: dict[str, tuple[int, tuple[str, ...]]] = {
+    "Duel": (10, ("Air duel", "Ground attacking duel", "Ground defending duel", "Ground loose ball duel")),
+    "Foul": (20, ("Foul", "Hand foul", "Late card foul", "Out of game foul", "Protest", "Simulation")),
+    "Free Kick": (30, ("Corner", "Free Kick", "Free kick cross", "Free kick shot", "Goal kick", "Penalty", "Throw in")),
+    "Goalkeeper leaving line": (40, ("Goalkeeper leaving line",)),
+    "Interruption": (50, ("Ball out of the field", "Whistle")),
+    "Offside": (60, ()),
+    "Others on the ball": (70, ("Acceleration", "Clearance", "Touch")),
+    "Pass": (80, ("Cross", "Hand pass", "Head pass", "High pass", "Launch", "Simple pass", "Smart pass")),
+    "Save attempt": (90, ("Reflexes", "Save attempt")),
+    "Shot": (100, ("Shot",)),
+}
+EVENT_NAMES = {str(first // 10): event for event, (first, _) in _NUMBERED.items()}
+SUB_EVENT_NAMES = {str(n): name for first, names in _NUMBERED.values() for n, name in enumerate(names, first)}
+
+
 def meaning(event: str, sub_event: str, tags: set[str]) -> EventMeaning:
     """Look up what an event of these names and tags means."""
     record: Record = {"event": event, "sub_event": sub_event, "tag": tags}
@@ -114,7 +134,22 @@ def read_v2(path: Path) -> Feed:
     for i, event in enumerate(events):
         with defects.at(f"events[{i}]"):
             rows.append(_row(event))
-    return feed_of(str(events[0].get("matchId", path.stem)), "", rows)
+    names = _team_names(tree.get("teams")) if isinstance(tree, dict) else {}
+    return feed_of(str(events[0].get("matchId", path.stem)), "", rows, names)
+
+
+def _team_names(teams: Any) -> dict[str, str]:
+    """Names by id, from version 2's `teams`: {id: {"team": {"name": …}}}; nothing where they are given otherwise."""
+    if not isinstance(teams, dict):
+        return {}
+    inner = {key: value.get("team", value) for key, value in teams.items() if isinstance(value, dict)}
+    return {key: str(value["name"]) for key, value in inner.items() if isinstance(value, dict) and value.get("name")}
+
+
+def _name(event: Mapping[str, Any], part: str, names: Mapping[str, str]) -> str:
+    """The name of an event or sub-event, which some deliveries write as a number, under "…Name" or only "…Id"."""
+    given = str(event.get(f"{part}Name") or event.get(f"{part}Id") or "")
+    return names.get(given, given)
 
 
 def _row(event: Any) -> Row:
@@ -124,15 +159,22 @@ def _row(event: Any) -> Row:
     seconds = _number(event, "eventSec")
     if abs(seconds) > 1e9:
         raise InputError(f"'eventSec' is {seconds:g}, which is not a time in a match")
+    found = meaning(_name(event, "event", EVENT_NAMES), _name(event, "subEvent", SUB_EVENT_NAMES), tags)
     return Row(
         period,
         round(seconds * 1000),
         str(get(event, "teamId", (int, str), "a team's number")),
-        meaning(str(event.get("eventName", "")), str(event.get("subEventName", "")), tags),
+        found,
         places[0] if places else None,
         places[1] if len(places) > 1 else None,
         str(event.get("playerId", "")),
+        goal_of(found.action, tags),
     )
+
+
+def goal_of(action: int, tags: set[str]) -> int:
+    """1 for a shot tagged as a goal, −1 for an own goal, else 0; the keeper's row of a goal has the tag too."""
+    return GOALS["102"] if "102" in tags else GOALS["101"] * ("101" in tags and action == ACTION_INDEX["SHOT"])
 
 
 def _number(record: Any, key: str) -> float:
@@ -163,7 +205,7 @@ def iterate_table(path: Path) -> Iterator[Feed | Failure]:
     if not len(columns["match"]):
         raise InputError(f"{path}: the table of events is empty")
     event, sub_event = names["event"], names["sub_event"]
-    read = (INTERCEPTION, *OUTCOMES)  # the tags that are used
+    read = (INTERCEPTION, *OUTCOMES, *GOALS)  # the tags that are used
     flags = sum(_tagged(tags, int(tag)).astype(np.int64) << bit for bit, tag in enumerate(read))
     combination = (event[1] * len(sub_event[0]) + sub_event[1]) * 2 ** len(read) + flags
     distinct, which = np.unique(combination, return_inverse=True)
@@ -173,8 +215,8 @@ def iterate_table(path: Path) -> Iterator[Feed | Failure]:
         e, s = divmod(names_code, len(sub_event[0]))
         tagged = {tag for bit, tag in enumerate(read) if flag_bits >> bit & 1}
         m = meaning(event[0][e], sub_event[0][s], tagged)
-        meanings.append((m.action, m.known, m.duel, m.kind, m.outcome))
-    action, known, duel, kind, outcome = np.array(meanings, np.int8)[which].T
+        meanings.append((m.action, m.known, m.duel, m.kind, m.outcome, goal_of(m.action, tagged)))
+    action, known, duel, kind, outcome, goal = np.array(meanings, np.int8)[which].T
 
     match, team = columns["match"], columns["team"]
     period = np.array([_period(p) for p in names["period"][0]], np.int8)[names["period"][1]]
@@ -198,6 +240,8 @@ def iterate_table(path: Path) -> Iterator[Feed | Failure]:
                 player_numbers(columns["player"][part]),
                 start[part],
                 end[part],
+                goal[part],
+                team_names(team[part], {}),
             ).checked()
         except InputError as error:
             yield Failure(str(match[begin]), str(error))

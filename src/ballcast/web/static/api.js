@@ -49,3 +49,19 @@ export function upload(file, progress) {
   });
   return { done, cancel: () => request.abort() };
 }
+
+// Send the files of a match's event feed; resolves to its record, whose page is /feeds/{id}.
+export async function sendFeed(list) {
+  let record = null;
+  for (const file of list) {
+    const response = await fetch(record ? `/api/feeds?with=${record.id}` : "/api/feeds", {
+      method: "POST",
+      headers: { "Content-Type": "application/octet-stream", "X-File-Name": encodeURIComponent(file.name) },
+      body: file,
+    });
+    record = await parse(response);
+    if (record.ready) break;
+  }
+  if (!record.ready) throw new Error(record.message);
+  return record;
+}

@@ -14,25 +14,25 @@ export class Home {
       type: "file",
       id: "file",
       class: "hidden-file",
-      accept: "video/*,.mkv,.ts,.mts,.m2ts,.mpg",
+      accept: "video/*,.mkv,.ts,.mts,.m2ts,.mpg,.json,.xml",
       multiple: true,
       onchange: () => {
-        for (const file of this.input.files) this.send(file);
+        this.sendAll([...this.input.files]);
         this.input.value = "";
       },
     });
     this.drop = h(
       "label",
       { class: "drop card", for: "file" },
-      h("strong", {}, "Drop a video here, or choose one"),
-      h("span", { class: "quiet" }, `MP4, MOV, MKV, WebM, AVI, TS; up to ${size(about.upload_bytes)}`),
+      h("strong", {}, "Drop a video or an event feed here, or choose one"),
+      h("span", { class: "quiet" }, `MP4, MOV, MKV, WebM, AVI, TS; up to ${size(about.upload_bytes)}. Event feeds: Wyscout, StatsBomb, Opta, Stats Perform, Sportec, Datafactory (JSON, XML; both files together)`),
       this.input,
     );
     for (const kind of ["dragover", "dragleave", "drop"]) {
       this.drop.addEventListener(kind, (event) => {
         event.preventDefault();
         this.drop.classList.toggle("over", kind === "dragover");
-        if (kind === "drop") for (const file of event.dataTransfer.files) this.send(file);
+        if (kind === "drop") this.sendAll([...event.dataTransfer.files]);
       });
     }
     this.sending = h("div", { class: "sending" });
@@ -82,6 +82,22 @@ export class Home {
 
   key() {
     return false;
+  }
+
+  // Videos one by one; the JSON and XML files together, as one match's event feed.
+  async sendAll(list) {
+    const feed = list.filter((file) => /\.(json|xml)$/i.test(file.name));
+    for (const file of list) if (!feed.includes(file)) this.send(file);
+    if (!feed.length) return;
+    const row = h("div", { class: "card sending-row" }, h("strong", { class: "cut" }, feed[0].name), "reading the match");
+    this.sending.append(row);
+    try {
+      const record = await api.sendFeed(feed);
+      location.assign(`/feeds/${record.id}`);
+    } catch (error) {
+      toast(error.message);
+    }
+    row.remove();
   }
 
   async send(file) {

@@ -1,0 +1,119 @@
+"""`ballcast predict --events`: forecasts along a match's event feed, as tables, pictures and clip lists."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ballcast.cli.runtime import RuntimeKind, changed_emission
+from ballcast.cli.shell import new_console, step_progress
+from ballcast.core.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ballcast.api import FeedForecasts
+    from ballcast.core.feed_forecast import FeedForecast
+    from ballcast.inference.timeline import Targets
+
+Lineup = Annotated[
+    Path | None,
+    typer.Option("--lineup", help="--events: the second file (F7, MA1, line-ups) where it is not beside the first."),
+]
+Table = Annotated[
+    Path | None,
+    typer.Option("--table", help="--events: the probabilities of each action, a row a forecast (.csv, .parquet)."),
+]
+Plot = Annotated[
+    Path | None, typer.Option("--plot", help="--events: the match as a page (.html), and a picture beside it (.png).")
+]
+Clips = Annotated[
+    Path | None, typer.Option("--clips", help="--events: the likeliest moments as a clip list (Sportscode .xml).")
+]
+Kickoff = Annotated[
+    str | None, typer.Option("--kickoff", help="--clips: when each period begins in the video: 1H=12.5,2H=3925.")
+]
+SHOWN = 8  # moments that are printed
+
+
+def predict_feed(
+    models: list[str] | None,
+    events: Path,
+    provider: str,
+    lineup: Path | None,
+    every_ms: int,
+    changes: list[str],
+    runtime: RuntimeKind,
+    device: str,
+    targets: "Targets",
+    extras: dict[str, Path | None],
+    kickoff: str | None,
+) -> None:
+    """Write the forecasts along a match's events: by the embedded model, or by one that was trained on feeds.
+
+    `extras`: the files besides those of every timeline, by option: table, plot and clips.
+    """
+    from ballcast.api import FeedForecasts, load
+    from ballcast.core.files import check_not_source, check_writable
+    from ballcast.core.hub import EVENTS
+    from ballcast.data.events.feed_files import read_head
+
+    targets.check(events)
+    read_head(events)  # before the model, which takes seconds: a missing file is noticed at once
+    wanted = {name: path for name, path in extras.items() if path is not None}
+    for path in wanted.values():
+        check_writable(path)
+        check_not_source(path, events)
+    model = load(models[0] if models else EVENTS, runtime=runtime, device=device)
+    grids = model.opened.events is None
+    if grids and wanted:
+        raise InputError(f"--{next(iter(wanted))} is for the embedded model of event feeds; leave --model out")
+    emit = changed_emission(model.emit, changes, shown=True) if grids else None
+    if changes and not grids:
+        raise InputError(f"{changes[0]} is for models of `ballcast train`; leave it out, or give one with --model")
+    with step_progress(new_console(stderr=True), "forecasts") as progress:
+        forecasts = model.feed(
+            events, provider=provider, lineup=lineup, every_ms=every_ms, emit=emit, progress=progress
+        )
+        timeline = tuple(forecasts)
+    targets.write(timeline, events, forecasts.about, source={"events": events.name})
+    count = sum(len(made.predictions) for made in timeline)
+    typer.echo(f"{targets.json}: match {forecasts.about['match']}, {len(timeline)} forecasts, {count} predictions")
+    if isinstance(forecasts, FeedForecasts):
+        _write_extras(forecasts, timeline, wanted, kickoff)  # type: ignore[arg-type]
+
+
+def _write_extras(
+    forecasts: "FeedForecasts", timeline: "tuple[FeedForecast, ...]", wanted: dict[str, Path], kickoff: str | None
+) -> None:
+    """Write table, page and clip list, and print counts and the likeliest moments."""
+    from ballcast.core.feed_forecast import moments
+    from ballcast.inference.feed_tables import read_kickoffs, write_clips, write_table
+
+    match = forecasts.match
+    chosen = moments(timeline, match)
+    kickoffs = read_kickoffs(kickoff, match.begins) if kickoff is not None else None
+    for name, path in wanted.items():
+        if name == "plot":
+            from ballcast.report.feed_page import write_feed_page
+
+            pictures = write_feed_page(path, timeline, match, chosen)
+            typer.echo(f"{path}: the match as a page; {pictures}: as a picture")
+        elif name == "clips":
+            write_clips(path, chosen, match, kickoffs)
+            typer.echo(f"{path}: {len(chosen)} clips")
+        else:
+            write_table(path, timeline, match)
+            typer.echo(f"{path}: {len(timeline)} rows")
+    typer.echo(f"{match.provider}, {describe_counts(match.counts)}")
+    if match.untold:
+        typer.echo(f"{match.provider} does not tell, or counts differently: {', '.join(match.untold).lower()}")
+    for moment in chosen[:SHOWN]:
+        came = "goal" if moment.goal else "shot" if moment.shot else ""
+        text = f"{match.teams[moment.team]}: shot within 5 s {100 * moment.probability:.0f} %"
+        typer.echo(f"{match.clock(moment.at_ms):>9}  {text}  {came}".rstrip())
+
+
+def describe_counts(counts: "Mapping[str, int]") -> str:
+    """ "1770 events: 542 pass, 281 drive, …"."""
+    return f"{sum(counts.values())} events: " + ", ".join(f"{number} {name}" for name, number in counts.items())

@@ -1,0 +1,139 @@
+"""The event transformer, ready to run on tokens in ONNX Runtime or torch, with calibrated probabilities.
+
+A model's folder holds `config.json` (sizes, calibration, where it comes from), `model.safetensors`, and `events.onnx`,
+which reads the weights by offset. B samples, C actions, Z zones.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ballcast.core.actions import ACTIONS
+from ballcast.core.errors import InputError, MissingExtra
+from ballcast.core.event_schema import HORIZONS_S, TOKENS, ZONES
+from ballcast.core.files import read_json
+from ballcast.inference.onnx_runtime import open_session
+
+KIND = "event-transformer"
+GRAPH = "events.onnx"
+INPUTS = ("codes", "values", "told")
+OUTPUTS = ("intensity", "chance", "zones")
+Floats = NDArray[np.float32]
+Run = Callable[[NDArray[np.int64], Floats, Floats], tuple[Floats, Floats, Floats]]
+
+
+@dataclass(frozen=True)
+class EventOutputs:
+    """`intensity` (B, 2, C, 32) expected actions by team and bin; `chance` (B, 3, C, 5) probabilities within 1 … 5 s by
+    each team and by either; `zones` (B, 12, 8) of the next action. Team 0 is that of the last event."""
+
+    intensity: Floats
+    chance: Floats
+    zones: Floats
+
+
+@dataclass(frozen=True)
+class EventModel:
+    """A loaded model.
+
+    - `name`: as in results. `runtime`: "onnx", or torch's device.
+    - `calibration` (2, C, 5): slope and shift of the log-odds of `chance`, fitted on validation matches.
+    - `tokens`, `observed_ms`: how many events it reads, and how far back.
+    """
+
+    name: str
+    runtime: str
+    network: Run
+    calibration: Floats
+    tokens: int = TOKENS
+    observed_ms: int = 30_000
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def run(self, codes: NDArray[np.int64], values: Floats, told: NDArray[np.bool_]) -> EventOutputs:
+        """Run on tokens; see `data.events.event_tokens`. `told` (B, flags)."""
+        intensity, chance, zones = self.network(codes, values, told.astype(np.float32))
+        return EventOutputs(intensity, calibrated(chance, self.calibration), zones.reshape(-1, *ZONES))
+
+
+def calibrated(chance: Floats, calibration: Floats) -> Floats:
+    """Correct the probabilities (B, 3, C, 5) of either team, and those of each team in proportion."""
+    either = chance[:, 2].clip(1e-6, 1 - 1e-6)
+    odds = calibration[0] * np.log(either / (1 - either)) + calibration[1]
+    fixed = 1 / (1 + np.exp(-odds))
+    fixed = np.maximum.accumulate(fixed, -1)  # within 2 s is never less likely than within 1 s
+    return (chance * (fixed / either)[:, None]).clip(0, 1).astype(np.float32)
+
+
+def fit_calibration(chance: Floats, came: NDArray[np.bool_], rounds: int = 25) -> Floats:
+    """Fit slope and shift of the log-odds to what came, by Newton's method on the logistic loss.
+
+    Args:
+        chance: (n, C, 5) of either team.
+        came: (n, C, 5) whether the action came within the time.
+
+    Returns:
+        (2, C, 5).
+    """
+    p = chance.astype(np.float64).clip(1e-6, 1 - 1e-6)
+    x, y = np.log(p / (1 - p)), came.astype(np.float64)
+    slope, shift = np.ones(x.shape[1:]), np.zeros(x.shape[1:])
+    for _ in range(rounds):
+        q = 1 / (1 + np.exp(-(slope * x + shift)))
+        w, error = q * (1 - q), q - y
+        a, b, c = (w * x * x).sum(0) + 1e-3, (w * x).sum(0), w.sum(0) + 1e-3
+        u, v = (error * x).sum(0) + 1e-3 * (slope - 1), error.sum(0) + 1e-3 * shift
+        det = a * c - b * b
+        slope, shift = slope - (c * u - b * v) / det, shift - (a * v - b * u) / det
+    return np.stack([slope, shift]).astype(np.float32)
+
+
+def is_event_model(folder: Path | str) -> bool:
+    """Whether a folder holds an event transformer."""
+    path = Path(folder) / "config.json"
+    if not path.is_file():
+        return False
+    tree = read_json(path, "sizes of the model")
+    return isinstance(tree, dict) and tree.get("kind") == KIND
+
+
+def open_event_model(folder: Path, *, torch_device: str = "", threads: int | None = None) -> EventModel:
+    """Open a model: in ONNX Runtime, or in torch on `torch_device` if one is named or there is no graph."""
+    tree = read_json(folder / "config.json", "sizes of the model")
+    network = tree.get("network")
+    if not isinstance(network, dict) or not all(isinstance(network.get(k), int) for k in ("tokens", "observed_ms")):
+        raise InputError(f"{folder / 'config.json'}: has no 'network' with the sizes of the model; fetch it again")
+    shape = (2, len(ACTIONS), len(HORIZONS_S))
+    try:
+        calibration = np.array(tree["calibration"], np.float32).reshape(shape)
+    except (KeyError, ValueError, TypeError):
+        raise InputError(f"{folder / 'config.json'}: 'calibration' is not {shape} numbers; fetch it again") from None
+    graph = folder / GRAPH
+    if torch_device or not graph.is_file():
+        runtime, run = torch_device or "cpu", _torch_run(folder, network, torch_device or "cpu")
+    else:
+        runtime, run = "onnx", _onnx_run(graph, threads)
+    about = {key: tree[key] for key in ("trained_on", "attribution", "license") if key in tree}
+    return EventModel(folder.name, runtime, run, calibration, network["tokens"], network["observed_ms"], about)
+
+
+def _onnx_run(graph: Path, threads: int | None) -> Run:
+    session = open_session(graph, str(graph), threads)
+
+    def run(codes: NDArray[np.int64], values: Floats, told: Floats) -> tuple[Floats, Floats, Floats]:
+        intensity, chance, zones = session.run(list(OUTPUTS), dict(zip(INPUTS, (codes, values, told), strict=True)))
+        return intensity, chance, zones
+
+    return run
+
+
+def _torch_run(folder: Path, network: Mapping[str, Any], device: str) -> Run:
+    if find_spec("torch") is None:
+        raise MissingExtra("torch", "train", f"{folder}: has no {GRAPH}, so it runs in torch only")
+    from ballcast.inference.torch_event_model import load_torch
+
+    return load_torch(folder, network, device)

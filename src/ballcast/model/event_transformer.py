@@ -1,0 +1,156 @@
+"""The event transformer: the last events before T as tokens → K slots, each the k-th action to come.
+
+A slot has a distribution over "none" and each action by each team, a distribution over the scorer's 32 bins for each
+action, and one over zones of the pitch. `expected` turns slots into what is read from them. B samples, N tokens,
+K slots, C actions, 2 teams (0: the team of the last event before T), Z zones.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ballcast.core.actions import ACTIONS, HORIZON_MS, MAX_EVENTS
+from ballcast.core.event_schema import (
+    ACTION,
+    AGE,
+    CODES,
+    HORIZONS_S,
+    KIND,
+    KINDS,
+    OUTCOME,
+    PAD,
+    SAME_TEAM,
+    TOKENS,
+    TOLD,
+    ZONES,
+)
+from ballcast.core.events import GRID_BINS
+from ballcast.model.layers import EncoderLayer, embedding
+
+C = len(ACTIONS)
+TEAMS = 2
+BIN_MS = 160
+_FEATURES = 24  # of a token, from its values; see `_features`
+
+
+@dataclass(frozen=True)
+class EventTransformerConfig:
+    """Sizes: `dim`, `heads`, `layers`, `ffn` of the encoder, `tokens` events at most, `observed_ms` back."""
+
+    dim: int = 256
+    heads: int = 8
+    layers: int = 4
+    ffn: int = 1024
+    dropout: float = 0.1
+    tokens: int = TOKENS
+    observed_ms: int = 30_000
+    slots: int = MAX_EVENTS
+
+
+class EventSlots(NamedTuple):
+    """Logits of K slots: `kinds` (B, K, 1 + 2C), none first, then team by team; `times` (B, K, C, 32); `zones`
+    (B, K, Z), row by row along the pitch."""
+
+    kinds: Tensor
+    times: Tensor
+    zones: Tensor
+
+
+class EventTransformer(nn.Module):
+    """Tokens and slot queries through one Transformer encoder; heads on the slots."""
+
+    def __init__(self, config: EventTransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        dim = config.dim
+        self.codes = nn.Linear(sum(_SIZES.values()), dim, bias=False)  # of one-hot codes: the sum of their embeddings
+        self.ranks = embedding(config.tokens, dim, std=0.02)
+        self.queries = embedding(config.slots, dim, std=0.02)
+        self.values = nn.Sequential(nn.Linear(_FEATURES, dim), nn.GELU(), nn.Linear(dim, dim))
+        self.told = nn.Linear(len(TOLD), dim)
+        self.since = nn.Linear(_AGES, dim)
+        self.layers = nn.ModuleList(
+            EncoderLayer(dim=dim, heads=config.heads, ffn=config.ffn, dropout=config.dropout)
+            for _ in range(config.layers)
+        )
+        self.norm = nn.LayerNorm(dim)
+        self.kind_head = nn.Linear(dim, 1 + TEAMS * C)
+        self.time_head = nn.Linear(dim, C * GRID_BINS)
+        self.zone_head = nn.Linear(dim, ZONES[0] * ZONES[1])
+
+    def forward(self, codes: Tensor, values: Tensor, told: Tensor) -> EventSlots:
+        """Codes (B, N, 7) int64, values (B, N, 5) and told (B, flags) float → slots; see `event_tokens`.
+
+        N may be less than the model's `tokens`: padding in front can be left out, except the last of it.
+        """
+        action = codes[..., ACTION]
+        ranks = self.ranks.weight[-codes.shape[1] :]
+        tokens = self.codes(_one_hot(codes)) + self.values(_features(codes, values)) + ranks  # (B, N, d)
+        since = self.since(_ages(values[:, -1, AGE]))  # (B, d) of the newest token: the time since the last event
+        context = (self.told(told) + since)[:, None]
+        queries = self.queries.weight + context  # (B, K, d)
+        x = torch.cat([tokens, queries], 1)  # (B, N + K, d)
+        there = torch.cat([action != PAD, torch.ones_like(queries[..., 0], dtype=torch.bool)], 1)
+        mask = there[:, None, None, :]
+        for layer in self.layers:
+            x = layer(x, mask)
+        slots = self.norm(x[:, -self.config.slots :])
+        times = self.time_head(slots).unflatten(-1, (C, GRID_BINS))
+        return EventSlots(self.kind_head(slots), times, self.zone_head(slots))
+
+
+# No tensor below is made of Python numbers or lists: copying them to a GPU would break a CUDA graph.
+_AGES = 6
+_SIZES = {ACTION: PAD + 1, KIND: len(KINDS), OUTCOME: 3}
+
+
+def _one_hot(codes: Tensor) -> Tensor:
+    """(B, N, sum of sizes) float: which action, kind and outcome."""
+    parts = [codes[..., i, None] == torch.arange(size, device=codes.device) for i, size in _SIZES.items()]
+    return torch.cat(parts, -1).float()
+
+
+def _ages(age: Tensor) -> Tensor:
+    """(…) seconds → (…, 6) features."""
+    parts = [age / 30, torch.log1p(age), *(torch.exp(-age / s) for s in (0.5, 1.5, 4.0, 10.0))]
+    return torch.stack(parts, -1)
+
+
+def _features(codes: Tensor, values: Tensor) -> Tensor:
+    """(B, N, 24): positions and their change, distance to both goals, ages, flags."""
+    place, age = values[..., :4], values[..., AGE]
+    start, end = place[..., :2], place[..., 2:]
+    before = torch.cat([values[:, :1], values[:, :-1]], 1)  # the token before each
+    step = start - before[..., 2:4]
+    gap = (before[..., AGE] - age).clamp(min=0)
+    across = ((end[..., 1] - 0.5) * 0.68).square()  # in units of 100 m
+    goals = [(((end[..., 0] - x) * 1.05).square() + across).sqrt() for x in (0.0, 1.0)]
+    flags = codes[..., SAME_TEAM:CODES].to(values.dtype)  # same team, same player, ended, located
+    parts = [place, end - start, step, torch.stack([*goals, torch.log1p(gap), torch.exp(-gap)], -1), _ages(age)]
+    wave = torch.sin(3.14159265 * start)  # 0 at the lines
+    return torch.cat([*parts, flags, wave], -1)
+
+
+def expected(slots: EventSlots) -> tuple[Tensor, Tensor, Tensor]:
+    """Read the slots.
+
+    Returns:
+        Intensity (B, 2, C, 32): expected actions of each team and class in each bin. Chance (B, 3, C, 5): the
+        probability of at least one within 1, 2, … 5 s by team 0, by team 1, by either. Zones (B, Z): where the next
+        action happens, given that one comes.
+    """
+    kinds = slots.kinds.softmax(-1)[..., 1:].unflatten(-1, (TEAMS, C))  # (B, K, 2, C)
+    times = slots.times.softmax(-1)  # (B, K, C, 32)
+    joint = kinds[..., None] * times[:, :, None]  # (B, K, 2, C, 32)
+    until = joint @ _overlap().to(joint)  # (B, K, 2, C, 5)
+    until = torch.cat([until, until.sum(2, keepdim=True)], 2).clamp(max=1)  # (B, K, 3, C, 5)
+    return joint.sum(1), 1 - (1 - until).prod(1), slots.zones[:, 0].softmax(-1)
+
+
+def _overlap() -> Tensor:
+    """(32, 5): the share of each bin that lies within 1, 2, … 5 s."""
+    begin = torch.arange(GRID_BINS)[:, None] * BIN_MS
+    length = (begin + BIN_MS).clamp(max=HORIZON_MS) - begin
+    return ((torch.tensor(HORIZONS_S) * 1000 - begin) / length).clamp(0, 1)

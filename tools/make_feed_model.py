@@ -1,0 +1,122 @@
+"""Make the embedded model of event feeds from a training of `benchmarks.feed_model`.
+
+    python -m benchmarks.feed_model score RUN --size full
+    python -m tools.make_feed_model RUN [--out src/ballcast/samples/feed_model] [--picture reliability.png]
+
+RUN is the folder of a training. The weights are stored in half precision, the ONNX graph reads them by offset, and the
+probabilities are calibrated on the validation matches, from the outputs that `score` left in RUN. The error on England
+is printed and kept in `config.json`; --picture draws it.
+"""
+
+import argparse
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+
+from ballcast.core.event_schema import CODES, TOLD, VALUES
+from ballcast.core.feed_forecast import SHOT
+from ballcast.core.files import read_json, replacing, write_bytes, write_json
+from ballcast.core.hub import FEED_MODEL
+from ballcast.inference.event_model import GRAPH, INPUTS, KIND, OUTPUTS, calibrated, fit_calibration
+from ballcast.inference.torch_event_model import Outputs, load_network
+from tools.embed_models import refer
+
+SOURCE = (
+    "Wyscout event data of the 2017/18 seasons of Spain, Italy, France and Germany: Pappalardo, Massucco et al., "
+    "Soccer match event dataset, figshare 2019; A public data set of spatio-temporal match events in soccer "
+    "competitions, Scientific Data 6, 236 (2019); CC BY 4.0"
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--out", type=Path, default=FEED_MODEL)
+    parser.add_argument("--picture", type=Path, help="write the reliability diagram of P(shot within 5 s) (.png)")
+    args = parser.parse_args()
+    sizes = read_json(args.run / "config.json", "sizes of the model")
+    calibration, error = np.stack([np.ones((10, 5)), np.zeros((10, 5))]), []
+    if (args.run / "test-chance.npz").is_file():
+        calibration, error = calibrate(args.run)
+    for row in error:
+        print(row)  # noqa: T201
+    if args.picture is not None:
+        draw(args.picture, error)
+    if args.out.exists():
+        shutil.rmtree(args.out)
+    with replacing(args.out) as folder:
+        folder.mkdir(parents=True)
+        write_model(args.run, folder, sizes)
+        config = {"kind": KIND, "network": sizes, "calibration": np.round(calibration, 5).tolist()}
+        config |= {"trained_on": "Wyscout, 2017/18, four leagues without England", "attribution": SOURCE}
+        write_json(folder / "config.json", config | {"license": "CC-BY-4.0", "calibration_error": error}, indent=1)
+    size = sum(path.stat().st_size for path in args.out.iterdir())
+    print(f"{args.out}: {size / 1e6:.2f} MB")  # noqa: T201
+
+
+def write_model(run: Path, folder: Path, sizes: dict[str, Any]) -> None:
+    """The weights in half precision, and the graph that reads them."""
+    weights = folder / "model.safetensors"
+    save_file({name: tensor.half() for name, tensor in load_file(run / "model.safetensors").items()}, weights)
+    network = Outputs(load_network(folder, sizes)).eval()
+    B, N = 2, sizes["tokens"]
+    codes = torch.zeros(B, N, CODES, dtype=torch.int64)
+    examples = (codes, torch.rand(B, N, VALUES), torch.ones(B, len(TOLD)))
+    with tempfile.TemporaryDirectory() as place, torch.no_grad():
+        path = Path(place) / "raw.onnx"
+        axes = {name: {0: "batch"} | ({1: "tokens"} if name in INPUTS[:2] else {}) for name in (*INPUTS, *OUTPUTS)}
+        names = {"input_names": list(INPUTS), "output_names": list(OUTPUTS), "dynamic_axes": axes}
+        torch.onnx.export(
+            network, examples, str(path), dynamo=False, do_constant_folding=False, opset_version=17, **names
+        )
+        write_bytes(folder / GRAPH, refer(path.read_bytes(), weights))
+
+
+def calibrate(run: Path) -> tuple[Any, list[dict[str, float]]]:
+    """Fit on validation; the error of P(shot within 5 s) in each decile of England."""
+    chance, came = {}, {}
+    for split in ("valid", "test"):
+        with np.load(run / f"{split}-chance.npz") as file:
+            chance[split], came[split] = file["chance"].astype(np.float32), file["came"]
+    fitted = fit_calibration(chance["valid"], came["valid"])
+    both = np.repeat(chance["test"][:, None], 3, axis=1)
+    return fitted, deciles(calibrated(both, fitted)[:, 2, SHOT, -1], came["test"][:, SHOT, -1])
+
+
+def draw(path: Path, rows: list[dict[str, float]]) -> None:
+    """The reliability diagram: what came against what was predicted, with 95 % intervals of each decile."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 4.6), layout="constrained")
+    axes = figure.add_subplot()
+    predicted, came = np.array([r["predicted"] for r in rows]), np.array([r["came"] for r in rows])
+    spread = 196 * np.sqrt(came / 100 * (1 - came / 100) / np.array([r["count"] for r in rows]))
+    top = 1.1 * max(predicted.max(), (came + spread).max())
+    axes.plot([0, top], [0, top], color="grey", lw=1)
+    axes.errorbar(predicted, came, yerr=spread, fmt="o", color="#c2185b", ms=5, capsize=2)
+    axes.set(xlim=(0, top), ylim=(0, top), xlabel="predicted, %", ylabel="came, %")
+    axes.set_title("A shot within 5 s, England: deciles of the predictions", fontsize=10)
+    figure.savefig(path, dpi=110)
+
+
+def deciles(probability: Any, came: Any) -> list[dict[str, float]]:
+    """For each decile of the predictions: mean probability, share that came, both in per cent, and the count."""
+    order = np.argsort(probability, kind="stable")
+    parts = np.array_split(order, 10)
+    return [
+        {
+            "predicted": round(100 * float(probability[part].mean()), 3),
+            "came": round(100 * float(came[part].mean()), 3),
+            "count": len(part),
+        }
+        for part in parts
+    ]
+
+
+if __name__ == "__main__":
+    main()
