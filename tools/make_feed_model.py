@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 
 from ballcast.core.event_schema import CODES, TOLD, VALUES
 from ballcast.core.feed_forecast import SHOT
@@ -62,7 +62,7 @@ def main() -> None:
 def write_model(run: Path, folder: Path, sizes: dict[str, Any]) -> None:
     """The weights in half precision, and the graph that reads them."""
     weights = folder / "model.safetensors"
-    save_file({name: tensor.half() for name, tensor in load_file(run / "model.safetensors").items()}, weights)
+    write_bytes(weights, save({name: t.half() for name, t in load_file(run / "model.safetensors").items()}))
     network = Outputs(load_network(folder, sizes)).eval()
     B, N = 2, sizes["tokens"]
     codes = torch.zeros(B, N, CODES, dtype=torch.int64)
