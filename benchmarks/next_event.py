@@ -260,7 +260,8 @@ def main() -> None:
     results["ballcast"] = score(train_ours(train, args.seconds).predict, test, scale)
     if args.peers is not None:
         sys.path.append(str(args.peers))
-        stand_in("torchprofile")
+        for name in ("torchprofile", "matplotsoccer"):
+            stand_in(name)
         for name in PEERS:
             results[name] = score(train_peer(name, train, args.seconds), test, scale)
     print(f"{len(train[0])} rows of {args.train} matches, {len(test[0])} of {args.test} of England")
