@@ -67,10 +67,12 @@ tags: [football, soccer, event data]
 ---
 # ballcast: event feeds
 
-The probability of each of ten ball actions, by team, within 1 to 5 seconds, from the events of the last 30 seconds of a football match's event feed. An event transformer with {millions:.1f} million weights in half
-precision; `events.onnx` reads them from `model.safetensors`. Use: `ballcast predict --events FILE`, or `ballcast.load("events").feed(path)`.
+The probability of each of ten ball actions, by team, within 1 to 5 seconds, from the events of the last 30 seconds of a
+football match's event feed. An event transformer with {millions:.1f} million weights in half precision; `events.onnx`
+reads them from `model.safetensors`. Use: `ballcast predict --events FILE`, or `ballcast.load("events").feed(path)`.
 
-Trained on {source}. England was held out. In training, what poorer feeds do not tell was hidden at random; probabilities are calibrated on validation matches of the same leagues. Not for betting.
+Trained on {source}. England was held out. In training, what poorer feeds do not tell was hidden at random;
+probabilities are calibrated on validation matches of the same leagues.
 
 Keep this attribution with the weights.
 """
