@@ -140,7 +140,8 @@ def forecast_events(
         raise InputError(f"match {feed.match}: no period is longer than 5 s")
     for name, half in feed.halves():
         at_ms, event = times[name]
-        chance, zones, found, last = _run(model, build_table([half]), at_ms, flags)
+        own, which = np.unique(at_ms, return_inverse=True)  # simultaneous events share a forecast
+        chance, zones, found, last = (part[which] for part in _run(model, build_table([half]), own, flags))
         for i, T in enumerate(at_ms.tolist()):
             at = begins[name] + T
             label = (*SHORT_NAMES, "other")[half.action[event[i]]] if event[i] >= 0 else ""
