@@ -13,17 +13,19 @@ ARG PYTHON=3.13
 
 FROM python:${PYTHON}-slim AS build
 ARG DEVICE=cpu
+# More extras, such as EXTRAS=events, which adds 300 MB.
+ARG EXTRAS=
 WORKDIR /build
 RUN python -m venv /opt/ballcast
 COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY src ./src
 # pip itself is not needed later; bytecode is made at the first start, so the image holds it only once.
 RUN case "$DEVICE" in \
-      cpu) extras=events ;; \
-      gpu) extras=events,train ;; \
+      cpu) extras="$EXTRAS" ;; \
+      gpu) extras="train${EXTRAS:+,$EXTRAS}" ;; \
       *) echo "DEVICE is cpu or gpu, not $DEVICE" >&2; exit 1 ;; \
     esac; \
-    /opt/ballcast/bin/pip install --no-cache-dir --no-compile ".[$extras]" \
+    /opt/ballcast/bin/pip install --no-cache-dir --no-compile ".${extras:+[$extras]}" \
     && /opt/ballcast/bin/pip uninstall --yes --quiet pip
 
 FROM python:${PYTHON}-slim

@@ -46,6 +46,7 @@ from ballcast.model.anticipator import Anticipator
 from ballcast.model.postprocess import emit
 from ballcast.model.slots import Slots
 from ballcast.video.file import snap
+from ballcast.video.luma import array_shape
 from ballcast.video.sources import LiveFrame, StreamGap
 from benchmarks.machine import add_options, settle
 
@@ -80,7 +81,7 @@ def main() -> None:
     runtime = TorchRuntime(model, backbone, device=args.device)
     runtime.picture_size = None  # the size asked for is the size to measure
     rolling = RollingAnticipator(runtime, every_ms=round(1000 * args.every))
-    frames = made_up(H, W)
+    frames = made_up(*array_shape((H, W), colour=rolling.colour))
     if "latency" in parts:
         result["latency"] = latency(
             rolling, frames, args.seconds, args.moments or (600 if on_gpu else 30), on_gpu=on_gpu
@@ -300,7 +301,7 @@ def grid(
     predictions: dict[str, dict[str, list[Any]]] = {"exact": {}, "snapped": {}}
     for match in (m for m in read_matches(folder / MATCHES) if m.split == split):
         with VideoFile(folder / match.video) as video:
-            frames = video.read(0, min(match.frames, round(most_s * FPS)))
+            frames = video.read(0, min(match.frames, round(most_s * FPS)), colour=backbone.config.colour)
         exact = range(0, len(frames) - WINDOW_FRAMES + 1, WINDOW_FRAMES)  # all moments' windows, M of them
         found = engine.windows(frames, [*exact, *(snap(start, stride) for start in exact)])  # (2 M, N, D)
         windows = {"exact": found[: len(exact)], "snapped": found[len(exact) :]}

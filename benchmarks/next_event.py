@@ -97,12 +97,12 @@ def _period(rows: dict[str, Any], kinds: list[tuple[str, bool, bool]]) -> dict[s
             holder = team
         if team != holder or not group:
             continue
-        x, y, x1, y1 = (float(rows[name][i]) for name in ("x0", "y0", "x1", "y1"))
-        far = np.hypot((x - x1) * 1.05, (y - y1) * 0.68) >= 45
+        x0, y0, x1, y1 = (float(rows[name][i]) for name in ("x0", "y0", "x1", "y1"))
+        far = np.hypot((x0 - x1) * 1.05, (y0 - y1) * 0.68) >= 45
         name = ("long_pass" if far else "short_pass") if group == "pass" else "goal" if goal else group
-        seconds = float(rows["t_ms"][i]) / 1000
-        last = listed[-1] if listed else (0, seconds, 0.0, x, y)
-        listed.append((CLASSES.index(name), seconds, seconds - last[1], x, y))
+        at = float(rows["t_ms"][i]) / 1000
+        last = listed[-1] if listed else (0, at, 0.0, x0, y0)
+        listed.append((CLASSES.index(name), at, at - last[1], x0, y0))
     array = np.array(listed, np.float64).reshape(-1, 5)
     actions, times, gaps, xs, ys = array.T
     dx, dy = np.diff(xs, prepend=xs[:1]), np.diff(ys, prepend=ys[:1])

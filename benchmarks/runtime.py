@@ -112,7 +112,7 @@ def child(kind: str, folder: Path, video: Path, seconds: float) -> None:
     ready, first = time.time(), 0.0
     steps, since = [], 0.0
     with VideoFile(video) as file:
-        for frame in file.frames():
+        for frame in file.frames(colour=rolling.colour):
             began, stacks = time.perf_counter(), rolling.stream.stacks
             made = rolling.push(frame)
             took = time.perf_counter() - began
@@ -170,7 +170,7 @@ def scores(folders: dict[str, Path], matches: Path, most: float, threads: int) -
         runtime, outputs, clips = open_light(folder, threads), [], []
         for match in chosen:
             with VideoFile(matches / match.video) as video:
-                frames = video.read(0, min(match.frames, round(most * FPS)))
+                frames = video.read(0, min(match.frames, round(most * FPS)), colour=runtime.config.colour)
             slots = slots_along(runtime, clip_features(runtime, frames), windows)
             # The last output may have less than 5 s of the match after it, so no labels to compare with.
             count = min(len(slots.objectness), (len(frames) - windows * WINDOW_FRAMES) // WINDOW_FRAMES)

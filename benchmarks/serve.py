@@ -29,6 +29,7 @@ class Quick:
     """Stands in for a RollingAnticipator where numbers do not matter: no network, four predictions a second."""
 
     every_ms = 1000
+    colour = False
 
     def __init__(self) -> None:
         self.frames = 0

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from ballcast.data.samples.windows import WindowSet
-from ballcast.inference.predictor import run_models, scores_untuned
+from ballcast.inference.predictor import run_emission, run_models, scores_untuned
 from ballcast.inference.store_predictor import untuned
 from ballcast.inference.tuning import fit, match_scores
 from ballcast.model.anticipator import Anticipator
@@ -20,7 +20,7 @@ SPLITS = ("valid", "test")
 def tuned_rows(runs: Sequence[Path], windows: Mapping[str, WindowSet], device: torch.device) -> dict[str, list[Result]]:
     """By name: every run's model tuned; if there are several, their ensemble, and that tuned."""
     models = [Anticipator.from_pretrained(run / "best") for run in runs]
-    outputs = {split: run_models(models, windows[split], device) for split in SPLITS}
+    outputs = {split: run_models(models, [windows[split]] * len(models), device) for split in SPLITS}
     rows = {"tuned": [_tuned([m], [i], outputs, windows, device) for i, m in enumerate(models)]}
     if len(models) > 1:
         everyone = list(range(len(models)))
@@ -39,17 +39,19 @@ def _tuned(
 ) -> Result:
     """What `ballcast tune` leaves: the models calibrated, or as they were where that does not help."""
     began = time.perf_counter()
-    before = scores_untuned(models, windows["valid"], device)
     chosen = {split: [outputs[split][i] for i in which] for split in SPLITS}
-    fitted = fit(chosen["valid"], windows["valid"].clips, before, pos_weight=models[0].pos_weight)
+    emitted = {split: run_emission(models, [windows[split]], device) for split in SPLITS}
+    before = {split: scores_untuned(models, chosen[split], emitted[split]) for split in SPLITS}
+    clips, weight = windows["valid"].clips, models[0].pos_weight
+    fitted = fit(chosen["valid"], clips, before["valid"], pos_weight=weight, emission=emitted["valid"])
     seconds = time.perf_counter() - began
     outside = f"{100 * fitted.outside_before:.2f} → {100 * fitted.outside_after:.2f}"
     kept = "" if fitted.helps else ", so it is left as it was"
     print(f"tuned {len(models)} model(s) in {seconds:.0f} s; in folds it was not fitted on {outside}{kept}", flush=True)
     if fitted.helps:
-        scores = {split: fitted.calibration.scores(chosen[split]) for split in SPLITS}
+        scores = {split: fitted.calibration.scores(chosen[split], emitted[split]) for split in SPLITS}
     else:
-        scores = {split: scores_untuned(models, windows[split], device) for split in SPLITS}
+        scores = before
     return {**_rows(scores, windows), "seconds": seconds, "outside": fitted.outside_after, "helps": fitted.helps}
 
 

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from fractions import Fraction
 from pathlib import Path
 
@@ -79,7 +78,7 @@ def test_scores_submissions_and_reports_need_no_torch(tmp_path: Path) -> None:
         "write_labels(Path('store/Labels-ball.json'), clips)\n"
         "table = ballcast.load().features('store').to_frame()\n"
         "assert list(table.columns) == ['clip', 'at_ms', 'label', 'position_ms', 'confidence']\n"
-        "assert set(table.clip) <= {clip.name for clip in clips}\n"
+        "assert set(table['clip']) <= {clip.name for clip in clips}\n"
         "assert not {'torch', 'timm'} & set(sys.modules)\n"
     )
     (tmp_path / "store").mkdir()
@@ -96,6 +95,12 @@ def test_scores_submissions_and_reports_need_no_torch(tmp_path: Path) -> None:
     assert (tmp_path / "report.html").stat().st_size > 10_000
     plots = ballcast_without(HEAVY, "eval", "--labels", "store", "predictions.json", "--plots", "plots", cwd=tmp_path)
     assert "this needs matplotlib, which is not installed: pip install '" in line_of(plots)
+
+
+def test_frames_need_pandas(video: Path, tmp_path: Path) -> None:
+    code = f"import ballcast\nballcast.load().video({str(video)!r}).to_frame()\n"
+    done = python_without((*HEAVY, "pandas"), code, cwd=tmp_path)
+    assert "MissingExtra: this needs pandas, which is not installed: pip install pandas" in done.stderr
 
 
 def test_feeds_and_doctor_need_no_torch(tmp_path: Path) -> None:
@@ -164,7 +169,7 @@ def test_without_posix(video: Path, tmp_path: Path) -> None:
         "with decoder.frames(video, 'v', Limits()) as frames:\n"
         "    next(frames)\n"  # left early: the thread that reads ends
         "import threading, time\n"
-        "until = time.monotonic() + 5\n"
+        "until = time.monotonic() + 60\n"
         "while any(t.name == 'decoder-pipe' for t in threading.enumerate()):\n"
         "    assert time.monotonic() < until\n"
         "    time.sleep(0.05)\n"
@@ -182,11 +187,9 @@ def test_the_decoders_memory_is_bounded_without_the_systems_help(tmp_path: Path)
         "time.sleep(0.2)\n"
         "held = bytearray(500 << 20)\n"  # written, so that it is resident
         "held[:] = b'x' * len(held)\n"
-        "time.sleep(10)\n"
+        "time.sleep(120)\n"  # ended long before, or the exit code is 0
     )
-    began = time.monotonic()
     assert python_without((), code, cwd=tmp_path).returncode == 1
-    assert time.monotonic() - began < 10
 
 
 # -- settings ----------------------------------------------------------------------------------------------------------

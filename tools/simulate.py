@@ -1,12 +1,14 @@
 """Simulate training matches: play Google Research Football, record it as a broadcast, label its ball actions.
 
     python -m tools.simulate OUT --matches 30 --seed 5001 --engine FOLDER
+    python -m tools.simulate OUT --set e2e-test --engine FOLDER
     ballcast pretrain pretrain data.sources=[../shared/data/simbaa,OUT]
 
 Both sides are played by the game's own AI. OUT gets, for each seed, match_NNNN.mp4 (398×224) and match_NNNN.npz
 (the state of every step), and matches.json with the actions of all of them, as simbaa has it. What is played stays: the
 same command goes on where it was killed. --matches 0 plays nothing and only labels the actions again, with the rules of
-tools/simulation/actions.py. A match takes minutes, nearly all of it rendering, on about one core: with more cores run
+tools/simulation/actions.py. --check plays the matches that are there again, without pictures, and compares states and
+labels. A match takes minutes, nearly all of it rendering, on about one core: with more cores run
 it several times, with seeds apart.
 
 The engine (gfootball_engine, Apache 2.0) is built from gfootball's source on PyPI for the Python that runs this:
@@ -25,17 +27,18 @@ from rich.console import Console
 from rich.progress import Progress
 
 from ballcast.core.actions import FPS
-from ballcast.core.errors import BallcastError
+from ballcast.core.errors import BallcastError, InputError
 from ballcast.core.files import check_writable
 from ballcast.data.labels.games import MATCHES, Match, read_matches
 from ballcast.video.container import MAX_GAP_S
 from tools.simulation.compare import count_table, gap_table
 from tools.simulation.engine import load_engine
-from tools.simulation.fixture import Fixture
+from tools.simulation.fixture import SETS, Fixture
 from tools.simulation.game import Game
-from tools.simulation.matches import check_split, is_played, label_matches, record, video_of
+from tools.simulation.matches import check_split, differences, is_played, label_matches, record, video_of
 
 console = Console(highlight=False)
+MINUTES = 5.0  # of a match
 
 
 def simulate(out: Path, seeds: Sequence[int], *, engine: Path | None, steps: int, every: int, split: str) -> None:
@@ -68,27 +71,62 @@ def tell_all(out: Path, matches: Sequence[Match], other: Path | None) -> None:
     console.print(f"{out / MATCHES}: {len(matches)} matches, {actions} actions", soft_wrap=True, markup=False)
 
 
-def main() -> None:
+def check(out: Path, seeds: Sequence[int], *, engine: Path | None) -> bool:
+    """Play the matches of OUT again, without pictures; print and return whether states and labels are the same."""
+    there = [seed for seed in seeds if is_played(video_of(out, seed))]
+    if not there:
+        raise InputError(f"{out}: has none of these matches; play them first")
+    labelled = {match.video: match for match in read_matches(out / MATCHES)}
+    game, same = Game(load_engine(engine)), True
+    for seed in there:
+        video = video_of(out, seed)
+        found = differences(game, video, seed, labelled.get(video.name))
+        console.print(f"{video.name}: {' and '.join(found) + ' differ' if found else 'states and labels are the same'}")
+        same = same and not found
+    return same
+
+
+def chosen(given: argparse.Namespace) -> tuple[range, str]:
+    """The seeds and the split that the options name."""
+    if given.set is None:
+        first, count = 5001 if given.seed is None else given.seed, 30 if given.matches is None else given.matches
+        return range(first, first + count), given.split or "train"
+    seeds, split = SETS[given.set]
+    return (range(0) if given.matches == 0 else seeds), split
+
+
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, metavar="OUT", help="folder of the matches")
-    parser.add_argument("--matches", type=int, default=30, help="how many, 30 by default; 0: only label anew")
-    parser.add_argument("--seed", type=int, default=5001, help="of the first, 5001 by default; a seed is a match")
-    parser.add_argument("--minutes", type=float, default=5.0, help="of a match, 5 by default")
+    parser.add_argument("--set", choices=SETS, help="all matches of a set that docs/ speaks of, in its split")
+    parser.add_argument("--matches", type=int, help="how many, 30 by default; 0: only label anew")
+    parser.add_argument("--seed", type=int, help="of the first, 5001 by default; a seed is a match")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="of a match, 5 by default")
     parser.add_argument("--every", type=int, default=2, help="a picture every so many frames; 2, as backbones look")
-    parser.add_argument("--split", default="train", help="what all matches of OUT are for: train by default")
+    parser.add_argument("--split", help="what all matches of OUT are for: train by default")
     engine = os.environ.get("BALLCAST_ENGINE") or None
     parser.add_argument("--engine", type=Path, default=engine, metavar="FOLDER", help="holds gfootball_engine/")
     parser.add_argument("--compare", type=Path, metavar="SIMBAA", help="show the actions beside those of its training")
+    parser.add_argument("--check", action="store_true", help="play what is there again, without pictures, and compare")
+    return parser
+
+
+def main() -> None:
+    parser = make_parser()
     given = parser.parse_args()
     steps = round(given.minutes * 60 * FPS)
-    if given.matches < 0 or given.seed < 0 or steps < 1:
+    if (given.matches or 0) < 0 or (given.seed or 0) < 0 or steps < 1:
         parser.error("--matches and --seed must not be negative, --minutes must be positive")
     if not 1 <= given.every <= MAX_GAP_S * FPS:
         parser.error(f"--every must be from 1 to {MAX_GAP_S * FPS}: fewer pictures are no video")
-    seeds = range(given.seed, given.seed + given.matches)
+    if given.set and (given.matches or given.seed is not None or given.split or given.minutes != MINUTES):
+        parser.error("--set has its own --matches, --seed, --split and --minutes")
+    seeds, split = chosen(given)
     try:
-        simulate(given.out, seeds, engine=given.engine, steps=steps, every=given.every, split=given.split)
-        tell_all(given.out, label_matches(given.out, given.split), given.compare)
+        if given.check:
+            sys.exit(0 if check(given.out, seeds, engine=given.engine) else 1)
+        simulate(given.out, seeds, engine=given.engine, steps=steps, every=given.every, split=split)
+        tell_all(given.out, label_matches(given.out, split), given.compare)
     except BallcastError as error:
         sys.stderr.write(f"simulate: {error}\n")
         sys.exit(2)

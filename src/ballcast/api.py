@@ -68,12 +68,12 @@ class Forecasts(Generic[F]):
     def to_frame(self) -> Any:
         """Read all that are left into a pandas DataFrame, a row for each prediction.
 
-        Columns: `at_ms`, `label`, `position_ms`, `confidence`; of a feature store also `clip`, first.
+        Columns: `at_ms`, `label`, `position_ms`, `confidence`; of a feature store also `clip`, first. Needs pandas.
         """
         try:
             from pandas import DataFrame
         except ImportError:
-            raise MissingExtra("pandas") from None
+            raise MissingExtra("pandas", command="pip install pandas") from None
         rows: list[tuple[Any, ...]] = []
         columns: tuple[str, ...] = COLUMNS
         for made in self:
@@ -182,8 +182,8 @@ class Model:
         from ballcast.inference.rolling import forecast_video
         from ballcast.video.file import VideoFile
 
-        file = path if isinstance(path, VideoFile) else VideoFile(path)
         rolling = self.rolling(every_ms=every_ms, emit=emit)
+        file = path if isinstance(path, VideoFile) else VideoFile(path)
         about = {"every_ms": every_ms, **rolling.runtime.about, "pos_weight": rolling.pos_weight}
 
         def made() -> Generator[Forecast, None, None]:
@@ -212,8 +212,9 @@ class Model:
         from ballcast.live.session import LiveSession
         from ballcast.video.sources import open_source
 
-        opened = open_source(source, speed=speed, give_up_s=give_up_s)
-        return LiveSession(opened, self.rolling(every_ms=every_ms, emit=emit))
+        rolling = self.rolling(every_ms=every_ms, emit=emit)
+        opened = open_source(source, speed=speed, give_up_s=give_up_s, colour=rolling.colour)
+        return LiveSession(opened, rolling)
 
     def stream(
         self,
@@ -304,7 +305,7 @@ class Model:
         samples = open_windows(opened, chosen, self.windows.config.windows)
         tuned = None if emit else self.windows.calibration
         if tuned is not None:
-            made = forecast_together([self.windows], samples, tuned, progress)
+            made = forecast_together([self.windows], [samples], tuned, progress)
         else:
             made = forecast_windows(self.windows, samples, emit or self.emit, progress)
         return Forecasts(made, {"model": self.name})

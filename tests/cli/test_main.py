@@ -54,16 +54,18 @@ def test_ctrl_c_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_doctor_fails_where_something_needed_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "NEEDED", ("torch", "a-package-nobody-has"))
+    monkeypatch.setattr(doctor, "NEEDED", ("numpy", "a-package-nobody-has"))
     done = CliRunner().invoke(cli.app, ["doctor"], env={"COLUMNS": "120"})
     assert done.exit_code == 1
     assert "pip install a-package-nobody-has" in done.output
 
 
 def test_doctor_tells_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 30))
-    (found,) = (finding for finding in doctor.examine(tmp_path / "yet" / "to be") if finding.what == "disk")
-    assert found == Finding("disk", False, f"1 GiB free at {tmp_path}", "free some: stores and runs take GiBs")
+    fix = "free some: stores and runs take GiBs"
+    for free, ok, fixed in ((1 << 28, False, fix), (1 << 30, None, fix), (8 << 30, True, "")):
+        monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
+        (found,) = (finding for finding in doctor.examine(tmp_path / "yet" / "to be") if finding.what == "disk")
+        assert found == Finding("disk", ok, f"{free / 2**30:.1f} GiB free at {tmp_path}", fixed)
 
 
 @pytest.mark.parametrize(("option", "shown"), [("--open", True), ("--no-open", False)])

@@ -21,7 +21,7 @@ from ballcast.inference.submission import write_submission
         ("predict a.mp4 --provider opta", "--provider goes with --events, not with a VIDEO"),
         ("predict a.mp4 --calibration c.json", "--calibration goes with --features, not with a VIDEO"),
         ("predict a.mp4 --model a --model b", "a second --model goes with --features, not with a VIDEO"),
-        ("predict --events m.json --runtime onnx", "--runtime onnx goes with a VIDEO, not with --events"),
+        ("predict --events no.json --runtime onnx", "no.json: no such file; give the path of the events of the match"),
         ("predict --events m.json --labels l", "--labels goes with --features, not with --events"),
         ("predict --events m.json --overlay o.mp4", "--overlay goes with a VIDEO, not with --events"),
         ("events t.parquet out --split small --every 5", "--every does not go with --split"),

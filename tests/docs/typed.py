@@ -26,6 +26,9 @@ CLI = typer.main.get_command(app)
 NOT_RUN = {
     "ballcast download": "needs the hub and SoccerNet's password; tests/data/download/test_download.py has stand-ins",
     "ballcast data push": "needs the hub; tests/cli/test_data_push.py has a stand-in",
+    "ballcast data soccertrack": "needs its panoramas; tests/workflows/test_soccertrack.py makes some",
+    "ballcast train e2e": "needs ImageNet weights and a GPU; tests/training/test_end_to_end.py runs it on less",
+    "ballcast train faantra-ws": "the same",
     "ballcast demo": "takes minutes; tests/workflows/test_demo.py runs it on less",
     "ballcast reproduce": "takes hours; tests/workflows/reproduce/test_reproduce.py runs it on less",
     "ballcast serve": "runs until it is stopped; tests/web/test_serve.py starts it",

@@ -86,9 +86,11 @@ def feeds(folder: Path) -> None:
 
 
 def seeds(folder: Path) -> None:
-    """runs/s0 and runs/s1: the model trained on SN-BAA, as two seeds."""
-    for name in ("s0", "s1"):
+    """runs/s0 and runs/s1: the model trained on SN-BAA, as two seeds; runs/a and runs/b, with features of their own."""
+    for name in ("s0", "s1", "a", "b"):
         shutil.copytree(folder / "runs" / "paper", folder / "runs" / name)
+    for name in ("a", "b"):
+        shutil.copytree(folder / "features", folder / f"features-{name}")
 
 
 def two_systems(folder: Path) -> None:

@@ -10,26 +10,30 @@ import feeds
 import numpy as np
 import pytest
 import torch
-from synthetic import SMALL, make_split
+from synthetic import CLIPS, SMALL, WIDTH, make_clips, make_split
+from synthetic import write_store as write_features
 from typer.testing import CliRunner
 
 from ballcast.cli import app
 from ballcast.core.actions import ACTIONS
-from ballcast.core.anticipator_config import Recipe
+from ballcast.core.anticipator_config import EmitConfig, Recipe
 from ballcast.core.config import load
 from ballcast.core.errors import InputError
-from ballcast.core.events import Clip, Event, Prediction
+from ballcast.core.events import Clip, Event, Prediction, grid_bin, merge_bins
 from ballcast.data.events.event_windows import write_store
-from ballcast.data.labels.soccernet import read_labels
+from ballcast.data.labels.soccernet import read_labels, write_labels
+from ballcast.data.samples.batches import Samples
 from ballcast.features.store import FeatureStore
-from ballcast.inference.predictor import load_models, run_models, scores_untuned
-from ballcast.inference.store_predictor import by_clip, forecast_together, open_windows, untuned
+from ballcast.inference.predictor import load_models, predict_store, run_emission, run_models, scores_untuned
+from ballcast.inference.store_predictor import by_clip, emission, forecast_together, open_windows, untuned
+from ballcast.inference.submission import read_submission
 from ballcast.inference.torch_runtime import TorchModel
 from ballcast.inference.tuning import TuningResult, choose, fit, score_scores
 from ballcast.metrics.average_precision import score
 from ballcast.model.anticipator import Anticipator
-from ballcast.model.postprocess import SlotProbabilities
-from ballcast.model.score_mapping import ScoreMapping
+from ballcast.model.postprocess import SlotProbabilities, select_times
+from ballcast.model.score_mapping import Emission, ScoreMapping
+from ballcast.model.slots import Slots
 
 PASS, THROW_IN = 0, 4
 LABELS = "Labels-ball.json"
@@ -56,6 +60,15 @@ def biased(count: int, *, late: int | np.ndarray, seed: int = 0) -> tuple[SlotPr
     return slots, clips
 
 
+def flat(count: int) -> SlotProbabilities:
+    """One slot a clip that knows nothing."""
+    return SlotProbabilities(
+        np.zeros((count, 1), np.float32),
+        np.full((count, 1, 10), 0.1, np.float32),
+        np.full((count, 1, 1, 32), 1 / 32, np.float32),
+    )
+
+
 def silence(clips: list[Clip]) -> np.ndarray:
     return np.zeros((len(clips), 32, 10), np.float32)
 
@@ -64,7 +77,7 @@ def test_a_shift_recovers_a_known_bias() -> None:
     outputs, clips = biased(800, late=2)
     fitted = fit([outputs], clips, silence(clips), pos_weight=1.0)
     shifts = [own.shift_ms for own in fitted.calibration.classes]
-    assert shifts[THROW_IN] == 160  # the largest of the grid towards the 320 it is wrong by
+    assert shifts[THROW_IN] == 320
     assert shifts[PASS] <= 0
     assert fitted.helps
     assert fitted.outside_after > fitted.outside_before == 0
@@ -90,7 +103,7 @@ def test_a_fold_is_scored_by_what_only_the_others_would_have_fitted() -> None:
         shifts.append(of_others.calibration.classes[THROW_IN].shift_ms)
         expected.append(score_scores(inside, of_others.calibration.scores([outputs[fold]])).avg)
         was.append(score_scores(inside, before[fold]).avg)
-    assert shifts == [0, 0, 0, 160]
+    assert shifts == [0, 0, 0, 480]
     assert fitted.outside_after == pytest.approx(np.mean(expected), rel=1e-12)
     assert fitted.outside_before == pytest.approx(np.mean(was), rel=1e-12)
     assert not fitted.helps
@@ -101,7 +114,7 @@ def test_a_fold_is_scored_by_what_only_the_others_would_have_fitted() -> None:
 def test_a_class_of_few_events_keeps_the_untuned_choice() -> None:
     outputs, clips = biased(400, late=2)
     events = sum(e.label == "THROW IN" for clip in clips for e in clip.anticipation)
-    for least, shift_ms in ((events, 160), (events + 1, 0)):
+    for least, shift_ms in ((events, 320), (events + 1, 0)):
         fitted = fit([outputs], clips, silence(clips), pos_weight=3.0, least=least)
         own = fitted.calibration.classes[THROW_IN]
         assert own.shift_ms == shift_ms
@@ -111,13 +124,47 @@ def test_a_class_of_few_events_keeps_the_untuned_choice() -> None:
 
 def test_nothing_is_learnt_from_outputs_that_are_always_the_same() -> None:
     _, clips = biased(200, late=0)
-    flat = SlotProbabilities(
-        np.zeros((200, 1), np.float32), np.full((200, 1, 10), 0.1, np.float32), np.full((200, 1, 1, 32), 1 / 32)
-    )
+    same = flat(200)
     fitted = fit(
-        [flat], clips, fit([flat], clips, silence(clips), pos_weight=1.0).calibration.scores([flat]), pos_weight=1.0
+        [same], clips, fit([same], clips, silence(clips), pos_weight=1.0).calibration.scores([same]), pos_weight=1.0
     )
     assert abs(fitted.outside_after - fitted.outside_before) < 0.02
+
+
+def emitted_throw_ins(count: int, *, early: int) -> tuple[Emission, list[Clip]]:
+    """Each clip has one throw in; a model finds it `early` bins too early, and in every third clip below threshold."""
+    bins = np.random.default_rng(0).integers(8, 24, count)
+    every = np.zeros((count, 32, 10), np.float32)
+    every[np.arange(count), bins - early, THROW_IN] = 0.5 + 0.4 * np.random.default_rng(1).random(count)
+    every[::3] *= 0.1
+    every[np.arange(count), 31, THROW_IN] = 0.01  # and a second one, which is wrong
+    kept = np.where(every > 0.2, every, np.float32(0))
+    return Emission(kept, every), [
+        Clip(f"clip_{i}", anticipation=(Event("THROW IN", 30_080 + 160 * int(b)),)) for i, b in enumerate(bins)
+    ]
+
+
+def test_what_a_model_emits_is_shifted_and_no_clip_is_left_empty() -> None:
+    own, clips = emitted_throw_ins(300, early=6)
+    useless = flat(300)
+    fitted = fit([useless], clips, own.kept, pos_weight=1.0, emission=own)
+    mapping = fitted.calibration
+    assert (mapping.times, mapping.fill) == ("emitted", 1)  # the second prediction of a clip is wrong
+    assert [c.shift_ms for c in mapping.classes] == [480 if c == THROW_IN else 0 for c in range(10)]
+    assert fitted.before.ap[0, THROW_IN] < 0.01  # found within ±500 ms, three bins
+    assert fitted.after.ap[:, THROW_IN].min() > 0.99
+    assert fitted.outside_after > fitted.outside_before
+    without = score_scores(clips, replace(mapping, fill=0).scores((), own)).ap[-1, THROW_IN]
+    assert without < 0.8  # a third of the clips is missing
+    alone = fit([useless], clips, own.kept, pos_weight=1.0)  # an ensemble emits nothing of its own
+    assert alone.calibration.times == "expected"
+
+
+def test_the_better_times_are_taken() -> None:
+    outputs, clips = biased(400, late=0)
+    rng = np.random.default_rng(0)
+    noise = rng.random((400, 32, 10)).astype(np.float32)
+    assert fit([outputs], clips, noise, pos_weight=1.0, emission=Emission(noise, noise)).calibration.times == "expected"
 
 
 def test_too_few_clips_are_one_sentence() -> None:
@@ -160,22 +207,22 @@ def test_an_ensemble_of_a_model_and_itself_is_the_model(tuned: tuple[Path, Path,
     model, another = TorchModel(one), TorchModel(other)
 
     def together(*models: TorchModel) -> dict[str, tuple[Prediction, ...]]:
-        return by_clip(forecast_together(models, windows, untuned(models)))
+        return by_clip(forecast_together(models, [windows] * len(models), untuned(models)))
 
     single = together(model)
     assert list(single) == [clip.name for clip in clips]
     assert together(model, model) == single
     assert together(model, another) != single
-    outputs = run_models([one, other], windows, cpu)
+    outputs = run_models([one, other], [windows] * 2, cpu)
     undone, not_undone = (ScoreMapping.untuned(weight).raw(outputs) for weight in (WEIGHT, 1.0))
-    assert np.array_equal(scores_untuned([one, other], windows, cpu), undone)
+    assert np.array_equal(scores_untuned([one, other], outputs, run_emission([one, other], [windows] * 2, cpu)), undone)
     assert not np.array_equal(undone, not_undone)
     other.metadata["pos_weight"] = 4.0
     other.save_pretrained(valid.parent / "of_another_loss")
     with pytest.raises(InputError, match=r"of_another_loss: was trained with loss\.pos_weight 4, .* with 2\.5"):
-        load_models([str(first), str(valid.parent / "of_another_loss")], store)
+        load_models([str(first), str(valid.parent / "of_another_loss")], [store])
     result = score(clips, single)
-    arrays = score_scores(clips, untuned([one]).scores(run_models([one], windows, cpu)))
+    arrays = score_scores(clips, untuned([one]).scores(run_models([one], [windows], cpu)))
     assert np.array_equal(result.ap, arrays.ap)
 
 
@@ -210,6 +257,52 @@ def test_tune_then_predict(tuned: tuple[Path, Path, Path], tmp_path: Path) -> No
         there.unlink()
 
 
+def test_a_calibration_that_does_nothing_changes_no_score_and_one_that_fills_leaves_no_clip_empty(
+    tuned: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    first, _, valid = tuned
+    model, cpu = Anticipator.from_pretrained(first), torch.device("cpu")
+    middle = float(np.median([p.p_obj().max(1) for p in slots_of(model, valid)]))
+    model.emit = replace(model.emit, threshold=middle)  # half of the clips stay empty
+    store, clips = FeatureStore.open(valid), read_labels(valid / LABELS)
+    windows = open_windows(store, clips, 6)
+    plain = predict_store(model, store, clips, model.emit, cpu)
+    empty = {name for name, made in plain.items() if not made}
+    assert 0 < len(empty) < len(plain)
+    nothing = by_clip(forecast_together([TorchModel(model)], [windows], ScoreMapping(times="emitted")))
+    assert np.array_equal(score(clips, merged(nothing)).ap, score(clips, merged(plain)).ap)
+    for name, made in nothing.items():
+        bins = {grid_bin(p.position_ms): p.scores for p in merge_bins(plain[name])}
+        assert {grid_bin(p.position_ms): p.scores for p in made} == bins, name
+    filled = by_clip(forecast_together([TorchModel(model)], [windows], ScoreMapping(times="emitted", fill=1)))
+    assert all(len(filled[name]) == 1 for name in empty)
+    assert {name: made for name, made in filled.items() if name not in empty} == {
+        name: made for name, made in nothing.items() if name not in empty
+    }
+
+
+def slots_of(model: Anticipator, valid: Path) -> list[Any]:
+    windows = open_windows(FeatureStore.open(valid), read_labels(valid / LABELS), 6)
+    with torch.inference_mode():
+        return [slots.arrays() for slots in Samples(windows, torch.device("cpu"), "auto").run(model.eval())]
+
+
+def merged(predictions: dict[str, list[Prediction]]) -> dict[str, Any]:
+    return {name: merge_bins(made) for name, made in predictions.items()}
+
+
+def test_a_slot_outside_the_horizon_fills_a_clip_at_its_end() -> None:
+    """Scalar times may lie outside; the best slot is brought in, since no clip may stay empty."""
+    classes = torch.zeros(1, 2, 10)
+    classes[0, :, THROW_IN] = 5
+    slots = Slots(torch.tensor([[2.0, 1.0]]), classes, torch.tensor([[1.2, -0.3]]), 32)
+    own = emission(slots, EmitConfig())
+    assert not own.kept.any()
+    assert np.flatnonzero(own.every[0, :, THROW_IN]).tolist() == [0, 31]
+    scores = ScoreMapping(times="emitted", fill=1).scores((), own)
+    assert np.flatnonzero(scores[0].any(-1)).tolist() == [31]
+
+
 @pytest.mark.parametrize("helps", [True, False])
 def test_a_benchmarks_row_is_what_the_command_leaves(
     tuned: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, helps: bool
@@ -227,9 +320,10 @@ def test_a_benchmarks_row_is_what_the_command_leaves(
     windows, cpu = open_windows(FeatureStore.open(valid), read_labels(valid / LABELS), 6), torch.device("cpu")
     (row,) = benchmark.tuned_rows([tmp_path], {"valid": windows, "test": windows}, cpu)["tuned"]
     model = Anticipator.from_pretrained(first)
-    before = scores_untuned([model], windows, cpu)
+    outputs, emitted = run_models([model], [windows], cpu), run_emission([model], [windows], cpu)
+    before = scores_untuned([model], outputs, emitted)
     untouched = score_scores(windows.clips, before).avg
-    calibrated = fit(run_models([model], windows, cpu), windows.clips, before, pos_weight=WEIGHT).after.avg
+    calibrated = fit(outputs, windows.clips, before, pos_weight=WEIGHT, emission=emitted).after.avg
     assert calibrated != untouched
     assert row["valid"]["avg"] == row["test"]["avg"] == (calibrated if helps else untouched)
 
@@ -267,3 +361,82 @@ def test_an_ensemble_is_tuned_and_predicts(tuned: tuple[Path, Path, Path], tmp_p
     ):
         with pytest.raises(InputError, match=words):
             ballcast(*args)
+
+
+@pytest.fixture(scope="module")
+def encoders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two models of different encoders: other features, other snippets, other numbers of windows; a store for each."""
+    folder = tmp_path_factory.mktemp("encoders")
+    clips = make_clips(24, 3)
+    sizes = {"a": (6, CLIPS, WIDTH), "b": (3, 7, 12)}  # windows, snippets, features
+    for seed, (name, (windows, snippets, width)) in enumerate(sizes.items()):
+        features = np.random.default_rng(seed).normal(0, 1, (24, 6, snippets, width)).astype(np.float16)
+        write_features(folder / f"features-{name}", clips, features, backbone=f"encoder {name}")
+        changes = [f"model.windows={windows}", f"model.clips={snippets}", f"model.width={width}"]
+        torch.manual_seed(seed)
+        about = {"pos_weight": WEIGHT, "backbone": {"hash": f"encoder {name}", "name": f"encoder {name}"}}
+        Anticipator(load(Recipe, None, [*SMALL, *changes]).model, metadata=about).save_pretrained(folder / name)
+    few = np.zeros((23, 6, 7, 12), np.float16)
+    write_features(folder / "features-fewer", clips[1:], few, backbone="encoder b")
+    return folder
+
+
+def pairs(folder: Path, *stores: str, models: str = "ab") -> list[object]:
+    """--features and --model by turns."""
+    features = [("--features", folder / f"features-{store}") for store in stores]
+    return [
+        word
+        for pair in zip(features, [("--model", folder / m) for m in models], strict=False)
+        for w in pair
+        for word in w
+    ]
+
+
+def test_models_of_two_encoders_are_averaged_each_from_its_own_store(encoders: Path, tmp_path: Path) -> None:
+    out, cpu = tmp_path / "out.json", torch.device("cpu")
+    assert "24 clips" in ballcast("predict", *pairs(encoders, "a", "b"), "-o", out)
+    outputs = []
+    for name in "ab":
+        store, model = FeatureStore.open(encoders / f"features-{name}"), Anticipator.from_pretrained(encoders / name)
+        clips = read_labels(encoders / "features-a" / LABELS)
+        outputs += run_models([model], [open_windows(store, clips, model.config.windows)], cpu)
+    mean = (outputs[0].intensity([WEIGHT] * 10) + outputs[1].intensity([WEIGHT] * 10)) / 2
+    expected = score_scores(clips, select_times(mean, [1280] * 10, 8))
+    assert np.allclose(score(clips, read_submission(out)).ap, expected.ap, atol=1e-6)
+    alone = score_scores(clips, ScoreMapping.untuned(WEIGHT).scores(outputs[:1]))
+    assert not np.allclose(alone.ap, expected.ap, atol=1e-3)
+
+
+def test_two_encoders_are_tuned_together(encoders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TuningResult, "helps", True)  # random weights: what is written is the question here
+    file, out = tmp_path / "both.json", tmp_path / "out.json"
+    stores = [word for name in "ab" for word in ("--features", encoders / f"features-{name}")]
+    ballcast("tune", encoders / "a", encoders / "b", *stores, "-o", file)
+    about = "2 models, calibrated on features-a, features by encoder a and encoder b"
+    assert about in ballcast("predict", *pairs(encoders, "a", "b"), "--calibration", file, "-o", out)
+    figures = json.loads(file.read_text())["figures"]
+    ballcast("eval", "--labels", encoders / "features-a" / LABELS, "--predictions", out, "--json", tmp_path / "s.json")
+    assert json.loads((tmp_path / "s.json").read_text())["avg"] == pytest.approx(figures["after"])
+
+
+def test_stores_that_do_not_go_with_the_models_are_one_sentence(encoders: Path, tmp_path: Path) -> None:
+    out = ("-o", tmp_path / "out.json")
+    three = [*pairs(encoders, "a", "b"), "--model", encoders / "a"]
+    for args, words in (
+        (
+            pairs(encoders, "a", "fewer"),
+            r"features-fewer: 23 clips, and .*features-a has 24; clip_1 is in one of them only",
+        ),
+        (pairs(encoders, "b", "a"), r"features-b: was made by the backbone encoder b .* reads 5 × 24"),
+        (three, r"2 feature stores, but models: 3; give one --features for all models, or one for each"),
+        (
+            [*pairs(encoders, "a", models="a"), "--features", encoders / "features-b"],
+            "2 feature stores, but models: 1; ",
+        ),
+    ):
+        with pytest.raises(InputError, match=words):
+            ballcast("predict", *args, *out)
+    assert not (tmp_path / "out.json").exists()
+    labels = tmp_path / LABELS
+    write_labels(labels, make_clips(24, 3)[1:])
+    assert "23 clips" in ballcast("predict", *pairs(encoders, "a", "fewer"), "--labels", labels, *out)

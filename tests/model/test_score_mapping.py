@@ -20,8 +20,10 @@ from ballcast.model.postprocess import SlotProbabilities, mean_intensity, select
 from ballcast.model.score_mapping import (
     POSITIONS_MS,
     ClassScoreMapping,
+    Emission,
     ScoreMapping,
     even_knots,
+    fill_empty,
     read_score_mapping,
     write_score_mapping,
 )
@@ -182,6 +184,58 @@ def test_nothing_seen_spreads_nothing() -> None:
     assert ClassScoreMapping().spread(scores) is scores
 
 
+def test_a_sample_without_predictions_gets_its_best_ones() -> None:
+    every = np.zeros((2, 32, 10), np.float32)
+    every[0, 4, PASS], every[0, 9, DRIVE], every[0, 9, PASS], every[0, 20, PASS] = 0.2, 0.3, 0.1, 0.05
+    every[1, 7, PASS] = 0.9
+    kept = np.where(every > 0.5, every, np.float32(0))
+    one, two = (fill_empty(kept, every, count) for count in (1, 2))
+    assert one[0].nonzero() == pytest.approx(np.array([[9, 9], [PASS, DRIVE]]))  # the whole bin
+    assert np.flatnonzero(two[0].any(-1)).tolist() == [4, 9]
+    assert np.array_equal(one[1], kept[1])
+    assert fill_empty(kept, every, 0) is kept
+
+
+def test_emitted_times_are_shifted_filled_and_spread_by_hand() -> None:
+    every = np.zeros((2, 32, 10), np.float32)
+    every[0, 4, PASS], every[0, 4, DRIVE], every[1, 30, PASS] = 0.5, 0.4, 0.1
+    kept = np.where(every > 0.3, every, np.float32(0))
+    actions = {"PASS": ClassScoreMapping(shift_ms=320, knots=(0.2, 0.6)), "DRIVE": ClassScoreMapping(shift_ms=-160)}
+    scores = ScoreMapping(times="emitted", fill=1, actions=actions).scores((), Emission(kept, every))
+    found = {(int(n), int(b), int(c)): scores[n, b, c] for n, b, c in np.argwhere(scores)}
+    # 0.5 is three quarters of the way from knot 0.2 (0.005) to 0.6 (0.99), 0.1 half of the way to the first knot.
+    assert found == pytest.approx({(0, 6, PASS): 0.74375, (0, 3, DRIVE): 0.4, (1, 31, PASS): 0.0025})
+
+
+samples = st.integers(0, 2**32 - 1).map(lambda seed: np.random.default_rng(seed).random((4, 32, 10), np.float32))
+
+
+@given(samples, st.floats(0, 1))
+def test_no_shift_no_knots_and_no_filling_change_nothing(every: np.ndarray, threshold: float) -> None:
+    kept = np.where(every > threshold, every, np.float32(0))
+    assert np.array_equal(ScoreMapping(times="emitted").scores((), Emission(kept, every)), kept)
+
+
+@given(samples, st.floats(0.99, 1), st.integers(1, 4), st.integers(-31, 31))
+def test_filling_leaves_no_sample_empty_and_others_alone(
+    every: np.ndarray, threshold: float, fill: int, bins: int
+) -> None:
+    kept = np.where(every > threshold, every, np.float32(0))
+    mapping = ScoreMapping(times="emitted", actions=dict.fromkeys(ACTIONS, ClassScoreMapping(shift_ms=160 * bins)))
+    unfilled, filled = (replace(mapping, fill=n).scores((), Emission(kept, every)) for n in (0, fill))
+    empty = ~kept.any((1, 2))
+    assert np.array_equal(filled[~empty], unfilled[~empty])
+    assert (filled[empty].any(-1).sum(-1) <= fill).all()
+    assert (filled[empty].any(-1).sum(-1) >= 1).all()
+
+
+def test_a_calibration_of_version_0_1_is_read(tmp_path: Path) -> None:
+    tree = {"format": "ballcast-calibration-1", "peaks": 8, "actions": {"SHOT": {"shift_ms": 160}}, "weights": ["a"]}
+    (tmp_path / "c.json").write_text(json.dumps(tree))
+    mapping = read_score_mapping(tmp_path / "c.json", ["a"])
+    assert (mapping.times, mapping.fill, mapping.actions["SHOT"].shift_ms) == ("expected", 0, 160)
+
+
 def test_saved_and_read_again(tmp_path: Path) -> None:
     calibration = ScoreMapping(
         actions={"SHOT": ClassScoreMapping(2.0, 960, -160, (0.1, 0.25))}, weights=("a",), figures={"after": 0.2}
@@ -194,6 +248,9 @@ def test_saved_and_read_again(tmp_path: Path) -> None:
     ("changes", "words"),
     [
         ({"peaks": 0}, "peaks 0"),
+        ({"fill": -1}, "fill -1"),
+        ({"times": "told"}, "times"),
+        ({"times": "emitted", "weights": ["a", "b"]}, "of one model"),
         ({"peak": 3}, "did you mean 'peaks'"),
         ({"format": "other"}, "not a calibration"),
         ({"actions": {"SHOT": {"shift_ms": 100}}}, "shift_ms 100"),

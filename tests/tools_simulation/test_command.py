@@ -205,3 +205,44 @@ def test_the_actions_are_shown_beside_those_of_others(run: Run, tmp_path: Path, 
     assert ["PLAYER SUCCESSFUL TACKLE", "0.0", "1.0"] in lines
     assert ["all", "1.0", "2.0"] in lines
     assert ["tackle, pass, same team", "0.0", "", "", "1.0", "0.8", "0.8"] in lines
+
+
+def test_a_set_is_played_and_checked_by_its_name(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(simulate, "MINUTES", 0.0267)  # 40 steps
+    monkeypatch.setitem(simulate.SETS, "e2e-test", (TEST_SEEDS[:2], "test"))
+    assert run(tmp_path, "--set", "e2e-test", "--check") == 2
+    assert "has none of these matches" in capsys.readouterr().err
+    assert run(tmp_path, "--set", "e2e-test", "--every", 1) == 0
+    assert [(m.video, m.split) for m in read_matches(tmp_path / "matches.json")] == [
+        ("match_7001.mp4", "test"),
+        ("match_7002.mp4", "test"),
+    ]
+    assert run(tmp_path, "--set", "e2e-test", "--matches", 0) == 0
+    assert run(tmp_path, "--set", "e2e-test", "--check") == 0
+    assert capsys.readouterr().out.count("states and labels are the same") == 2
+    changed = json.loads((tmp_path / "matches.json").read_text())
+    changed[1]["actions"].pop()
+    (tmp_path / "matches.json").write_text(json.dumps(changed))
+    with np.load(tmp_path / "match_7001.npz") as kept:
+        states = dict(kept)
+    states["rows"][5, 0] += 1
+    np.savez(tmp_path / "match_7001.npz", **states)
+    assert run(tmp_path, "--set", "e2e-test", "--check") == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["match_7001.mp4: states differ", "match_7002.mp4: labels differ"]
+
+
+@pytest.mark.parametrize("words", [("--matches", 3), ("--seed", 5), ("--split", "train"), ("--minutes", 1)])
+def test_a_set_has_its_own_numbers(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture, words: tuple[object, ...]
+) -> None:
+    assert run(tmp_path, "--set", "e2e-train", *words) == 2
+    assert "--set has its own" in capsys.readouterr().err
+
+
+def test_the_sets_do_not_overlap() -> None:
+    seeds = [seed for seeds, _ in simulate.SETS.values() for seed in seeds]
+    assert len(seeds) == len(set(seeds)) == 72
+    assert [split for _, split in simulate.SETS.values()] == ["train", "test", "train"]

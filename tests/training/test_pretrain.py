@@ -17,11 +17,11 @@ from games import HEIGHT, WIDTH, make_matches
 from ballcast.core.actions import ACTIONS
 from ballcast.core.backbone_config import BackboneConfig, trained_size
 from ballcast.core.config import keys, load, read_yaml
-from ballcast.core.errors import BallcastWarning, InputError
+from ballcast.core.errors import InputError
 from ballcast.core.hub import find_recipe
 from ballcast.core.pretrain_config import PretrainConfig
 from ballcast.features.backbone import Backbone
-from ballcast.features.imagenet import first_layers, start_backbone, start_from_imagenet, take_raw_pictures
+from ballcast.features.imagenet import start_backbone
 from ballcast.loss.criterion import focal_bce
 from ballcast.training.pretrain import Pretraining
 from ballcast.training.progress import ProgressUpdate
@@ -133,41 +133,11 @@ def test_it_starts_from_another_backbone(matches: Path, tmp_path: Path) -> None:
     assert begun.metadata == {"start": "given", "start_hash": given.hash, "started_on": ["match_009", "match_008"]}
 
 
-def test_without_imagenet_it_says_so_and_starts_from_scratch(
-    matches: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_imagenet_it_does_not_start(matches: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
-    with pytest.warns(BallcastWarning, match=r"test_efficientnet cannot be fetched .*127\.0\.0\.1.* from scratch"):
-        begun = start_backbone(recipe(matches, "train.start=imagenet"))
-    assert begun.metadata["start"] == "scratch"
-
-
-@pytest.mark.parametrize(
-    ("name", "mean", "deviation"),
-    [
-        ("tf_efficientnetv2_b0.in1k", 0.449, 0.226),
-        ("tf_efficientnetv2_s", 0.5, 0.5),
-        ("resnet18", 0.449, 0.226),
-        ("test_efficientnet", 0.449, 0.226),
-    ],
-)
-def test_raw_pictures_give_what_scaled_ones_gave(name: str, mean: float, deviation: float) -> None:
-    encoder: Any = Backbone(BackboneConfig(encoder=name)).encoder.eval()
-    conv, norm = first_layers(encoder, name)
-    torch.nn.init.uniform_(norm.running_mean)
-    x = torch.rand(2, 3, 64, 64)
-    expected = norm(conv((x - mean) / deviation))
-    take_raw_pictures(encoder, name)
-    inside = (..., slice(3, -3), slice(3, -3))  # padding is black, not gray
-    assert torch.allclose(norm(conv(x))[inside], expected[inside], rtol=2e-3, atol=2e-3)
-
-
-@pytest.mark.parametrize("name", ["resnet18d", "mobilevitv2_050"])
-def test_a_network_that_imagenet_weights_do_not_fit_is_one_sentence(name: str) -> None:
-    backbone = Backbone(BackboneConfig(encoder=name))
-    with pytest.raises(InputError, match=f"{name}: does not begin with a convolution and a batch norm"):
-        start_from_imagenet(backbone)
+    with pytest.raises(InputError, match=r"test_efficientnet cannot be fetched .*127\.0\.0\.1.*train\.start=scratch"):
+        Pretraining(recipe(matches, "train.start=imagenet"), tmp_path / "run", device=CPU)
 
 
 def test_a_network_without_five_scales_is_one_sentence() -> None:

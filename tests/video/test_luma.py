@@ -8,7 +8,7 @@ import pytest
 
 from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.video.file import VideoFile
-from ballcast.video.luma import FrameResizer, choose_size, fitted, luma, other_size, turn_of
+from ballcast.video.luma import FrameResizer, choose_size, fitted, i420, luma, other_size, turn_of
 from tests.video.conftest import Make, number_of, numbers, picture
 
 TRAINED = (224, 398)
@@ -171,3 +171,67 @@ def test_without_a_matrix_nothing_turns() -> None:
     y = picture(5, 20, 40)
     frame = frame_of(y, "gray")
     assert np.array_equal(luma(frame, turn_of(frame, "a")), y)
+
+
+def colour_frame(height: int, width: int, pixels: str = "yuv420p") -> av.VideoFrame:
+    """A frame whose planes are ramps: luma along x, U along x, V along y."""
+    frame = av.VideoFrame(width, height, pixels)
+    for i, plane in enumerate(frame.planes):
+        y, x = np.mgrid[: plane.height, : plane.line_size]
+        plane.update((20 + 2 * (y if i == 2 else x) + 10 * i).astype(np.uint8).tobytes())
+    return frame
+
+
+def test_i420_is_pyavs_layout() -> None:
+    frame = colour_frame(24, 40)
+    got = i420(frame, same)
+    assert np.array_equal(got, frame.to_ndarray())
+    assert got.shape == (36, 40)
+    assert got.flags.c_contiguous
+
+
+@pytest.mark.parametrize("size", [(25, 41), (24, 41), (25, 40)])
+def test_an_odd_row_or_column_is_cut_off(size: tuple[int, int]) -> None:
+    assert np.array_equal(i420(colour_frame(*size), same), colour_frame(24, 40).to_ndarray())
+
+
+def test_planes_are_turned_each() -> None:
+    frame = colour_frame(24, 40)
+    y, u, v = (frame.to_ndarray().ravel()[a:b] for a, b in ((0, 960), (960, 1200), (1200, 1440)))
+    got = i420(frame, lambda plane: np.rot90(plane, -1))
+    turned = [np.rot90(plane.reshape(-1, w), -1).ravel() for plane, w in ((y, 40), (u, 20), (v, 20))]
+    assert got.shape == (60, 24)
+    assert np.array_equal(got.ravel(), np.concatenate(turned))
+
+
+@pytest.mark.parametrize("pixels", ["yuv422p", "yuv444p", "yuv420p10le", "nv12", "yuvj420p", "rgb24", "gray"])
+def test_other_formats_become_i420_of_the_limited_range(pixels: str) -> None:
+    """One plain colour in each format is the same plain colour in I420."""
+    colour = np.full((24, 40, 3), (200, 120, 40), np.uint8)
+    frame = av.VideoFrame.from_ndarray(colour, format="rgb24").reformat(format=pixels)
+    want = i420(av.VideoFrame.from_ndarray(colour, format="rgb24").reformat(format="yuv420p"), same)
+    got = i420(frame, same)
+    assert got.shape == (36, 40)
+    assert np.abs(got[:24].astype(int) - want[:24]).max() <= 2
+    assert np.abs(got[24:].astype(int) - (want[24:] if pixels != "gray" else 128)).max() <= 2
+
+
+def test_colour_is_resized_like_luma() -> None:
+    assert fitted((480, 641), (224, 398), colour=True) == (224, 298)
+    assert fitted((225, 399), None, colour=True) == (224, 398)
+    large = np.concatenate([np.full(448 * 796, 90), np.full(224 * 398, 100), np.full(224 * 398, 160)]).astype(np.uint8)
+    frame = large.reshape(-1, 796)
+    small = FrameResizer(TRAINED, colour=True)(frame)
+    assert small.shape == (336, 398)
+    assert [np.unique(part).tolist() for part in (small[:224], small[224:280], small[280:])] == [[90], [100], [160]]
+    assert FrameResizer(TRAINED, colour=True)(small) is small
+
+
+def test_colour_from_a_file(make: Make) -> None:
+    video = VideoFile(make("a.mkv", range(20), size=(63, 97), pixels="yuv444p"))
+    frames = list(video.frames(3, 9, colour=True))
+    assert [frame.shape for frame in frames] == [(93, 96)] * 6
+    assert numbers([frame[:62] for frame in frames]) == list(range(3, 9))
+    assert np.array_equal(video.read(3, 9, colour=True), np.stack(frames))
+    assert video.read(9, 10).shape == (1, 63, 97)  # not a continuation of the colour read
+    assert video.read(50, 60, colour=True).shape == (0, 93, 96)

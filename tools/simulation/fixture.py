@@ -6,6 +6,11 @@ from typing import Any
 import numpy as np
 
 TEST_SEEDS = range(7001, 7011)  # matches to test on; never train on them
+SETS = {  # sets that figures in docs/ are of: their seeds and their split
+    "e2e-train": (range(6001, 6041), "train"),
+    "e2e-test": (TEST_SEEDS, "test"),
+    "embedded": (range(5001, 5023), "train"),
+}
 FOREVER = 1_000_000  # steps, so that the engine's own clock never ends a match
 SKILLS = (1.0, 0.95, 0.9, 0.8, 0.6)  # of a side's AI, from 0 to 1: what the engine calls its difficulty
 GAINS = (1.9, 3.9)  # between these red, green and blue are multiplied; the engine's floodlights are dim

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import numpy as np
+
 from ballcast.core.errors import InputError
 from ballcast.core.events import Event
 from ballcast.core.files import exclusive_lock, make_parents, replacing, write_json
@@ -12,7 +14,7 @@ from tools.simulation.actions import find_actions
 from tools.simulation.broadcast import count_frames, develop, filming
 from tools.simulation.fixture import TEST_SEEDS, Fixture
 from tools.simulation.game import Game
-from tools.simulation.states import read_states, write_states
+from tools.simulation.states import States, read_rows, read_states, write_states
 
 
 def video_of(folder: Path, seed: int) -> Path:
@@ -62,6 +64,22 @@ def record(
                     hidden.append(step.hidden)
                     tick()
             write_states(states_of(video), rows, hidden, fixture)
+
+
+def differences(game: Game, video: Path, seed: int, labelled: Match | None) -> list[str]:
+    """Play a match of `video_of` again, without pictures, and compare it with what is kept beside its video.
+
+    Returns what differs: "states" or "labels"; empty if all is the same. `labelled` is its entry of matches.json.
+    """
+    rows, hidden = read_rows(states_of(video))
+    steps = list(game.play(Fixture.draw(seed), len(rows), every=len(rows)))
+    again, left_out = np.array([step.row for step in steps], np.float32), np.array([step.hidden for step in steps])
+    found = []
+    if not (np.array_equal(again, rows) and np.array_equal(left_out, hidden)):
+        found.append("states")
+    if labelled is None or tuple(find_actions(States.of(again, left_out))) != labelled.events:
+        found.append("labels")
+    return found
 
 
 def label_matches(folder: Path, split: str) -> list[Match]:

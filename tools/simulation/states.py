@@ -87,11 +87,16 @@ def write_states(path: Path, rows: list[list[float]], hidden: list[int], fixture
 
 def read_states(path: Path) -> States:
     """The states that `write_states` kept."""
+    return States.of(*read_rows(path))
+
+
+def read_rows(path: Path) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Rows (T, 55) and the steps left out before each (T,), as `write_states` kept them."""
     try:
         with np.load(path, allow_pickle=False) as kept:
             rows, hidden = kept["rows"], kept["hidden"]
         if not len(rows) or rows.shape != (len(hidden), COLUMNS):
             raise ValueError(f"rows of shape {rows.shape}, {len(hidden)} of hidden")
-        return States.of(rows, hidden)
+        return rows, hidden
     except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
         raise InputError(f"{path}: these are no states of a match ({error}); remove it and play it again") from None

@@ -29,7 +29,11 @@ Overrides = Annotated[
     ),
 ]
 Features = Annotated[
-    Path | None, typer.Option("--features", help="A feature store (see `ballcast extract`) instead of a video.")
+    list[Path] | None,
+    typer.Option(
+        "--features",
+        help="A feature store (see `ballcast extract`) instead of a video; several: one for each --model, in order.",
+    ),
 ]
 Events = Annotated[
     Path | None, typer.Option("--events", help="A match's event feed instead of a video (see `ballcast events`).")
@@ -123,16 +127,16 @@ def predict(
 
     ballcast predict --events match.json --table match.csv --plot match.html --clips match.xml
 
-    ballcast predict --features features/test --model runs/s0/best --model runs/s1/best --calibration ensemble.json
+    ballcast predict --features features-a/test --model runs/a/best --features features-b/test --model runs/b/best
 
     ballcast predict match.mp4 --model exported
     """
     from ballcast.inference.timeline import Targets
 
     video, changes = _split_arguments(video, overrides)
-    _check_options(ctx.params | {"video": video})
+    _check_options(ctx.params | {"video": video, "features": features or None})
     every_ms = round(1000 * (1.0 if every is None else every))
-    if features is not None:
+    if features:
         target = out or Path("results_anticipation.json")
         predict_features(models, features, labels, target, calibration, changes, runtime, device)
     elif events is not None:
@@ -195,7 +199,7 @@ def _given(models: list[str] | None) -> list[str]:
 
 def predict_features(
     models: list[str] | None,
-    features: Path,
+    features: list[Path],
     labels: Path | None,
     out: Path,
     calibration: Path | None,
@@ -203,7 +207,10 @@ def predict_features(
     runtime: RuntimeKind,
     device: str,
 ) -> None:
-    """Write a submission for the clips of a store: by one model as it is, by a tuned one, or by several together."""
+    """Write a submission for the clips of a store: by one model as it is, by a tuned one, or by several together.
+
+    `features`: one store for all models, or one for each.
+    """
     from ballcast.api import load
     from ballcast.core.files import check_writable
     from ballcast.data.labels.soccernet import read_labels
@@ -216,16 +223,16 @@ def predict_features(
     if several and changes:
         raise InputError(f"{changes[0]} is for one model; leave it out with several models or --calibration")
     check_writable(out)
-    store = FeatureStore.open(features)
+    stores = [FeatureStore.open(path) for path in features]
     clips = read_labels(labels) if labels else None
     loaded = [load(source, runtime=runtime, device=device) for source in sources]
     first = loaded[0].windows
     with step_progress(new_console(stderr=True), "clips") as progress:
-        if several:
-            predictions, about = _predict_together(loaded, sources, store, clips, calibration, progress)
+        if several or len(stores) > 1:
+            predictions, about = _predict_together(loaded, sources, stores, clips, calibration, progress)
         else:
             emit = changed_emission(loaded[0].emit, changes, shown=False) if changes or not first.calibration else None
-            predictions = by_clip(loaded[0].features(store, clips=clips, emit=emit, progress=progress))
+            predictions = by_clip(loaded[0].features(stores[0], clips=clips, emit=emit, progress=progress))
             about = f"; 1 model, calibrated on {first.calibration.fitted_on}" if first.calibration and not emit else ""
     write_submission(out, predictions)
     count = sum(map(len, predictions.values()))
@@ -236,22 +243,22 @@ def predict_features(
 def _predict_together(
     loaded: "list[LoadedModel]",
     sources: list[str],
-    store: "FeatureStore",
+    stores: "list[FeatureStore]",
     clips: "list[Clip] | None",
     calibration: Path | None,
     progress: "Callable[[int, int], None]",
 ) -> "tuple[Mapping[str, Sequence[Prediction]], str]":
     """Predict with several models, or with a calibration from a file; also return a note on how it was done."""
     from ballcast.core.events import Clip
-    from ballcast.inference.store_predictor import by_clip, check_ensemble, forecast_together, hashes, open_windows
+    from ballcast.inference.store_predictor import by_clip, check_ensemble, forecast_together, hashes, open_ensemble
     from ballcast.inference.store_predictor import untuned as untuned_mapping
     from ballcast.model.score_mapping import read_score_mapping
 
     models = [one.windows for one in loaded]
-    check_ensemble(models, sources, store)
+    check_ensemble(models, sources, stores)
     tuned = read_score_mapping(calibration, hashes(sources)) if calibration else untuned_mapping(models)
-    chosen = [Clip(name, labelled=False) for name in store.names] if clips is None else clips
-    windows = open_windows(store, chosen, models[0].config.windows)
+    chosen = [Clip(name, labelled=False) for name in stores[0].names] if clips is None else clips
+    windows = open_ensemble(models, stores, chosen, selected=clips is not None)
     how = f"calibrated on {tuned.fitted_on}" if tuned.fitted_on else "not tuned"
     made = by_clip(forecast_together(models, windows, tuned, progress))
     return made, f"; {len(models)} model{'s' * (len(models) > 1)}, {how}"
@@ -270,7 +277,8 @@ def predict_video(
     video = VideoFile(path)  # before the model, which takes seconds: a missing file is noticed at once
     model = load_model()
     emit = changed_emission(model.emit, changes, shown=True)
-    if (scaled := fitted(video.size, model.new_runtime().picture_size)) != video.size:
+    seen_by = model.new_runtime()
+    if (scaled := fitted(video.size, seen_by.picture_size, colour=seen_by.config.colour)) != video.size:
         typer.echo(f"frames of {show_size(video.size)} are scaled to {show_size(scaled)}")
     began, frames = time.perf_counter(), 0
     try:

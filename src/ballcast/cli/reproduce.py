@@ -1,6 +1,7 @@
-"""`ballcast reproduce`: the paper's table from SN-BAA."""
+"""`ballcast reproduce`: the paper's table from SN-BAA, and the commands of a challenge entry."""
 
 import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,7 +11,10 @@ from ballcast.cli.shell import Device, app, frames_progress, new_console, requir
 from ballcast.core.errors import InputError
 
 SnbaaFolder = Annotated[
-    Path, typer.Argument(metavar="SNBAA", help="SN-BAA's folder; with --password it is downloaded there.")
+    Path | None,
+    typer.Argument(
+        metavar="SNBAA", help="SN-BAA's folder; with --password it is downloaded there. Without it: --list."
+    ),
 ]
 Overrides = Annotated[
     list[str] | None, typer.Argument(help="key=value for every training, for example train.epochs=20.")
@@ -30,7 +34,12 @@ Resolution = Annotated[
     Literal["224p", "720p"] | None,
     typer.Option(help="Of the videos.", show_default="what is there; 720p with a .pth, else 224p"),
 ]
-Recipes = Annotated[str, typer.Option(help="The models, separated by commas.")]
+Recipes = Annotated[
+    str | None,
+    typer.Option(
+        help="The models, separated by commas.", show_default="paper,static,faantra; --list: paper,faantra-ws,e2e"
+    ),
+]
 Seeds = Annotated[int, typer.Option(min=1, help="Trainings of each model.")]
 Only = Annotated[
     str | None,
@@ -39,6 +48,14 @@ Only = Annotated[
     ),
 ]
 Plan = Annotated[bool, typer.Option("--plan", help="Print the plan with times and disk space, and do nothing.")]
+ListEntry = Annotated[
+    bool,
+    typer.Option(
+        "--list",
+        help="Print the commands of a challenge entry with each of the recipes paper, faantra-ws and e2e, with "
+        "estimated times on one H200 and on one 24 GB card, and do nothing.",
+    ),
+]
 Quick = Annotated[
     bool, typer.Option("--quick", help="8 clips of each split and 2 epochs: check that everything works.")
 ]
@@ -53,15 +70,16 @@ Workers = Annotated[
 
 @app.command()
 def reproduce(
-    snbaa: SnbaaFolder,
+    snbaa: SnbaaFolder = None,
     overrides: Overrides = None,
     out: Out = None,
     backbone: Backbone = None,
     resolution: Resolution = None,
-    recipes: Recipes = "paper,static,faantra",
+    recipes: Recipes = None,
     seeds: Seeds = 3,
     only: Only = None,
     plan: Plan = False,
+    list_entry: ListEntry = False,
     quick: Quick = False,
     password: Password = None,
     workers: Workers = None,
@@ -70,9 +88,8 @@ def reproduce(
     """Reproduce the paper's table from SN-BAA, with one command.
 
     Checks the data, extracts features, trains the paper's model, its static queries and FAANTRA with several seeds,
-    scores valid and test in every reading (untuned and tuned, class vectors and labels only, τ 0.3 and 0.05), writes
-    the zips for the servers, and prints the table: our rows beside the published ones, deviations over seeds, 95 %
-    intervals over clips, and what differs from the paper.
+    scores valid and test in every reading, writes the zips for the servers, and prints the table: our rows beside the
+    published ones, deviations over seeds, 95 % intervals over clips, and what differs from the paper.
 
     First it prints the plan: what is left to do, the time on this machine and the disk space. Stop it at any time and
     run the same command again to resume. On finished work it prints the table.
@@ -84,16 +101,15 @@ def reproduce(
 
     ballcast reproduce snbaa --backbone ball_tuning_001.pth --out runs/paper-table
 
-    ballcast reproduce snbaa --quick
-
-    ballcast reproduce snbaa --only score,submit,table
+    ballcast reproduce --recipes paper,faantra-ws,e2e
     """
     from ballcast.training.engine import start
-    from ballcast.workflows.reproduce.job import Reproduction
+    from ballcast.workflows.reproduce.job import RECIPES, Reproduction
     from ballcast.workflows.reproduce.steps import reproduce as run_steps
 
+    if list_entry or snbaa is None:
+        return _list_entries(recipes, snbaa or Path("snbaa"))
     require_one_process("reproduce")
-    secret = password or os.environ.get("SOCCERNET_PASSWORD")
     job = Reproduction(
         data=snbaa,
         out=out or Path("runs/reproduce-quick" if quick else "runs/reproduce"),
@@ -102,18 +118,34 @@ def reproduce(
         frames=lambda: frames_progress(new_console(stderr=True)),
         backbone=backbone,
         resolution=resolution,
-        recipes=_listed(recipes, "--recipes"),
+        recipes=_listed(recipes, "--recipes", RECIPES),
         seeds=seeds,
         quick=quick,
         overrides=tuple(overrides or ()),
-        password=(lambda: secret) if secret else None,
+        password=_secret(password),
         workers=workers,
     )
     with resumable():
-        run_steps(job, _listed(only, "--only") if only is not None else (), plan=plan)
+        run_steps(job, _listed(only, "--only", ()), plan=plan)
 
 
-def _listed(text: str, option: str) -> tuple[str, ...]:
+def _secret(password: str | None) -> Callable[[], str] | None:
+    """The archives' password from the option or the environment, if there is one."""
+    secret = password or os.environ.get("SOCCERNET_PASSWORD")
+    return (lambda: secret) if secret else None
+
+
+def _list_entries(recipes: str | None, snbaa: Path) -> None:
+    """Print the commands of a challenge entry with each recipe."""
+    from ballcast.workflows.reproduce.entry import ENTRIES, entry_lines
+
+    typer.echo("\n".join(entry_lines(_listed(recipes, "--recipes", ENTRIES), str(snbaa))))
+
+
+def _listed(text: str | None, option: str, default: Iterable[str]) -> tuple[str, ...]:
+    """The names in an option's value, each once; `default` if it was not given."""
+    if text is None:
+        return tuple(default)
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
         raise InputError(f"{option} is empty; give names separated by commas, or leave it out")

@@ -12,7 +12,10 @@ from ballcast.core.errors import InputError
 
 @app.command()
 def train(
-    config: Annotated[Path, typer.Argument(help="A recipe: paper, faantra, events, best, or a YAML file of your own.")],
+    config: Annotated[
+        Path,
+        typer.Argument(help="A recipe: paper, e2e, faantra-ws, faantra, events, best, or a YAML file of your own."),
+    ],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, for example train.lr=1e-4.")] = None,
     run: Annotated[
         Path, typer.Option("--out", "-o", help="The run's folder; an unfinished run there is resumed.")
@@ -21,11 +24,16 @@ def train(
 ) -> None:
     """Train an anticipator by a recipe; kill it at any time and run the same command to resume.
 
-    Needs a feature store per split (see `ballcast extract`) below data.features. At the end the best epoch's report is
+    Needs a feature store per split (see `ballcast extract`) below data.features; e2e and faantra-ws need the videos
+    instead, in the folders of games.sources. At the end the best epoch's report is
     OUT/report.html: scores, curves, calibration, timing, confusion, the best and the worst clips. On several GPUs:
     torchrun --nproc-per-node 4 -m ballcast train …
 
-    Example: ballcast train paper data.features=features --out runs/paper
+    Examples:
+
+    ballcast train paper data.features=features --out runs/paper
+
+    ballcast train e2e games.sources=[snbaa/224p] --out runs/e2e
     """
     from ballcast.core.anticipator_config import Recipe
     from ballcast.core.config import load
@@ -51,8 +59,6 @@ def train(
         typer.echo(f"{run}: {progress.step} steps, {best}; the model is {run / 'best'}")
         if report := report_run(recipe, run, device=chosen):
             typer.echo(f"{report}: how it does on the validation clips")
-        elif recipe.train.backbone == "finetune":
-            typer.echo(f"for a report, extract with {run / 'best_backbone'}, predict, and ballcast eval --report")
 
 
 @app.command()

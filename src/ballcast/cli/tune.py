@@ -20,7 +20,11 @@ Models = Annotated[
     list[str], typer.Argument(help="The model's folder or hub id; several: an ensemble, calibrated as one.")
 ]
 Features = Annotated[
-    Path, typer.Option("--features", help="The validation split's store (`ballcast extract` or `events`).")
+    list[Path],
+    typer.Option(
+        "--features",
+        help="The validation split's store (`ballcast extract` or `events`); several: one for each model, in order.",
+    ),
 ]
 Labels = Annotated[Path | None, typer.Option("--labels", help="Its Labels-ball.json, if the store has none inside.")]
 Out = Annotated[
@@ -41,6 +45,9 @@ def tune(
 ) -> None:
     """Fit how a model's outputs become a submission: times and shifts of each class, scores spread for the scorer.
 
+    The times are where most actions of a class are expected or, if that is better, those one model emits itself; a
+    clip in which it emits nothing then gets its best predictions.
+
     Give the validation matches, never those you score in the end. A setting is kept if it also helps in folds it was
     not fitted on; the table shows the score before and after, there too. `ballcast predict --features` then applies
     it. Videos, feeds and live sessions keep showing calibrated probabilities, which the spread scores are not.
@@ -50,6 +57,8 @@ def tune(
     ballcast tune runs/paper/best --features features/valid
 
     ballcast tune runs/s0/best runs/s1/best runs/s2/best --features features/valid -o ensemble.json
+
+    ballcast tune runs/a/best runs/b/best --features features-a/valid --features features-b/valid -o ensemble.json
     """
     from ballcast.core.files import check_writable
     from ballcast.features.store import FeatureStore
@@ -61,13 +70,13 @@ def tune(
     target = out or Path(models[0]) / FILE_NAME
     if not dry_run:
         check_writable(target)
-    store = FeatureStore.open(features)
-    fitted, clip_count = _fit(models, store, labels, device)
+    stores = [FeatureStore.open(path) for path in features]
+    fitted, clip_count = _fit(models, stores, labels, device)
     _print(fitted)
     if not fitted.helps:
         typer.echo("it does not help in folds it was not fitted on, so nothing is written")
     elif not dry_run:
-        write_score_mapping(target, record_fit(fitted, models, store, clip_count))
+        write_score_mapping(target, record_fit(fitted, models, stores, clip_count))
         typer.echo(f"{target}: written")
 
 
@@ -98,22 +107,26 @@ def _labelled_clips(store: "FeatureStore", labels: Path | None) -> "list[Clip]":
     return clips
 
 
-def _fit(models: list[str], store: "FeatureStore", labels: Path | None, device: str) -> "tuple[TuningResult, int]":
-    """Fit to the clips of a store; returns the result and the number of clips."""
-    from ballcast.inference.predictor import load_models, run_models, scores_untuned
-    from ballcast.inference.store_predictor import open_windows
+def _fit(
+    models: list[str], stores: "list[FeatureStore]", labels: Path | None, device: str
+) -> "tuple[TuningResult, int]":
+    """Fit to the clips of one store for all models or one for each; returns the result and the number of clips."""
+    from ballcast.inference.predictor import load_models, run_emission, run_models, scores_untuned
+    from ballcast.inference.store_predictor import open_ensemble
     from ballcast.inference.tuning import fit
     from ballcast.training.engine import start
 
-    clips = _labelled_clips(store, labels)
-    loaded = load_models(models, store)
-    windows = open_windows(store, clips, loaded[0].config.windows)
+    clips = _labelled_clips(stores[0], labels)
+    loaded = load_models(models, stores)
+    windows = open_ensemble(loaded, stores, clips, selected=labels is not None)
     chosen = start(device)[1]
     outputs = run_models(loaded, windows, chosen)
-    before = scores_untuned(loaded, windows, chosen)
+    emitted = run_emission(loaded, windows, chosen)
+    before = scores_untuned(loaded, outputs, emitted)
     with step_progress(new_console(stderr=True), "settings tried") as progress:
-        fitted = fit(outputs, windows.clips, before, pos_weight=loaded[0].pos_weight, tick=progress)
-    return fitted, len(windows)
+        weight = loaded[0].pos_weight
+        fitted = fit(outputs, windows[0].clips, before, pos_weight=weight, emission=emitted, tick=progress)
+    return fitted, len(windows[0])
 
 
 def _print(fitted: "TuningResult") -> None:
@@ -133,9 +146,14 @@ def _class_table(calibration: "ScoreMapping") -> "Table":
 
     from ballcast.core.actions import SHORT_NAMES
 
-    table = Table(title="settings of each action", title_justify="left", title_style="bold")
-    for heading in ("action", "odds divided by", "reach (ms)", "shift (ms)"):
+    emitted = calibration.times == "emitted"
+    title = "settings of each action; times " + (
+        f"as the model emits them, {calibration.fill} in a clip without any" if emitted else "where most are expected"
+    )
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for heading in ("action", *(() if emitted else ("odds divided by", "reach (ms)")), "shift (ms)"):
         table.add_column(heading, justify="left" if heading == "action" else "right")
     for name, own in zip(SHORT_NAMES, calibration.classes, strict=True):
-        table.add_row(name, f"{own.inflation:g}", str(own.reach_ms), f"{own.shift_ms:+d}" if own.shift_ms else "0")
+        how = () if emitted else (f"{own.inflation:g}", str(own.reach_ms))
+        table.add_row(name, *how, f"{own.shift_ms:+d}" if own.shift_ms else "0")
     return table

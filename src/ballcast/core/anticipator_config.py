@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from ballcast.core.actions import ACTIONS, FRAME_MS, MAX_EVENTS
+from ballcast.core.backbone_config import BackboneConfig
 from ballcast.core.config import (
     Amount,
     BelowOne,
@@ -24,6 +25,7 @@ from ballcast.core.config import (
     require,
 )
 from ballcast.core.events import action_index
+from ballcast.core.pretrain_config import AugmentConfig, GamesConfig
 
 
 @dataclass(frozen=True)
@@ -115,10 +117,27 @@ class FaantraConfig:
 
 
 @dataclass(frozen=True)
+class DenseConfig:
+    """A GRU both ways over each window, and the expected number of actions of each class in each bin of the horizon."""
+
+    dim: Size = 256  # d
+    gru_layers: Annotated[int, Between(1, 64)] = 2
+    decoder_layers: Layers = 2
+    heads: Size = 8
+    ffn: Size = 1024
+    dropout: BelowOne = 0.1
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+        require(self.dim % self.heads == 0, "dim must be a multiple of heads")
+        require(self.dim % 2 == 0, "dim must be even: half of it for each direction of the GRU")
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """The network, the shape of its input features and of its output slots."""
 
-    kind: Literal["hierarchy", "faantra"] = "hierarchy"
+    kind: Literal["hierarchy", "faantra", "dense"] = "hierarchy"
     windows: Count = 6  # W
     clips: Count = 33  # N_c, snippets per window
     width: Size = 1280  # D, features per snippet
@@ -129,6 +148,7 @@ class ModelConfig:
     auxiliary: bool = True  # also predict the actions of the last observed window
     hierarchy: HierarchyConfig = field(default_factory=HierarchyConfig)
     faantra: FaantraConfig = field(default_factory=FaantraConfig)
+    dense: DenseConfig = field(default_factory=DenseConfig)
 
     def __post_init__(self) -> None:
         check_bounds(self)
@@ -161,6 +181,7 @@ class LossConfig:
     background_weight: Weight = 1.0  # weight of the background in FAANTRA's auxiliary head
     auxiliary_norm: Literal["positives", "cells"] = "positives"  # the focal loss is divided by these
     auxiliary_beside: Count = 1  # an action marks the nearest token and so many to either side
+    auxiliary_sigma_ms: Annotated[int, Between(1, 10**5)] = 80  # end to end: of a Gaussian around each action instead
     focal_gamma: Weight = 2.0  # of the auxiliary loss
     focal_alpha: Share = 0.25
 
@@ -189,7 +210,8 @@ class TrainConfig:
     save_every: SaveEvery = 0  # steps between checkpoints of the full state; 0: once per epoch
     seed: Seed = 0
     graph: bool = True  # on one GPU: record the whole step as a CUDA graph
-    backbone: Literal["frozen", "finetune"] = "frozen"  # finetune: train the backbone too (see finetune)
+    # frozen: on stored features (see data); end_to_end: from the videos (see games, encoder and augment)
+    backbone: Literal["frozen", "end_to_end"] = "frozen"
     ema: BelowOne = 0.0  # decay of the moving average of the weights, which is evaluated and saved; 0: no averaging
     compile: bool = True  # on a GPU: compile first, which takes most of a minute; false is quicker for short runs
 
@@ -198,22 +220,25 @@ class TrainConfig:
         require(self.clip > 0, "clip must be positive")
 
 
-@dataclass(frozen=True)
-class FinetuneConfig:
-    """Training of the backbone, with train.backbone=finetune."""
+FRAME_ENCODER = BackboneConfig(
+    encoder="tf_efficientnet_lite0", frames=3, stack=3, step=1, stride=2, blocks=0, padding=2, drop_path=0.1
+)
 
-    videos: str = ""  # folder with the splits' videos, <split>/clip_N/…, that the features were extracted from
-    backbone: str = ""  # the backbone that extracted them
-    anticipator: str = ""  # a trained model to start from; empty: a fresh one
-    stages: Layers = 1  # stages of the 2D network to train, counted from its end; all later layers are trained
-    windows: Count = 1  # latest windows computed from pixels; the earlier ones come from the stores
-    lr_factor: Rate = 0.1  # learning rate of the backbone, as a share of the model's
-    refresh: bool = True  # recompute the features of earlier windows before each epoch but the first
-    at_once: Count = 8  # windows through the network at a time; fewer need less memory
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """The frame encoder, with train.backbone=end_to_end."""
+
+    network: BackboneConfig = FRAME_ENCODER
+    start: str = "imagenet"  # "imagenet", "scratch", or the folder of an end-to-end model to start from (warm start)
+    learns: bool = True  # false: its weights stay as they are at the start
+    lr_factor: Rate = 1.0  # its learning rate, as a share of the rest's
     recompute: bool = False  # recompute activations in the backward pass: less memory, a third more work
 
     def __post_init__(self) -> None:
         check_bounds(self)
+        require(not self.network.blocks, "network must be a frame encoder, with blocks=0")
+        require(bool(self.start), "start must be imagenet, scratch, or the folder of an end-to-end model")
 
 
 @dataclass(frozen=True)
@@ -254,16 +279,14 @@ class Recipe:
     model: ModelConfig = field(default_factory=ModelConfig)
     loss: LossConfig = field(default_factory=LossConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
-    finetune: FinetuneConfig = field(default_factory=FinetuneConfig)
+    games: GamesConfig = field(default_factory=GamesConfig)
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
     emit: EmitConfig = field(default_factory=EmitConfig)
 
     def __post_init__(self) -> None:
         if self.emit.inflation == self.loss.pos_weight:  # the same as unset; configs of older runs contain it
             object.__setattr__(self, "emit", replace(self.emit, inflation=0.0))
-        if self.train.backbone == "finetune":
-            for key in ("videos", "backbone"):
-                require(bool(getattr(self.finetune, key)), f"train.backbone=finetune needs finetune.{key}=FOLDER")
-            require(self.finetune.windows <= self.model.windows, "finetune.windows cannot be more than model.windows")
 
     @property
     def emission(self) -> EmitConfig:

@@ -5,7 +5,7 @@ A snippet is the sequence of frames (15 by default) that gives one feature vecto
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from ballcast.core.config import Between, check_bounds
 from ballcast.core.errors import InputError
@@ -19,7 +19,12 @@ Positive = Annotated[int, Between(1, 10_000)]
 
 @dataclass(frozen=True)
 class BackboneConfig:
-    """Sizes of the network and the frames it reads; the defaults are the published 15-frame network's."""
+    """Sizes of the network and the frames it reads; the defaults are the published 15-frame network's.
+
+    Without 3D blocks it is a frame encoder, which the end-to-end recipes train: the 2D network with its own pooling and
+    a linear layer to `projected` features, for each stack on its own. A stack is then a few gray frames, or one frame
+    in colour.
+    """
 
     encoder: str = "tf_efficientnetv2_b0.in1k"  # timm's name of the 2D network
     frames: Positive = 15  # frames per snippet
@@ -27,7 +32,7 @@ class BackboneConfig:
     step: Positive = 2  # video frames from one frame of a snippet to the next
     stride: Positive = 3  # video frames from one snippet to the next
     channels: Positive = 192  # C, of the feature map of a stack
-    blocks: Positive = 4  # 3D blocks
+    blocks: Annotated[int, Between(0, 10_000)] = 4  # 3D blocks; 0: a frame encoder
     expansion: Positive = 3  # of the channels in a 3D block
     se_ratio: Positive = 24  # reduction of its squeeze-and-excitation
     projected: Positive = 256  # output channels per stack
@@ -35,14 +40,26 @@ class BackboneConfig:
     padding: Positive = 32  # frames are zero-padded to a multiple of this
     dropout: Annotated[float, Between(0, 0.99)] = 0.2  # before the logits, in training
     drop_path: Annotated[float, Between(0, 0.99)] = 0.2  # in the networks, in training
+    colour: bool = False  # frame encoder: a frame is three colours instead of its luma; stack must be 1
+    # Frame encoder: temporal shift of an eighth of the channels back and an eighth forward in every residual block from
+    # the third stage on (TSM); gated (GSF); or a quarter back only (causal). Features then depend on their window.
+    shift: Literal["none", "plain", "gated", "causal"] = "none"
 
     def __post_init__(self) -> None:
         check_bounds(self)
+        if self.blocks and (self.colour or self.shift != "none"):
+            raise InputError("colour and shift are for frame encoders; set blocks=0")
+        if not self.blocks and self.frames != self.stack:
+            raise InputError(f"a frame encoder reads one stack at a time; set frames={self.stack}, as stack")
+        if self.colour and self.stack != 1:
+            raise InputError("colour frames are read one at a time; set stack=1 and frames=1")
+        if self.colour and self.padding % 2:
+            raise InputError("colour frames have even sides; set an even padding")
         if self.frames % self.stack:
             raise InputError(f"frames must be a multiple of stack ({self.stack})")
-        if self.step * self.stack % self.stride:
+        if self.stacks > 1 and self.step * self.stack % self.stride:
             raise InputError("step · stack must be a multiple of stride, or snippets share no stacks")
-        if self.channels * self.expansion < self.se_ratio:
+        if self.blocks and self.channels * self.expansion < self.se_ratio:
             raise InputError("se_ratio is larger than the channels it squeezes")
 
     @property
@@ -55,11 +72,20 @@ class BackboneConfig:
         """D, features per snippet."""
         return self.stacks * self.projected
 
+    @property
+    def planes(self) -> int:
+        """Input channels of the 2D network."""
+        return 3 if self.colour else self.stack
 
-def padding_sides(height: int, width: int, multiple: int) -> tuple[int, int, int, int]:
-    """Return the zero padding (left, right, top, bottom) that makes both sides a multiple; the frame stays centred."""
+
+def padding_sides(height: int, width: int, multiple: int, *, pairs: bool = False) -> tuple[int, int, int, int]:
+    """Return the zero padding (left, right, top, bottom) that makes both sides a multiple; the frame stays centred.
+
+    pairs: pad by an even number of rows and columns on each side, as I420 needs.
+    """
     rows, columns = -height % multiple, -width % multiple
-    return columns // 2, columns - columns // 2, rows // 2, rows - rows // 2
+    above, left = (rows // 4 * 2, columns // 4 * 2) if pairs else (rows // 2, columns // 2)
+    return left, columns - left, above, rows - above
 
 
 def is_size(size: Any) -> bool:

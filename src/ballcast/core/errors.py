@@ -30,11 +30,12 @@ class MissingExtra(BallcastError):
         package: its name.
         extra: the extra of ballcast that brings it; "": it belongs to every installation.
         why: what it is needed for, and other ways, to begin the sentence with.
+        command: what installs it, if not the extra.
     """
 
-    def __init__(self, package: str, extra: str = "", why: str = "") -> None:
+    def __init__(self, package: str, extra: str = "", why: str = "", command: str = "") -> None:
         needed = f"{why}, or install {package}" if why else f"this needs {package}, which is not installed"
-        super().__init__(f"{needed}: {install_command(extra)}")
+        super().__init__(f"{needed}: {command or install_command(extra)}")
 
 
 class NoSpace(BallcastError):

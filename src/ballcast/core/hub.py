@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ballcast.core.errors import InputError
+from ballcast.core.files import read_json
 
 SAMPLES = Path(__file__).parent.parent / "samples"
 RECIPES = Path(__file__).parent.parent / "configs"
@@ -32,12 +33,24 @@ def embedded_model(model: Path | str | None) -> Path | str:
     return folder
 
 
+def named_backbone(model: Path | str) -> str | None:
+    """The folder of the backbone that a model trained end to end names in its metadata, if it is there; else None."""
+    path = Path(model) / "config.json"
+    tree = read_json(path, "model's config") if path.is_file() else None
+    for key in ("metadata", "backbone", "folder"):
+        tree = tree.get(key) if isinstance(tree, dict) else None
+    if not isinstance(tree, str) or not re.fullmatch(r"\.\./[\w.-]+", tree):  # only a folder beside the model's own
+        return None
+    folder = (Path(model).resolve() / tree).resolve()
+    return str(folder) if (folder / "config.json").is_file() else None
+
+
 def choose_models(model: str | None, backbone: str | None, command: str) -> tuple[str, str]:
     """Choose the anticipator and the backbone to use with video: both as given, or both the embedded ones.
 
     Args:
-        model, backbone: folder, hub id or checkpoint. They belong together, so only one of them is an InputError; so
-            is none where nothing is embedded.
+        model, backbone: folder, hub id or checkpoint. They belong together, so only one of them is an InputError,
+            unless the model was trained end to end and names its backbone; so is none where nothing is embedded.
         command: the command to name in the error ("predict").
 
     Returns:
@@ -45,6 +58,8 @@ def choose_models(model: str | None, backbone: str | None, command: str) -> tupl
     """
     if model is not None and backbone is not None:
         return model, backbone
+    if model is not None and (own := named_backbone(model)):
+        return model, own
     if model is not None:
         raise InputError(
             f"{command} needs the backbone the model was trained on: give --backbone with its folder or hub id, or "
@@ -76,6 +91,7 @@ def find_recipe(path: Path) -> Path:
 
 
 SNBAA = "SoccerNet/ActionAnticipation"  # the challenge's data set
+SOCCERTRACK = "atomscott/soccertrack-v2"
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 CARD = "README.md"
 

@@ -31,6 +31,8 @@ class GamesConfig:
     train: tuple[str, ...] = ("train",)  # splits or names of games; * and ? are wildcards
     valid: tuple[str, ...] = ("valid",)  # evaluated each epoch, never trained on
     test: tuple[str, ...] = ()  # evaluated once, at the end; never trained on
+    lines: Annotated[int, Between(0, 8192)] = 0  # height that frames are scaled to, their shape kept; 0: their own
+    also: tuple[str, ...] = ()  # more folders, for the spotting loss only, each with the classes of its own labels
     device: Literal["auto", "gpu", "memory", "disk"] = "auto"  # where the frames are kept during training
     workers: Annotated[int, Between(0, 1024)] = 0  # decoding threads; 0: one per core
 
@@ -81,7 +83,7 @@ class AugmentConfig:
 class SpotTrainConfig:
     """The optimisation: AdamW, one cycle of the learning rate, focal loss, a moving average of the weights."""
 
-    start: str = "imagenet"  # "imagenet" (random weights if it cannot be downloaded), "scratch", or a backbone's folder
+    start: str = "imagenet"  # "imagenet", "scratch", or a backbone's folder
     epochs: Rounds = 12
     steps: Rounds = 250  # per epoch
     lr: Rate = 1e-3  # at the top of the cycle
@@ -129,7 +131,12 @@ class PretrainConfig:
     train: SpotTrainConfig = field(default_factory=SpotTrainConfig)
     spotting: SpottingConfig = field(default_factory=SpottingConfig)
 
+    def __post_init__(self) -> None:
+        require(not self.data.also, "data.also is for end-to-end training; name the folders in data.sources")
+
     @property
     def network(self) -> BackboneConfig:
         """The config of the backbone to train, with one logit per action."""
+        plain = not self.backbone.colour and self.backbone.shift == "none"
+        require(plain, "backbone.colour and backbone.shift are for end-to-end training; leave them as they are here")
         return replace(self.backbone, classes=len(ACTIONS))

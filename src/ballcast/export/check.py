@@ -8,11 +8,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ballcast.core.backbone_config import padding_sides
 from ballcast.core.errors import BallcastError, InputError
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
-from ballcast.features.stack_index import snippet_stacks, stack_count, stack_frames, start_frame
+from ballcast.features.stack_index import (
+    covering_windows,
+    snippet_count,
+    snippet_stacks,
+    stack_count,
+    stack_frames,
+    start_frame,
+)
 from ballcast.features.stream_encoder import Floats
 from ballcast.model.anticipator import Anticipator
 
@@ -32,7 +38,7 @@ class ExportMismatch(BallcastError):
 class Reference:
     """Real inputs, and torch's outputs for them.
 
-    - `frames` (T, H, W) uint8, padded; `maps` of the first stacks; `features` (n, D) of all snippets.
+    - `frames` (T, H, W) uint8, or I420, padded; `maps` of the first stacks; `features` (n, D) of all snippets.
     - `windows` (S, N, D), `tokens` (S, N, d); `samples` (R, W): the windows of each sample; `present` (R, W).
     - `outputs`: objectness, classes, offsets of each sample.
     """
@@ -58,17 +64,16 @@ def make_reference(
     Args:
         model: the anticipator.
         backbone: its backbone.
-        frames: (T, H, W) uint8, of at least 7 s.
+        frames: (T, H, W) uint8, or I420, of at least 7 s.
         windows_compared: number of windows, at most.
     """
     c, m, lookback = backbone.config, model.config, model.network.lookback
-    left, right, above, below = padding_sides(frames.shape[1], frames.shape[2], c.padding)
-    padded = np.pad(frames, ((0, 0), (above, below), (left, right)))
-    engine = BatchEncoder(backbone, device="cpu", compiled=False)
-    features = engine.clips(frames)
-    if len(features) <= m.clips:
+    if snippet_count(c, len(frames)) <= m.clips:
         raise InputError(f"{len(frames)} frames are too few to check an export on; give a video of at least 7 s")
-    maps = engine.maps(engine.load(frames), start_frame(c, torch.arange(min(MAPS, stack_count(c, len(features))))))
+    engine = BatchEncoder(backbone, device="cpu", compiled=False)
+    features, padded = engine.clips(frames), engine.load(frames)
+    first = min(MAPS, stack_count(c, len(features))) if c.shift == "none" else engine.stacks_per_batch
+    maps = engine.maps(padded, start_frame(c, torch.arange(first)))[:MAPS]
     count = len(features) - m.clips + 1
     chosen = np.unique(np.linspace(0, count - 1, min(windows_compared, count)).astype(np.int64))
     windows = torch.stack([features[i : i + m.clips] for i in chosen])
@@ -79,7 +84,9 @@ def make_reference(
     slots = model.anticipate(tokens[torch.from_numpy(samples)], torch.from_numpy(present))
     arrays = slots.arrays()
     outputs = {"objectness": arrays.objectness, "classes": arrays.classes, "offsets": arrays.offsets}
-    return Reference(padded, maps.numpy(), features.numpy(), windows.numpy(), tokens.numpy(), samples, present, outputs)
+    return Reference(
+        padded.numpy(), maps.numpy(), features.numpy(), windows.numpy(), tokens.numpy(), samples, present, outputs
+    )
 
 
 def differences(run: Run, reference: Reference, backbone: Backbone) -> dict[str, float]:
@@ -98,7 +105,13 @@ def differences(run: Run, reference: Reference, backbone: Backbone) -> dict[str,
     c, r = backbone.config, reference
     count = len(r.features)
     frames, stacks = stack_frames(c, stack_count(c, count)), snippet_stacks(c, count)  # (S, stack), (n, J)
-    maps = np.concatenate([run("stacks", r.frames[None, own])[0] for own in frames])
+    if c.shift == "none":
+        maps = np.concatenate([run("stacks", r.frames[None, own])[0] for own in frames])
+    else:
+        maps = np.concatenate([np.empty_like(r.maps[:1])] * count)
+        for first in covering_windows(c, count):  # as `BatchEncoder.clips` does
+            own = slice(first, first + snippet_count(c))
+            maps[own] = run("stacks", r.frames[frames[own]])[0]
     features = np.concatenate([run("clips", maps[None, own])[0] for own in stacks])
     tokens = run("window", r.windows)[0]
     outputs = run("slots", tokens[r.samples], r.present)

@@ -17,7 +17,7 @@ from ballcast.core.actions import FPS
 from ballcast.core.backbone_config import trained_size
 from ballcast.core.errors import InputError
 from ballcast.core.files import check_writable, sweep, write_bytes
-from ballcast.core.hub import SAMPLES, choose_models
+from ballcast.core.hub import SAMPLES, choose_models, named_backbone
 from ballcast.data.labels.soccernet import read_labels
 from ballcast.export.check import (
     THOROUGH,
@@ -49,6 +49,7 @@ from ballcast.inference.rolling import clip_features, score_slots, slots_along
 from ballcast.inference.store_predictor import check_backbone, hashes
 from ballcast.model.anticipator import Anticipator
 from ballcast.video.file import VideoFile
+from ballcast.video.luma import picture_shape
 
 EXCERPT = SAMPLES / "test" / "excerpt.mp4"
 CHECKED_S, THOROUGH_S = 8, 40  # seconds of video compared: enough for 20 and for 200 windows
@@ -97,8 +98,7 @@ def export(
         raise InputError("--int8 goes with --format onnx")
     check_target(out)
     anticipator, network = _load(model, backbone)
-    if int8 and network is None:
-        raise InputError("--int8 applies to the backbone; a model of event feeds has none")
+    _check_network(network, kind, int8)
     count = THOROUGH if thorough else WINDOWS
     describe = partial(make_config, kind, model, anticipator, network, weights=hashes([model])[0])
     if not int8 and (found := _reusable(out, describe, count)):
@@ -139,6 +139,7 @@ _SUFFIX = "_from_torch"  # of the figures that are differences
 def _load(model: str, backbone: str | None) -> tuple[Anticipator, Backbone | None]:
     """Load a model and its backbone; an InputError if they do not belong together."""
     anticipator = Anticipator.from_pretrained(model)
+    backbone = backbone or named_backbone(model)
     if backbone is None:
         if detail_of(anticipator) is None:
             choose_models(model, None, "export")
@@ -146,6 +147,18 @@ def _load(model: str, backbone: str | None) -> tuple[Anticipator, Backbone | Non
     network = Backbone.load(backbone)
     check_backbone(anticipator, network, model, backbone)
     return anticipator, network
+
+
+def _check_network(network: Backbone | None, kind: Kind, int8: bool) -> None:
+    """Raise an InputError if the backbone cannot be exported in this way."""
+    if int8 and network is None:
+        raise InputError("--int8 applies to the backbone; a model of event feeds has none")
+    if network is None or network.config.shift == "none":
+        return
+    if int8:
+        raise InputError("--int8: ranges are computed stack by stack, and a temporal shift reads windows; leave it out")
+    if kind == "torch":
+        raise InputError("--format torch: not for a backbone with a temporal shift, which reads windows; use onnx")
 
 
 def _reusable(out: Path, describe: Callable[..., ExportConfig], windows: int) -> ExportResult | None:
@@ -165,8 +178,9 @@ def _reusable(out: Path, describe: Callable[..., ExportConfig], windows: int) ->
 
 def _read_frames(video: Path, backbone: Backbone, kind: Kind, seconds: int) -> NDArray[np.uint8]:
     with VideoFile(video) as file:
-        frames = file.read(0, seconds * FPS)
-    padding, (height, width) = backbone.config.padding, frames.shape[1:]
+        frames = file.read(0, seconds * FPS, colour=backbone.config.colour)
+    padding = backbone.config.padding
+    height, width = picture_shape(frames.shape, colour=backbone.config.colour)
     if kind == "torch" and min(height, width) <= padding:
         fault = f"its frames of {width}×{height} are too small for --format torch"
         raise InputError(f"{video}: {fault}, which needs sides above {padding} pixels; give another --video")
@@ -177,7 +191,7 @@ def int8_loss(full: OnnxRuntime, small: OnnxRuntime, config: ExportConfig) -> di
     """Score both on the embedded excerpt (mAP in points), and measure how far INT8's features are from fp32's."""
     clips = read_labels(EXCERPT.parent)
     with VideoFile(EXCERPT) as file:
-        frames = file.read(0, 1 << 20)
+        frames = file.read(0, 1 << 20, colour=full.config.colour)
     found, features = {}, []
     for name, runtime in (("fp32", full), ("int8", small)):
         features.append(clip_features(runtime, frames))
@@ -254,7 +268,7 @@ def _write(out: Path, config: ExportConfig, graphs: dict[str, bytes]) -> None:
 
 
 def _stacks(frames: NDArray[np.uint8], backbone: Backbone) -> list[NDArray[np.uint8]]:
-    """Take stacks (1, stack, H, W) spread over the padded frames (T, H, W)."""
+    """Take stacks (1, stack, H, W) spread over the padded frames (T, H, W), or of I420."""
     c = backbone.config
     begins = np.unique(np.linspace(0, len(frames) - stack_span(c), CALIBRATED).astype(np.int64))
     return [frames[None, begin + stack_offsets(c)] for begin in begins]

@@ -16,8 +16,10 @@ from timm.layers import Conv2dSame
 from torch import Tensor, nn
 from torch.export import Dim
 
+from ballcast.core.backbone_config import BackboneConfig
 from ballcast.core.errors import MissingExtra
 from ballcast.features.backbone import Backbone
+from ballcast.features.stack_index import snippet_count
 from ballcast.inference.export_config import INPUTS, OUTPUTS
 from ballcast.model.anticipator import Anticipator
 
@@ -26,18 +28,22 @@ TRACED = (64, 96)  # H, W of the frames that are traced; a graph takes any multi
 
 
 class StacksPart(nn.Module):
-    """Encode stacks of frames (B, stack, H, W) uint8, H and W padded → maps (B, C, h, w)."""
+    """Encode stacks of frames (B, stack, H, W) uint8, or I420 (B, 1, 3H/2, W), padded → maps (B, C, h, w).
+
+    With a temporal shift, B is a multiple of the N stacks of a window.
+    """
 
     inputs, outputs = INPUTS["stacks"], OUTPUTS["stacks"]
 
     def __init__(self, backbone: Backbone) -> None:
         super().__init__()
         self.backbone = _with_fixed_padding(backbone)
-        self.backbone.blocks = nn.ModuleList()  # these weights are in the next part
-        self.backbone.project3d = nn.Sequential()
+        if backbone.config.blocks:
+            self.backbone.blocks = nn.ModuleList()  # these weights are in the next part
+            self.backbone.project3d = nn.Sequential()
 
     def forward(self, pictures: Tensor) -> Tensor:
-        return self.backbone.encode(pictures.float() / 255)
+        return self.backbone.encode(self.backbone.scaled(pictures))
 
 
 class SnippetsPart(nn.Module):
@@ -107,7 +113,9 @@ def _backbone_parts(backbone: Backbone) -> dict[str, tuple[Part, Examples]]:
     backbone = copy.deepcopy(backbone).cpu().eval()
     c = backbone.config
     stacks = StacksPart(backbone).eval()
-    pictures = torch.zeros(2, c.stack, *(-(-side // c.padding) * c.padding for side in TRACED), dtype=torch.uint8)
+    height, width = (-(-side // c.padding) * c.padding for side in TRACED)
+    rows = height * 3 // 2 if c.colour else height
+    pictures = torch.zeros(2 * _group(c), c.stack, rows, width, dtype=torch.uint8)
     with torch.no_grad():
         maps = stacks(pictures)[:, None].expand(-1, c.stacks, -1, -1, -1).contiguous()
     return {"stacks": (stacks, (pictures,)), "clips": (SnippetsPart(backbone).eval(), (maps,))}
@@ -151,8 +159,11 @@ def to_pt2(part: Part, examples: Examples, padding: int) -> bytes:
     torch.export specialises a size of 1 (it broadcasts), so a traced size must be at least 2.
     """
     batch, high, wide = Dim("batch", min=1), Dim("high", min=2), Dim("wide", min=2)
-    unit = padding if isinstance(part, StacksPart) else 1
-    sizes = {0: batch, -2: unit * high, -1: unit * wide}
+    sizes = {0: batch, -2: high, -1: wide}
+    if isinstance(part, StacksPart):
+        config = part.backbone.config
+        rows = padding * 3 // 2 if config.colour else padding
+        sizes = {0: _group(config) * batch, -2: rows * high, -1: padding * wide}
     shapes = tuple(
         {axis: sizes[0 if axis == 0 else axis - example.ndim] for axis in _free(part, name)}
         for name, example in zip(part.inputs, examples, strict=True)
@@ -168,7 +179,13 @@ def _free(part: Part, name: str) -> list[int]:
     """List the axes of an input or output that may have any size: the batch, and the sides of a frame or map."""
     if isinstance(part, StacksPart):
         return [0, 2, 3]
-    return [0, 3, 4] if name == "maps" else [0]
+    sides = isinstance(part, SnippetsPart) and part.backbone.config.blocks  # a frame encoder's maps are 1×1
+    return [0, 3, 4] if name == "maps" and sides else [0]
+
+
+def _group(config: BackboneConfig) -> int:
+    """Stacks that the 2D network takes together: 1, or with a temporal shift those of a window."""
+    return 1 if config.shift == "none" else snippet_count(config)
 
 
 def _with_fixed_padding(backbone: Backbone) -> Backbone:

@@ -17,6 +17,7 @@ from ballcast.core import hub
 from ballcast.core.backbone_config import BackboneConfig, BackboneIdentity, Preprocessing, padding_sides, trained_size
 from ballcast.core.errors import InputError
 from ballcast.core.files import check_pair, read_bytes, read_json, show, write_pair
+from ballcast.features.frame_network import FrameNetwork, create_network, i420_to_rgb, pad_i420
 from ballcast.features.stack_index import batch_stacks, run_stacks, snippet_span
 from ballcast.publish.cards import backbone_card
 
@@ -99,6 +100,7 @@ class GeM(nn.Module):
 
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
+LATER = {"colour": False, "shift": "none"}  # keys of the config that version 0.1 did not have, with their defaults
 
 
 class Backbone(nn.Module):
@@ -125,22 +127,14 @@ class Backbone(nn.Module):
         self.config, self.name, self.fold, self.note = config, name, fold, note
         self.metadata = metadata if metadata is not None else {}
         c = config
-        import timm  # when a backbone is built: importing it takes as long as torch
-
-        if not timm.is_model(c.encoder):  # a name like hf-hub:… would make timm fetch one
-            raise InputError(f"encoder: timm has no network called {c.encoder!r}")
-        try:
-            encoder = timm.create_model(
-                c.encoder,
-                pretrained=False,
-                features_only=True,
-                out_indices=(4,),
-                in_chans=c.stack,
-                drop_path_rate=c.drop_path,
-            )
-        except (RuntimeError, TypeError, AssertionError, ValueError, LookupError) as error:
-            why = str(error).partition("\n")[0][:200]
-            raise InputError(f"encoder: timm's {c.encoder} has no maps of five scales to give ({why})") from None
+        self.encoder: nn.Module
+        self.dropout = nn.Dropout(c.dropout)
+        if not c.blocks:
+            self.encoder = FrameNetwork(c)
+            self.project2d = nn.Sequential(nn.Conv2d(self.encoder.width, c.projected, 1))
+            self.classifier = nn.Linear(c.width, c.classes)
+            return
+        encoder = create_network(c, features_only=True, out_indices=(4,))
         self.encoder = encoder
         reduced = cast(Any, encoder).feature_info.channels()[-1]
         self.project2d = nn.Sequential(nn.Conv2d(reduced, c.channels, 1, bias=False), NormAct(c.channels))
@@ -150,11 +144,13 @@ class Backbone(nn.Module):
         )
         self.project3d = nn.Sequential(nn.Conv2d(c.channels, c.projected, 1, bias=False), NormAct(c.projected))
         self.pool = GeM()
-        self.dropout = nn.Dropout(c.dropout)
         self.classifier = nn.Linear(c.width, c.classes)
 
     def encode(self, stacks: Tensor) -> Tensor:
-        """Stacks in [0, 1], (S, stack, H, W) with H and W padded → maps (S, C, h, w)."""
+        """Stacks in [0, 1], (S, planes, H, W) with H and W padded → maps (S, C, h, w), of a frame encoder (S, D, 1, 1).
+
+        With a temporal shift, S is a multiple of the N stacks of a window, window by window.
+        """
         return self.project2d(self.encoder(stacks)[-1])
 
     def mix(self, maps: Tensor, index: Tensor | None = None) -> Tensor:
@@ -166,6 +162,8 @@ class Backbone(nn.Module):
         def gather(x: Tensor) -> Tensor:  # (S, …) → (B, J, …)
             return x[index] if index is not None else x.unflatten(0, (-1, self.config.stacks))
 
+        if not self.config.blocks:
+            return (maps if index is None else maps[index.flatten()]).flatten(1).float()
         first, *rest = cast(list[InvertedResidual3d], list(self.blocks))
         x = gather(maps) + first.mix(gather(first.expand(maps)))  # (B, J, C, h, w); shared stacks expand once
         for block in rest:
@@ -174,23 +172,33 @@ class Backbone(nn.Module):
         return self.pool(x.flatten(1, 2))  # (B, J·P)
 
     def features(self, frames: Tensor) -> Tensor:
-        """A snippet's sampled frames (B, frames, H, W), uint8, or floats in [0, 1] → features (B, D) float32."""
-        x = pad_frames(frames, self.config.padding)
-        x = x / 255 if x.dtype == torch.uint8 else x
-        return self.mix(self.encode(x.unflatten(1, (-1, self.config.stack)).flatten(0, 1)))  # stacks (B·J, stack, H, W)
+        """A snippet's sampled frames (B, frames, H, W), uint8, or floats in [0, 1] → features (B, D) float32.
+
+        Colour frames are I420, (B, 1, 3H/2, W) uint8. With a temporal shift, B is a multiple of a window's N.
+        """
+        x = self.padded(frames)
+        return self.mix(self.encode(self.scaled(x.unflatten(1, (-1, self.config.stack)).flatten(0, 1))))
+
+    def padded(self, frames: Tensor) -> Tensor:
+        """Frames (…, H, W), or I420 (…, 3H/2, W) → the same with H and W a multiple of `padding`."""
+        return (pad_i420 if self.config.colour else pad_frames)(frames, self.config.padding)
+
+    def scaled(self, stacks: Tensor) -> Tensor:
+        """Padded stacks (S, stack, H, W) uint8, or I420 (S, 1, 3H/2, W) → (S, planes, H, W) in [0, 1]; floats stay."""
+        if stacks.dtype != torch.uint8:
+            return stacks
+        return i420_to_rgb(stacks).flatten(1, 2) if self.config.colour else stacks / 255
 
     def runs(self, frames: Tensor) -> Tensor:
         """Runs of sampled frames (B, stack · (n + J − 1), H, W), uint8, or floats in [0, 1] → features (B, n, D).
 
         A run's n snippets begin a stack apart and share their stacks, so that it costs n + J − 1 stacks and not n · J.
         """
-        x = pad_frames(frames, self.config.padding)
-        x = x / 255 if x.dtype == torch.uint8 else x
-        stacks = x.unflatten(1, (-1, self.config.stack))  # (B, S, stack, H, W)
+        stacks = self.padded(frames).unflatten(1, (-1, self.config.stack))  # (B, S, stack, H, W)
         B, S = stacks.shape[:2]
-        arange = partial(torch.arange, device=x.device)
+        arange = partial(torch.arange, device=frames.device)
         index = batch_stacks(run_stacks(self.config, S, arange), batch=B, stacks=S, arange=arange)  # (B, n, J)
-        stacks = stacks.flatten(0, 1).contiguous(memory_format=torch.channels_last)
+        stacks = self.scaled(stacks.flatten(0, 1)).contiguous(memory_format=torch.channels_last)
         return self.mix(self.encode(stacks), index.flatten(0, 1)).unflatten(0, (B, -1))
 
     def forward(self, frames: Tensor) -> Tensor:
@@ -211,7 +219,9 @@ class Backbone(nn.Module):
     @property
     def hash(self) -> str:
         """sha256 over config and weights: two backbones with one hash compute the same features."""
-        digest = hashlib.sha256(json.dumps(configs.to_dict(self.config), sort_keys=True).encode())
+        # Keys that came later count only where they are set, so that the hashes of older backbones stay.
+        sizes = {k: v for k, v in configs.to_dict(self.config).items() if k not in LATER or v != LATER[k]}
+        digest = hashlib.sha256(json.dumps(sizes, sort_keys=True).encode())
         for key, value in sorted(self.state_dict().items()):
             digest.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
             digest.update(value.detach().cpu().contiguous().numpy().tobytes())
@@ -312,7 +322,10 @@ def read_about(folder: Path) -> dict[str, Any]:
     return about
 
 
-def pad_frames(frames: Tensor, multiple: int) -> Tensor:
-    """Zero-pad (…, H, W) to a multiple, the picture centred, an odd row or column after it."""
-    sides = padding_sides(frames.shape[-2], frames.shape[-1], multiple)
+def pad_frames(frames: Tensor, multiple: int, *, pairs: bool = False) -> Tensor:
+    """Zero-pad (…, H, W) to a multiple, the picture centred, an odd row or column after it.
+
+    pairs: as `pad_i420` does, for the red, green and blue of a frame encoder that sees colour.
+    """
+    sides = padding_sides(frames.shape[-2], frames.shape[-1], multiple, pairs=pairs)
     return nn.functional.pad(frames, sides) if any(sides) else frames

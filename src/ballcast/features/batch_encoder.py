@@ -3,6 +3,8 @@
 The 165 stacks of a 5 s window are only 41 distinct ones (see `stack_index`). The 2D network, nearly all of the cost,
 runs on those, then the 3D blocks on all snippets at once. Every batch has the size of one window, the last of a run
 filled up: one shape to compile, and a snippet's features do not depend on the other snippets of the call.
+
+With a temporal shift, features depend on their whole window: windows are then computed one by one and share nothing.
 """
 
 import copy
@@ -17,8 +19,10 @@ from torch import Tensor, nn
 
 from ballcast.core.actions import WINDOW_FRAMES
 from ballcast.core.errors import InputError
-from ballcast.features.backbone import Backbone, pad_frames
+from ballcast.features.backbone import Backbone
+from ballcast.features.frame_network import i420_to_rgb
 from ballcast.features.stack_index import (
+    covering_windows,
     snippet_count,
     snippet_stacks,
     stack_count,
@@ -54,7 +58,7 @@ class BatchEncoder:
         self.snippets_per_batch = snippet_count(c)  # N
         self.overlap = stack_overlap(c)
         self.stacks_per_batch = stack_count(c, self.snippets_per_batch)
-        self.at_once = self.stacks_per_batch if on_gpu else CPU_BATCH
+        self.at_once = self.stacks_per_batch if on_gpu or c.shift != "none" else CPU_BATCH
         self.backbone = _prepared(backbone, self.device, self.dtype)
         arange = partial(torch.arange, device=self.device)
         self._index = snippet_stacks(c, self.snippets_per_batch, arange)  # (N, J), into a batch of stacks
@@ -65,19 +69,35 @@ class BatchEncoder:
             self._encode, self._mix = _graphed(self.encode), _graphed(self.mix)
 
     def clips(self, frames: np.ndarray | Tensor) -> Tensor:
-        """Consecutive frames (T, H, W) uint8 → features of every snippet, one every `stride` frames, (n, D) float32."""
+        """Consecutive frames (T, H, W) uint8, or I420 → features (n, D) float32 of every snippet.
+
+        With a temporal shift, of consecutive windows: those of `covering_windows`, the later one where two overlap.
+        """
         count = snippet_count(self.config, len(frames))
+        if self.config.shift != "none":
+            if count < self.snippets_per_batch:
+                raise InputError(
+                    f"{len(frames)} frames are fewer than the {WINDOW_FRAMES} of the window that is shifted"
+                )
+            firsts = covering_windows(self.config, count)
+            windows = self.windows(frames, [start_frame(self.config, first) for first in firsts])
+            features = windows.new_empty(count, self.config.width)
+            for first, window in zip(firsts, windows, strict=True):
+                features[first : first + len(window)] = window
+            return features
         return self._features(frames, [start_frame(self.config, i) for i in range(count)])
 
     def windows(self, frames: np.ndarray | Tensor, starts: Sequence[int]) -> Tensor:
-        """Consecutive frames (T, H, W) uint8 → features of the windows at the frames `starts`, (M, N, D) float32.
+        """Consecutive frames (T, H, W) uint8, or I420 → features (M, N, D) float32 of the windows at frames `starts`.
 
-        Any start will do: windows apart by a multiple of `stride` share their stacks and snippets.
+        Any start will do: windows apart by a multiple of `stride` share their stacks and snippets, unless shifted.
         """
         c = self.config
         for start in starts:
             if start < 0 or start + WINDOW_FRAMES > len(frames):
                 raise InputError(f"a window at frame {start} needs frames {start} to {start + WINDOW_FRAMES - 1}")
+        if c.shift != "none":
+            return self._shifted_windows(frames, starts)
         grid = [
             [start + start_frame(c, i) for i in range(self.snippets_per_batch)] for start in starts
         ]  # (M, N) frames
@@ -85,6 +105,13 @@ class BatchEncoder:
         place = {frame: i for i, frame in enumerate(distinct)}
         index = torch.tensor([[place[snippet] for snippet in row] for row in grid], device=self.device)
         return self._features(frames, distinct)[index]
+
+    @torch.no_grad()
+    def _shifted_windows(self, frames: np.ndarray | Tensor, starts: Sequence[int]) -> Tensor:
+        """Features (M, N, D) of windows, each computed on its own."""
+        pixels, apart = self.load(frames), start_frame(self.config, torch.arange(self.snippets_per_batch))
+        windows = [self._mix(self.maps(pixels, start + apart.to(self.device))) for start in starts]
+        return torch.stack(windows) if windows else torch.zeros(0, len(apart), self.config.width, device=self.device)
 
     @torch.no_grad()
     def _features(self, frames: np.ndarray | Tensor, starts: list[int]) -> Tensor:
@@ -106,20 +133,28 @@ class BatchEncoder:
         return torch.cat([self._mix(maps[i : i + S]) for i in range(0, count, N)])[:count]
 
     def load(self, frames: np.ndarray | Tensor) -> Tensor:
-        """Frames (T, H, W) uint8, on the device and padded."""
-        pixels = torch.as_tensor(frames)
-        if pixels.ndim != 3 or pixels.dtype != torch.uint8:
-            raise InputError(f"frames must be (T, H, W) uint8, not {tuple(pixels.shape)} {pixels.dtype}")
-        return pad_frames(pixels.to(self.device, non_blocking=True), self.config.padding)
+        """Frames (T, H, W) uint8, or I420 (T, 3H/2, W), on the device and padded."""
+        pixels, colour = torch.as_tensor(frames), self.config.colour
+        if pixels.ndim != 3 or pixels.dtype != torch.uint8 or (colour and (pixels.shape[1] % 3 or pixels.shape[2] % 2)):
+            wanted = "I420 (T, 3H/2, W)" if colour else "(T, H, W)"
+            raise InputError(f"frames must be {wanted} uint8, not {tuple(pixels.shape)} {pixels.dtype}")
+        return self.backbone.padded(pixels.to(self.device, non_blocking=True))
 
     def maps(self, pixels: Tensor, begins: Tensor) -> Tensor:
         """Maps (n, C, h, w) of the stacks that begin at the frames `begins` (n,) of what `load` gave."""
         return self._encode(pixels[begins[:, None] + self._offsets])  # (n, stack, H, W)
 
     def encode(self, pictures: Tensor) -> Tensor:
-        """Stacks (S, stack, H, W) uint8 → maps (S, C, h, w)."""
-        x = pictures.to(self.dtype, memory_format=torch.channels_last) / 255
-        return torch.cat([self.backbone.encode(some) for some in x.split(self.at_once)])
+        """Padded stacks (S, stack, H, W) uint8, or I420 (S, 1, 3H/2, W) → maps (S, C, h, w)."""
+        if self.config.colour:
+            pictures = i420_to_rgb(pictures).flatten(1, 2)  # (S, 3, H, W)
+            x = pictures.to(self.dtype, memory_format=torch.channels_last)
+        else:
+            x = pictures.to(self.dtype, memory_format=torch.channels_last) / 255
+        # Frame encoders may have layers of any kind; outside convolutions, fp16 is for autocast to choose.
+        mixed = self.dtype == torch.float16 and not self.config.blocks
+        with torch.autocast(self.device.type, self.dtype, enabled=mixed, cache_enabled=False):
+            return torch.cat([self.backbone.encode(some) for some in x.split(self.at_once)])
 
     def mix(self, maps: Tensor) -> Tensor:
         """Maps of stacks in a row (n + overlap, C, h, w), n up to N → features of their snippets (n, D) float32."""

@@ -56,6 +56,7 @@ class _Options:
     decoder: str
     picture_size: Size | None  # H, W that pictures are fitted into
     pad: int
+    colour: bool  # pictures are decoded in colour
 
 
 def extract(
@@ -94,7 +95,7 @@ def extract(
     picture_size = choose_size(size, trained_size(backbone.metadata), backbone.name)
     make_parents(out)
     device = _device(device)
-    options = _Options(every, engine, device, workers, decoder, picture_size, pad)
+    options = _Options(every, engine, device, workers, decoder, picture_size, pad, backbone.config.colour)
     lock = out.with_name(f".{out.name}.lock")  # two extractions would take each other's pieces away
     with exclusive_lock(out, lock, f"{out}: another extraction is at work there; wait for it, or give another folder"):
         return _extract(source, out, backbone, options, progress)
@@ -135,7 +136,13 @@ def _compute(
 ) -> tuple[int, float, float]:
     """Compute the pieces that are not kept yet; add to `failures`. Returns frames, seconds, share of waiting."""
     todo = [
-        replace(piece, decoder=options.decoder, picture_size=options.picture_size, pad=options.pad)
+        replace(
+            piece,
+            decoder=options.decoder,
+            picture_size=options.picture_size,
+            pad=options.pad,
+            colour=options.colour,
+        )
         for piece in pieces
         if not parts.has(piece)
     ]

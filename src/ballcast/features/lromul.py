@@ -47,7 +47,7 @@ class Checkpoint:
 
 def read_checkpoint(path: Path, *, fold: str | None = None) -> Checkpoint:
     """The checkpoint at `path`; without `fold`, it is read from "fold_3" in the folder's or file's name."""
-    tree = _load(path)
+    tree = load_torch_file(path)
     if not isinstance(tree, dict) or not isinstance(tree.get("nn_state_dict"), dict):
         raise InputError(f"{path}: has no 'nn_state_dict'; give a MultiDimStacker checkpoint or a backbone's folder")
     if not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in tree["nn_state_dict"].items()):
@@ -76,7 +76,8 @@ def _pointwise(key: str, value: Tensor) -> bool:
     return key.startswith("blocks.") and value.ndim == 5 and tuple(value.shape[2:]) == (1, 1, 1)
 
 
-def _load(path: Path) -> Any:
+def load_torch_file(path: Path) -> Any:
+    """What a file of `torch.save` holds, tensors and plain values only; code in it is never run."""
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:

@@ -118,6 +118,15 @@ def batch_stacks(index: Any, *, batch: int, stacks: int, arange: Arange = np.ara
     return stacks * arange(batch)[:, None, None] + index
 
 
+def covering_windows(config: BackboneConfig, snippets: int) -> list[int]:
+    """First snippet of each of the windows that cover so many consecutive snippets, N or more.
+
+    The windows lie one after the other; the last one is moved back so that it ends with the last snippet.
+    """
+    size = snippet_count(config)
+    return [min(first, snippets - size) for first in range(0, snippets, size)]
+
+
 def window_count(frames: int, every: int) -> int:
     """Number of windows, one every `every` frames, in so many frames."""
     return max(0, (frames - WINDOW_FRAMES) // every + 1)

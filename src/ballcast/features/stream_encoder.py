@@ -7,6 +7,8 @@ Frames wait here until their stacks are encoded, the last few stacks' maps until
 grow with the stream. And nothing but the frames decides what is computed together, so the same frames
 give the same features bit for bit, whether one comes every 40 ms or as fast as a file is read.
 
+With a temporal shift, features depend on their whole window. Then only frames are kept, and `window` computes.
+
 No torch here: a `StackEncoder` computes (`torch_stream_encoder.py`, or an exported backbone).
 """
 
@@ -18,11 +20,19 @@ from numpy.typing import NDArray
 
 from ballcast.core.backbone_config import BackboneConfig
 from ballcast.core.errors import InputError
-from ballcast.features.stack_index import stack_offsets, stack_overlap, stack_span, start_frame
+from ballcast.features.stack_index import (
+    snippet_count,
+    stack_frames,
+    stack_offsets,
+    stack_overlap,
+    stack_span,
+    start_frame,
+)
 
 Floats = NDArray[np.float32]
 # The next stack's frames (stack, H, W) uint8 → features (D,) of the snippet that ends with it. It keeps the maps of the
-# latest stacks itself; before there are enough for a snippet, its result is meaningless.
+# latest stacks itself; before there are enough for a snippet, its result is meaningless. With a temporal shift, the
+# stacks of a window (N, stack, H, W) → its features (N, D). Colour frames are I420, (3H/2, W) instead of (H, W).
 Step = Callable[[NDArray[np.uint8]], Floats]
 
 
@@ -33,7 +43,7 @@ class StackEncoder(Protocol):
     def config(self) -> BackboneConfig: ...
 
     def begin(self, size: tuple[int, int]) -> Step:
-        """A step for one stream of frames of this size (H, W), with maps of its own."""
+        """A step for one stream of frames of this shape, (H, W) or of I420 (3H/2, W), with maps of its own."""
         ...
 
 
@@ -55,10 +65,14 @@ class StreamEncoder:
     def reset(self) -> None:
         """Forget everything: the next frame is a stream's first, and may be of another size."""
         self.frames = self.stacks = 0
-        self._waiting: list[np.ndarray] = []  # the latest frames: those of the next stack that are there
+        # the latest frames: those of the next stack that are there; with a temporal shift, all not forgotten
+        self._waiting: list[np.ndarray] = []
 
     def push(self, frame: np.ndarray) -> Floats:
-        """The next frame (H, W) uint8, which is kept for a while → features (n, D) of the next n ≤ 1 snippets."""
+        """The next frame (H, W) uint8, or I420, which is kept for a while → features (n, D) of the next n ≤ 1 snippets.
+
+        With a temporal shift, n is always 0: see `window`.
+        """
         if frame.ndim != 2 or frame.dtype != np.uint8:
             raise InputError(f"frame {self.frames} must be (H, W) uint8, not {frame.shape} {frame.dtype}")
         if self.frames and frame.shape != self._size:
@@ -68,17 +82,36 @@ class StreamEncoder:
         c = self.config
         self._waiting.append(frame)
         self.frames += 1
-        if self.frames < start_frame(c, self.stacks) + stack_span(c):
+        if c.shift != "none" or self.frames < start_frame(c, self.stacks) + stack_span(c):
             return np.zeros((0, c.width), np.float32)
         first = start_frame(c, self.stacks) - (self.frames - len(self._waiting))  # the stack's first frame, in _waiting
         pictures = np.stack([self._waiting[first + offset] for offset in self._offsets])  # (stack, H, W)
         del self._waiting[: first + c.stride]
-        if self._step is None:
-            self._step = self._encoder.begin((frame.shape[0], frame.shape[1]))
         self.stacks += 1
-        features = self._step(pictures)[None]  # (1, D)
+        features = self._run(pictures)[None]  # (1, D)
         if self.stacks <= self._overlap:  # the first snippet is not complete yet
             return features[:0]
+        return self._finite(features)
+
+    def window(self, first: int) -> Floats:
+        """With a temporal shift: features (N, D) of the window that begins with snippet `first`."""
+        c = self.config
+        index = stack_frames(c, snippet_count(c)) + start_frame(c, first) - (self.frames - len(self._waiting))
+        stacks = np.stack([np.stack([self._waiting[frame] for frame in stack]) for stack in index.tolist()])
+        self.stacks += len(stacks)
+        return self._finite(self._run(stacks))
+
+    def forget(self, before: int) -> None:
+        """With a temporal shift: drop the frames before the snippet `before`, which no window needs any more."""
+        kept = start_frame(self.config, before) - (self.frames - len(self._waiting))
+        del self._waiting[: max(0, kept)]
+
+    def _run(self, pictures: NDArray[np.uint8]) -> Floats:
+        if self._step is None:
+            self._step = self._encoder.begin((self._size[0], self._size[1]))
+        return self._step(pictures)
+
+    def _finite(self, features: Floats) -> Floats:
         if not np.isfinite(features).all():
             raise InputError(f"before frame {self.frames}: the backbone gives numbers that are not finite")
         return features

@@ -47,11 +47,14 @@ class TorchStackEncoder:
     @torch.inference_mode()
     def begin(self, size: tuple[int, int]) -> Step:
         """See `StackEncoder`; it keeps the maps (overlap + 1, C, h, w) of the latest stacks."""
-        engine = self.engine
-        black = self._load(np.zeros((self.config.stack, *size), np.uint8))
-        maps = engine.encode(black).expand(engine.overlap + 1, -1, -1, -1).clone()
+        engine, shifted = self.engine, self.config.shift != "none"
+        stacks = engine.stacks_per_batch if shifted else 1
+        black = self._load(np.zeros((stacks, self.config.stack, *size), np.uint8))
+        maps = engine.encode(black).expand(max(stacks, engine.overlap + 1), -1, -1, -1).clone()
 
         def advance(pictures: Tensor) -> Tensor:
+            if shifted:
+                return engine.mix(engine.encode(pictures))
             maps.copy_(torch.cat([maps[1:], engine.encode(pictures)]))
             return engine.mix(maps)
 
@@ -61,14 +64,17 @@ class TorchStackEncoder:
 
         @torch.inference_mode()
         def step(pictures: NDArray[np.uint8]) -> Floats:
-            if not self._graphed:
-                return advance(self._load(pictures))[0].numpy()
-            given.copy_(self._load(pictures))
-            replay()
-            return features[0].cpu().numpy().copy()  # the next replay overwrites it
+            loaded = self._load(pictures if shifted else pictures[None])
+            if self._graphed:
+                given.copy_(loaded)
+                replay()
+                made = features.cpu().numpy().copy()  # the next replay overwrites it
+            else:
+                made = advance(loaded).numpy()
+            return made if shifted else made[0]
 
         return step
 
-    def _load(self, pictures: NDArray[np.uint8]) -> Tensor:
-        """(stack, H, W) → (1, stack, H, W) on the device and padded."""
-        return self.engine.load(pictures)[None]
+    def _load(self, stacks: NDArray[np.uint8]) -> Tensor:
+        """(S, stack, H, W) → the same on the device and padded."""
+        return self.engine.load(stacks.reshape(-1, *stacks.shape[2:])).unflatten(0, stacks.shape[:2])

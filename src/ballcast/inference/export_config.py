@@ -2,8 +2,9 @@
 
 Four parts, each a file (`.onnx`, or `.pt2` for torch.export). B is any batch, H and W any multiple of the padding:
 
-- `stacks`: frames (B, stack, H, W) uint8 → feature maps (B, C, h, w)
-- `clips`: feature maps (B, J, C, h, w) of each snippet's stacks → features (B, D)
+- `stacks`: frames (B, stack, H, W) uint8, or I420 (B, 1, 3H/2, W) → feature maps (B, C, h, w); with a temporal shift, B
+  is a multiple of N
+- `clips`: feature maps (B, J, C, h, w) of each snippet's stacks → features (B, D); a frame encoder's maps are 1×1
 - `window`: features (B, N, D) → tokens (B, N, d)
 - `slots`: tokens (B, W, N, d), present (B, W) bool → objectness, classes, offsets, as in `SlotArrays`
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -125,11 +126,19 @@ def _open_torch(source: Path | str, backbone: Path | str | None, device: str, si
     from ballcast.inference.torch_runtime import TorchModel, TorchRuntime, choose_device
 
     chosen = choose_device(device)
-    if backbone is None:
-        return OpenedModel(str(source), str(chosen), TorchModel.load(source, chosen), None)
-    first = TorchRuntime.load(source, backbone, device=chosen)
-    first.picture_size = choose_size(size, first.picture_size, str(source))
-    return OpenedModel(str(source), str(chosen), TorchModel(first.model, chosen), first.another)
+
+    @cache
+    def first(backbone: Path | str) -> TorchRuntime:
+        opened = TorchRuntime.load(source, backbone, device=chosen)
+        opened.picture_size = choose_size(size, opened.picture_size, str(source))
+        return opened
+
+    if backbone is not None:
+        return OpenedModel(str(source), str(chosen), TorchModel(first(backbone).model, chosen), first(backbone).another)
+    # A model trained end to end names its backbone, which is loaded when a video asks for it.
+    own = hub.named_backbone(source)
+    later = (lambda: first(own).another()) if own is not None else None
+    return OpenedModel(str(source), str(chosen), TorchModel.load(source, chosen), later)
 
 
 def holds_export(source: Path | str) -> bool:

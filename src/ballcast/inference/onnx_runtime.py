@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ballcast.core.backbone_config import padding_sides
+from ballcast.core.backbone_config import BackboneConfig, padding_sides
 from ballcast.core.errors import InputError, MissingExtra
 from ballcast.core.util import cores
-from ballcast.features.stack_index import stack_hop, stack_overlap
+from ballcast.features.stack_index import snippet_stacks, stack_overlap
 from ballcast.features.stream_encoder import Floats, Step
 from ballcast.inference.export_config import (
     BACKBONE_PARTS,
@@ -100,7 +100,7 @@ class OnnxModel:
         tokens = self._sessions.run("window", read.reshape(-1, *read.shape[2:]))[0]
         tokens = tokens.reshape(*read.shape[:2], *tokens.shape[1:])
         objectness, classes, offsets = self._sessions.run("slots", tokens, present[:, -self._lookback :])
-        return SlotArrays(objectness, classes, offsets, self.config.bins)
+        return SlotArrays(objectness, classes, offsets, self.config.bins, self.config.kind == "dense")
 
 
 class OnnxRuntime:
@@ -118,6 +118,7 @@ class OnnxRuntime:
         self.run = sessions.run
         self.config = export.backbone.config
         self.clips, self.lookback, self.bins = export.model.clips, export.lookback, export.model.bins
+        self.counts = export.model.kind == "dense"
         self.emit, self.pos_weight, self.calibration = export.emit, export.pos_weight, export.calibration
         self.picture_size = export.picture_size
         backbone = {"name": export.backbone.name, "hash": export.backbone.hash}
@@ -133,25 +134,29 @@ class OnnxRuntime:
         return cls(Sessions.open(source, threads=threads))
 
     def begin(self, size: tuple[int, int]) -> Step:
-        """See `StackEncoder`; the step keeps the feature maps of the latest stacks. `size`: (H, W) of the frames."""
+        """See `StackEncoder`; the step keeps the feature maps of the latest stacks."""
         c = self.config
-        left, right, above, below = padding_sides(*size, c.padding)
-        overlap = stack_overlap(c)
+        overlap, own = stack_overlap(c), snippet_stacks(c, 1)[0].tolist()  # the stacks of the first snippet
         maps: list[Floats] = []  # (C, h, w) each, at most overlap + 1
 
+        def window(frames: NDArray[np.uint8]) -> Floats:
+            return self.mix(self.stacks(_pad(frames, c))[:, None])
+
         def step(frames: NDArray[np.uint8]) -> Floats:
-            padded = np.pad(frames, ((0, 0), (above, below), (left, right)))
-            maps.append(self.stacks(padded[None])[0])
+            maps.append(self.stacks(_pad(frames, c)[None])[0])
             if len(maps) <= overlap:
                 return np.zeros(c.width, np.float32)
-            features = self.mix(np.stack(maps[:: stack_hop(c)])[None])[0]
+            features = self.mix(np.stack([maps[stack] for stack in own])[None])[0]
             del maps[0]
             return features
 
-        return step
+        return step if c.shift == "none" else window
 
     def stacks(self, frames: NDArray[np.uint8]) -> Floats:
-        """Padded frames (B, stack, H, W) → feature maps (B, C, h, w)."""
+        """Padded frames (B, stack, H, W), or I420 (B, 1, 3H/2, W) → feature maps (B, C, h, w).
+
+        With a temporal shift, B is a multiple of the N stacks of a window.
+        """
         return self.run("stacks", frames)[0]
 
     def mix(self, maps: Floats) -> Floats:
@@ -165,7 +170,7 @@ class OnnxRuntime:
     def anticipate_batch(self, tokens: Floats, present: NDArray[np.bool_]) -> SlotArrays:
         """Tokens (B, W, N, d), and which windows are present (B, W) → slots of B samples."""
         objectness, classes, offsets = self.run("slots", tokens, present)
-        return SlotArrays(objectness, classes, offsets, self.bins)
+        return SlotArrays(objectness, classes, offsets, self.bins, self.counts)
 
     def encode_window(self, features: Floats) -> Floats:
         """See `Runtime`."""
@@ -174,6 +179,20 @@ class OnnxRuntime:
     def anticipate(self, tokens: Floats, present: NDArray[np.bool_]) -> SlotArrays:
         """See `Runtime`."""
         return self.anticipate_batch(tokens[None], present[None])
+
+
+def _pad(frames: NDArray[np.uint8], config: BackboneConfig) -> NDArray[np.uint8]:
+    """Pad frames (…, H, W), or I420 (…, 3H/2, W), as `Backbone.padded` does."""
+    rows, W = frames.shape[-2:]
+    H = rows * 2 // 3 if config.colour else rows
+    sides = np.reshape(padding_sides(H, W, config.padding, pairs=config.colour), (2, 2))[::-1]
+    none = [(0, 0)] * (frames.ndim - 2)
+    y = np.pad(frames[..., :H, :], [*none, *sides], constant_values=16 if config.colour else 0)
+    if not config.colour:
+        return y
+    uv = frames[..., H:, :].reshape(*frames.shape[:-2], 2, H // 2, W // 2)
+    uv = np.pad(uv, [*none, (0, 0), *(sides // 2)], constant_values=128)
+    return np.concatenate([y, uv.reshape(*y.shape[:-2], -1, y.shape[-1])], axis=-2)
 
 
 def open_session(graph: Graph, where: str, threads: int | None = None) -> Any:

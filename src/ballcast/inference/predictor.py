@@ -7,16 +7,15 @@ import numpy as np
 import torch
 
 from ballcast.core.anticipator_config import EmitConfig
-from ballcast.core.events import GRID_BINS, Clip, Prediction, grid_bin, merge_arrays
+from ballcast.core.events import Clip, Prediction
 from ballcast.data.samples.batches import Samples
 from ballcast.data.samples.windows import WindowSet
 from ballcast.features.store import FeatureStore
-from ballcast.inference.store_predictor import check_ensemble, hashes, open_windows, untuned
+from ballcast.inference.store_predictor import check_ensemble, emission, hashes, open_windows, untuned
 from ballcast.inference.tuning import TuningResult
 from ballcast.model.anticipator import Anticipator
-from ballcast.model.postprocess import Floats, SlotProbabilities, emit, emit_flat
-from ballcast.model.score_mapping import ScoreMapping
-from ballcast.model.slots import Slots
+from ballcast.model.postprocess import Floats, SlotProbabilities, emit
+from ballcast.model.score_mapping import Emission, ScoreMapping
 
 
 @torch.inference_mode()
@@ -47,50 +46,64 @@ def predict_store(
     return dict(zip(samples.windows.names, emitted, strict=True))
 
 
-def load_models(sources: Sequence[str], store: FeatureStore) -> list[Anticipator]:
-    """Load an ensemble from folders or hub ids; an InputError unless all models read the store's features and agree."""
+def load_models(sources: Sequence[str], stores: Sequence[FeatureStore]) -> list[Anticipator]:
+    """Load an ensemble from folders or hub ids; an InputError unless each model fits its store and all agree.
+
+    Args:
+        sources: of the models.
+        stores: one for all models, or one for each.
+    """
     models = [Anticipator.from_pretrained(source) for source in sources]
-    check_ensemble(models, sources, store)
+    check_ensemble(models, sources, stores)
     return models
 
 
 @torch.inference_mode()
-def run_models(models: Sequence[Anticipator], windows: WindowSet, device: torch.device) -> list[SlotProbabilities]:
-    """The outputs of each model for every sample in order."""
-    samples = Samples(windows, device, "auto")
-    outputs = []
-    for model in models:
+def run_models(
+    models: Sequence[Anticipator], windows: Sequence[WindowSet], device: torch.device
+) -> list[SlotProbabilities]:
+    """The outputs of each model for every sample of its own windows, in order."""
+    outputs, samples = [], None
+    for model, own in zip(models, windows, strict=True):
+        if samples is None or samples.windows is not own:
+            samples = Samples(own, device, "auto")
         parts = [SlotProbabilities.of(slots) for slots in samples.run(model.to(device).eval())]
         outputs.append(SlotProbabilities.join(parts))
         model.cpu()  # many models need not fit on the device at once
     return outputs
 
 
-def scores_untuned(models: Sequence[Anticipator], windows: WindowSet, device: torch.device) -> Floats:
-    """The scores of a submission without tuning, (n, 32, C) in the scorer's bins; 0 where nothing is predicted."""
+def scores_untuned(
+    models: Sequence[Anticipator], outputs: Sequence[SlotProbabilities], emitted: Emission | None
+) -> Floats:
+    """The scores of a submission without tuning, (n, 32, C) in the scorer's bins; 0 where nothing is predicted.
+
+    Args:
+        models, outputs: of `run_models`.
+        emitted: of `run_emission`.
+    """
+    return emitted.kept if emitted else untuned(models).scores(outputs)
+
+
+def run_emission(models: Sequence[Anticipator], windows: Sequence[WindowSet], device: torch.device) -> Emission | None:
+    """What one model emits by its own settings for every sample in order; None for several."""
     if len(models) > 1:
-        return untuned(models).scores(run_models(models, windows, device))
+        return None
     model = models[0].to(device).eval()
     with torch.inference_mode():
-        parts = [grid_scores(slots, model.emit) for slots in Samples(windows, device, "auto").run(model)]
-    return np.concatenate(parts)
+        parts = [emission(slots, model.emit) for slots in Samples(windows[0], device, "auto").run(model)]
+    return Emission(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def grid_scores(slots: Slots, config: EmitConfig) -> Floats:
-    """The emitted scores of n samples in the scorer's bins, (n, 32, C)."""
-    clip, position_ms, vectors = merge_arrays(*emit_flat(slots, config))
-    scores = np.zeros((len(slots.objectness), GRID_BINS, vectors.shape[-1]), np.float32)
-    scores[clip, grid_bin(position_ms)] = vectors
-    return scores
-
-
-def record_fit(fitted: TuningResult, sources: Sequence[str], store: FeatureStore, samples: int) -> ScoreMapping:
+def record_fit(
+    fitted: TuningResult, sources: Sequence[str], stores: Sequence[FeatureStore], samples: int
+) -> ScoreMapping:
     """Add weight hashes, store and figures to a fitted score mapping.
 
     Args:
         fitted: the result of tuning.
         sources: folders or hub ids of the models.
-        store: the features it was fitted on.
+        stores: the features it was fitted on.
         samples: their number.
     """
     figures = {
@@ -100,5 +113,6 @@ def record_fit(fitted: TuningResult, sources: Sequence[str], store: FeatureStore
         "outside_before": fitted.outside_before,
         "outside_after": fitted.outside_after,
     }
-    about = f"{store.path.name}, features by {store.manifest.header.backbone.name}"
+    backbones = dict.fromkeys(store.manifest.header.backbone.name for store in stores)
+    about = f"{stores[0].path.name}, features by {' and '.join(backbones)}"
     return replace(fitted.calibration, weights=hashes(sources), fitted_on=about, figures=figures)

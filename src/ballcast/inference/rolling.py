@@ -35,6 +35,9 @@ class RollingAnticipator:
         runtime: the model and its backbone, in torch or exported; used for this stream only.
         every_ms: interval of the forecasts; the first is made at 5 s. May be changed between two frames.
         emit: how slots become predictions; by default as the model's config has it.
+
+    Attributes:
+        slots: of the latest forecast; None before the first.
     """
 
     def __init__(self, runtime: Runtime, *, every_ms: int = 1000, emit: EmitConfig | None = None) -> None:
@@ -44,14 +47,15 @@ class RollingAnticipator:
         self.every_ms = every_ms
         self.emit = (emit or runtime.emit).shown
         self.pos_weight = runtime.pos_weight
-        self._stride = runtime.config.stride
+        self._stride, self._shifted = runtime.config.stride, runtime.config.shift != "none"
         self.stream = StreamEncoder(runtime)
-        self.fit = FrameResizer(runtime.picture_size)
+        self.fit = FrameResizer(runtime.picture_size, colour=self.colour)
         self.reset()
 
     def reset(self) -> None:
         """Clear all state: the next frame is the first of a stream."""
         self.stream.reset()
+        self.slots: SlotArrays | None = None
         self._due_ms = FIRST_MS  # time of the next forecast
         self._clips = np.zeros((0, self.stream.config.width), np.float32)  # (n, D): snippets _first, _first + 1, …
         self._first = 0
@@ -62,12 +66,17 @@ class RollingAnticipator:
         """Number of frames received."""
         return self.stream.frames
 
+    @property
+    def colour(self) -> bool:
+        """Whether frames are I420 and not luma."""
+        return self.runtime.config.colour
+
     def push(self, frame: np.ndarray) -> Forecast | None:
         """Add the next frame, and forecast if one is due.
 
         Args:
-            frame: (H, W) uint8 of a stream at 25 fps; resized to the frame size of training, if known
-                (`FrameResizer`). It is kept for a while and must not be modified later.
+            frame: (H, W) uint8, or I420 if `colour`, of a stream at 25 fps; resized to the frame size of training, if
+                known (`FrameResizer`). It is kept for a while and must not be modified later.
 
         Returns:
             The forecast after this frame, or None if none is due.
@@ -91,14 +100,16 @@ class RollingAnticipator:
         return [snap(start, self._stride) // self._stride for start in starts if start >= 0]
 
     def _keep(self, features: Floats) -> None:
-        """Add the features (n, D) of the next snippets, and drop those that no later forecast reads."""
-        if not len(features):
+        """Add the features (n, D) of the next snippets, and drop what no later forecast reads."""
+        if not len(features) and not self._shifted:
             return
         earliest = max(0, self._due_frames - WINDOW_FRAMES * self.runtime.lookback)  # a window may begin there
         clips, oldest = np.concatenate([self._clips, features]), earliest // self._stride
         gone = min(max(0, oldest - self._first), len(clips))
         self._clips, self._first = clips[gone:].copy(), self._first + gone
         self._tokens = {first: tokens for first, tokens in self._tokens.items() if first >= oldest}
+        if self._shifted:
+            self.stream.forget(oldest)
 
     def _anticipate(self) -> Forecast:
         encoded = [self._window_tokens(first) for first in self._windows()]
@@ -107,6 +118,7 @@ class RollingAnticipator:
         slots = self.runtime.anticipate(tokens, np.arange(len(tokens)) >= absent)
         if not np.isfinite(slots.objectness).all():  # NaN is above no threshold, as if nothing was expected
             raise InputError(f"at {self._due_ms} ms: the model gives numbers that are not finite")
+        self.slots = slots
         (emitted,) = emit(slots, self.emit, pos_weight=self.pos_weight)
         shift = self._due_ms - OBSERVED_MS  # the horizon begins at 30 000 ms of a clip, and at the due time of a stream
         return Forecast(self._due_ms, tuple(replace(p, position_ms=p.position_ms + shift) for p in emitted))
@@ -115,7 +127,9 @@ class RollingAnticipator:
         """Tokens (N, d) of the window that begins with snippet `first`; encoded once, then cached."""
         if first not in self._tokens:
             begin = first - self._first
-            self._tokens[first] = self.runtime.encode_window(self._clips[begin : begin + self.runtime.clips])
+            kept = slice(begin, begin + self.runtime.clips)
+            features = self.stream.window(first) if self._shifted else self._clips[kept]
+            self._tokens[first] = self.runtime.encode_window(features)
         return self._tokens[first]
 
 
@@ -137,7 +151,7 @@ def forecast_video(
     """
     rolling.reset()
     total = video.frame_count()
-    with Prefetcher(video.frames()) as frames:
+    with Prefetcher(video.frames(colour=rolling.colour)) as frames:
         for frame in frames:
             made = rolling.push(frame)
             if made is not None:
@@ -156,7 +170,10 @@ def require_window(frames: int, name: object) -> None:
 
 
 def clip_features(runtime: Runtime, frames: Iterable[np.ndarray]) -> Floats:
-    """Frames (H, W) uint8 of a video, in order → features (n, D) of its snippets, one every `stride` frames."""
+    """Frames (H, W) uint8, or I420, of a video, in order → features (n, D) of its snippets, one every `stride` frames.
+
+    Not for a temporal shift, whose features depend on their window.
+    """
     stream = StreamEncoder(runtime)
     return np.concatenate([stream.push(frame) for frame in frames])
 
@@ -195,6 +212,7 @@ def join(outputs: Sequence[SlotArrays]) -> SlotArrays:
         np.concatenate([a.classes for a in outputs]),
         np.concatenate([a.offsets for a in outputs]),
         outputs[0].bins,
+        outputs[0].counts,
     )
 
 

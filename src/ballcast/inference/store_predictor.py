@@ -2,22 +2,26 @@
 
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ballcast.core import hub
 from ballcast.core.actions import OBSERVED_MS
 from ballcast.core.anticipator_config import EmitConfig
 from ballcast.core.backbone_config import BackboneIdentity, trained_size
 from ballcast.core.errors import BallcastWarning, InputError
-from ballcast.core.events import Clip, ClipForecast, Prediction
+from ballcast.core.events import GRID_BINS, Clip, ClipForecast, Prediction, grid_bin, merge_arrays
+from ballcast.core.util import natural
 from ballcast.data.events.event_windows import read_store
 from ballcast.data.samples.windows import ABSENT, WindowSet, official_windows
 from ballcast.features.stack_index import snippet_count
 from ballcast.features.store import FeatureStore, read_rows
 from ballcast.inference.runtime import TrainedModel, WindowModel
-from ballcast.model.postprocess import SlotArrays, SlotProbabilities, emit
-from ballcast.model.score_mapping import ScoreMapping, weights_hash
+from ballcast.model.postprocess import Floats, SlotArrays, SlotLike, SlotProbabilities, emit, emit_flat
+from ballcast.model.score_mapping import Emission, ScoreMapping, weights_hash
 from ballcast.video.luma import other_size
 
 if TYPE_CHECKING:
@@ -66,17 +70,67 @@ def _check(
         )
 
 
-def check_ensemble(models: Sequence[TrainedModel], sources: Sequence[str], store: FeatureStore) -> None:
-    """Raise an InputError unless all models read the store's features and can be averaged."""
-    for model, source in zip(models, sources, strict=True):
+def check_ensemble(models: Sequence[TrainedModel], sources: Sequence[str], stores: Sequence[FeatureStore]) -> None:
+    """Raise an InputError unless each model reads its store's features and all can be averaged.
+
+    Args:
+        models: loaded from `sources`, which messages name.
+        stores: one for all models, or one for each.
+    """
+    for model, source, store in zip(models, sources, store_of_each(sources, stores), strict=True):
         check_fits(model, store, source)
-        if model.config.windows != models[0].config.windows:
-            raise InputError(f"{source}: reads another number of windows than {sources[0]}; average models that agree")
         if model.pos_weight != models[0].pos_weight:  # it is undone for all models at once
             raise InputError(
                 f"{source}: was trained with loss.pos_weight {model.pos_weight:g}, {sources[0]} "
                 f"with {models[0].pos_weight:g}; average models that agree in it"
             )
+
+
+def store_of_each(sources: Sequence[str], stores: Sequence[FeatureStore]) -> list[FeatureStore]:
+    """The store of each model: the only one, or its own, in order."""
+    if len(stores) == 1:
+        return [stores[0]] * len(sources)
+    if len(stores) != len(sources):
+        raise InputError(
+            f"{len(stores)} feature stores, but models: {len(sources)}; give one --features for all models, or one for "
+            "each, in order"
+        )
+    return list(stores)
+
+
+def open_ensemble(
+    models: Sequence[TrainedModel], stores: Sequence[FeatureStore], clips: Sequence[Clip], *, selected: bool = False
+) -> list[WindowSet]:
+    """The samples of each model, from its store; the same clips for all, or an InputError.
+
+    Args:
+        models, stores: as in `check_ensemble`.
+        clips: as in `open_windows`.
+        selected: `clips` are a choice, so stores may hold others too; if not, all stores must hold the same.
+    """
+    made: dict[tuple[Path, int], WindowSet] = {}
+    each = store_of_each([""] * len(models), stores)
+    for store in stores[1:]:
+        if not selected:
+            _require_same_clips(store, store.names, stores[0], stores[0].names)
+    for model, store in zip(models, each, strict=True):
+        key = (store.path, model.config.windows)
+        if key not in made:
+            made[key] = open_windows(store, clips, model.config.windows)
+            first = next(iter(made.values()))
+            _require_same_clips(store, made[key].names, stores[0], first.names)
+    return [made[store.path, model.config.windows] for model, store in zip(models, each, strict=True)]
+
+
+def _require_same_clips(
+    store: FeatureStore, names: Sequence[str], first: FeatureStore, expected: Sequence[str]
+) -> None:
+    missing = sorted(set(expected) - set(names), key=natural) or sorted(set(names) - set(expected), key=natural)
+    if missing:
+        raise InputError(
+            f"{store.path}: {len(names)} clips, and {first.path} has {len(expected)}; {missing[0]} is in one of them "
+            "only: extract the same clips for every model, or choose those in both with --labels"
+        )
 
 
 def open_windows(store: FeatureStore, clips: Sequence[Clip], windows: int) -> WindowSet:
@@ -116,16 +170,40 @@ def forecast_windows(
 
 def forecast_together(
     models: Sequence[WindowModel],
-    windows: WindowSet,
+    windows: Sequence[WindowSet],
     mapping: ScoreMapping,
     progress: Progress = lambda done, total: None,
 ) -> Generator[ClipForecast, None, None]:
-    """Yield the predictions of an ensemble, or of a tuned model, for each sample: one per bin."""
-    parts = [run_windows(model, windows, progress) for model in models]
-    names = iter(windows.names)
+    """Yield the predictions of an ensemble, or of a tuned model, for each sample: one per bin.
+
+    Args:
+        models: the ensemble.
+        windows: of each model, the same samples in order.
+        mapping: of their scores.
+        progress: called with the samples done and in all.
+    """
+    parts = [run_windows(model, own, progress) for model, own in zip(models, windows, strict=True)]
+    names = iter(windows[0].names)
     for outputs in zip(*parts, strict=True):
-        for predictions in mapping.predict([SlotProbabilities.of(slots) for slots in outputs]):
+        emitted = emission(outputs[0], models[0].emit) if mapping.times == "emitted" and len(models) == 1 else None
+        for predictions in mapping.predict([SlotProbabilities.of(slots) for slots in outputs], emitted):
             yield ClipForecast(OBSERVED_MS, tuple(predictions), next(names))
+
+
+def grid_scores(slots: SlotLike, config: EmitConfig) -> Floats:
+    """The emitted scores of n samples in the scorer's bins, (n, 32, C)."""
+    clip, position_ms, vectors = merge_arrays(*emit_flat(slots, config))
+    scores = np.zeros((len(slots.arrays().objectness), GRID_BINS, vectors.shape[-1]), np.float32)
+    scores[clip, grid_bin(position_ms)] = vectors
+    return scores
+
+
+def emission(slots: SlotLike, config: EmitConfig) -> Emission:
+    """What a model emits with and without its threshold, in the scorer's bins; times are kept within the horizon."""
+    given = slots.arrays()
+    if given.scalar:
+        given = replace(given, offsets=given.offsets.clip(0, 1))
+    return Emission(grid_scores(slots, config), grid_scores(given, replace(config, threshold=0.0)))
 
 
 def untuned(models: Sequence[TrainedModel]) -> ScoreMapping:

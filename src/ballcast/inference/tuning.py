@@ -1,5 +1,8 @@
 """Fit a score mapping on validation, by grid search with cross-validation.
 
+Two kinds of times are fitted: the expected ones of each class, and, for one model, those it emits itself; the kind
+that is better in folds it was not fitted on is taken.
+
 AP is computed class by class, and a class's times and scores do not depend on other classes, so one scoring of all
 samples evaluates a choice for all ten classes. The samples are split into `folds` blocks in their order, so that
 overlapping neighbours stay together. A class leaves the untuned choice only if its best choice improves the mean over
@@ -20,15 +23,26 @@ from ballcast.core.events import Clip
 from ballcast.metrics.average_precision import Matches, Score, match_arrays, score_of_matches
 from ballcast.metrics.ranked import ranked_ap
 from ballcast.model.postprocess import BIN_MS, Floats, SlotProbabilities, mean_intensity, select_times, shift
-from ballcast.model.score_mapping import LEVELS, POSITIONS_MS, REACH_MS, ClassScoreMapping, ScoreMapping, even_knots
+from ballcast.model.score_mapping import (
+    LEVELS,
+    POSITIONS_MS,
+    REACH_MS,
+    ClassScoreMapping,
+    Emission,
+    ScoreMapping,
+    even_knots,
+)
 
 FOLDS = 4
 LEAST = 50  # events a class must have in all folds together to be tuned
 INFLATIONS = (1.0, 0.5, 0.25)  # relative to the loss's pos_weight
 REACHES_MS = (REACH_MS, 640, 960, 1920)
-SHIFTS = (0, -1, 1)  # bins; the first choice of all three is the untuned one
+SHIFTS = (0, -1, 1, -2, 2, -3, 3)  # bins; the first choice of all three is the untuned one
+FILLS = (1, 0, 2, 4)  # predictions of a clip in which a model emits nothing; the first unless another is better
 
 Doubles = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Choice = tuple[float, int, int]  # inflation, reach in ms, shift in bins
 
 
 @dataclass(frozen=True)
@@ -69,6 +83,7 @@ def fit(
     before: Floats,
     *,
     pos_weight: float,
+    emission: Emission | None = None,
     folds: int = FOLDS,
     least: int = LEAST,
     tick: Callable[[int, int], None] = lambda done, all_: None,
@@ -80,6 +95,7 @@ def fit(
         clips: their labels.
         before: (n, 32, C) the scores without the mapping.
         pos_weight: of the models' loss.
+        emission: what the one model emits by its own settings; None for an ensemble: only expected times are tried.
         folds: blocks of the cross-validation.
         least: events a class must have to be tuned.
         tick: called with the choices tried and in all.
@@ -88,33 +104,84 @@ def fit(
         raise InputError(f"a calibration is fitted on {folds} or more labelled clips, here are {len(clips)}")
     fold_of = np.arange(len(clips)) * folds // len(clips)  # (n,)
     own = [fold_of == f for f in range(folds)]
-    groups = [np.ones(len(clips), bool), *(~fold for fold in own), *own]  # all, all but one fold, one fold
+    groups = np.stack([np.ones(len(clips), bool), *(~fold for fold in own), *own])  # all, all but one fold, one fold
     inflations = [pos_weight * part for part in INFLATIONS]
-    choices = list(product(inflations, REACHES_MS, SHIFTS))
-    ap = _evaluate(outputs, clips, np.stack(groups), inflations, tick)
+    expected = _Search(
+        list(product(inflations, REACHES_MS, SHIFTS)),
+        _evaluate(outputs, clips, groups, inflations, tick),
+        lambda chosen, known: _build(chosen, outputs, known),
+        lambda mapping, fold: mapping.scores([a[fold] for a in outputs]),
+    )
+    searches = [expected]
+    if emission is not None:
+        searches.append(_search_emission(emission, clips, groups, pos_weight))
     enough = _events(clips) >= least
-
-    fold_ap = ap[:, 1 + folds :]  # (choices, folds, C)
-    outside = []
-    for f, fold in enumerate(own):
-        best = choose(ap[:, 1 + f], np.delete(fold_ap, f, axis=1), enough)
-        built = _build([choices[v] for v in best], outputs, ~fold)
-        outside.append(_class_ap(clips, fold, built.scores([a[fold] for a in outputs])))
-    calibration = _build([choices[v] for v in choose(ap[:, 0], fold_ap, enough)], outputs, groups[0])
+    outside, search = max(
+        ((search.outside(clips, own, enough), search) for search in searches), key=lambda pair: pair[0]
+    )
+    calibration = search.build(search.choices(0, np.arange(folds), enough), groups[0])
     was = [_class_ap(clips, fold, before[fold]) for fold in own]
     return TuningResult(
         calibration,
         score_scores(clips, before),
-        score_scores(clips, calibration.scores(outputs)),
+        score_scores(clips, search.apply(calibration, groups[0])),
         float(np.mean(was)),
-        float(np.mean(outside)),
+        outside,
+    )
+
+
+@dataclass(frozen=True)
+class _Search:
+    """A grid of choices, (inflation, reach in ms, shift in bins) each, and how well they do.
+
+    - `ap` (choices, 1 + 2 folds, C): AP of all clips, of all but one fold, of one fold.
+    - `build`: a mapping from the choice of each class and the known clips (n,).
+    - `apply`: the scores of the clips of a mask by a mapping.
+    """
+
+    grid: list[Choice]
+    ap: Doubles
+    build: Callable[[Sequence[Choice], Mask], ScoreMapping]
+    apply: Callable[[ScoreMapping, Mask], Floats]
+
+    def choices(self, group: int, folds: NDArray[np.int64], enough: Mask) -> list[Choice]:
+        """The choice of each class, by the AP of a group of clips and of the folds in it."""
+        first = 1 + (self.ap.shape[1] - 1) // 2
+        best = choose(self.ap[:, group], self.ap[:, first + folds], enough)
+        return [self.grid[v] for v in best]
+
+    def outside(self, clips: Sequence[Clip], own: Sequence[Mask], enough: Mask) -> float:
+        """The mean over the folds of the mAP of a mapping that is built without the fold."""
+        scores = []
+        for f, fold in enumerate(own):
+            others = np.delete(np.arange(len(own)), f)
+            mapping = self.build(self.choices(1 + f, others, enough), ~fold)
+            scores.append(_class_ap(clips, fold, self.apply(mapping, fold)))
+        return float(np.mean(scores))
+
+
+def _search_emission(emission: Emission, clips: Sequence[Clip], groups: Mask, pos_weight: float) -> _Search:
+    """The search of shifts for what a model emits; the number of predictions that fill a clip is fitted with them."""
+    ap = np.stack([ranked_ap(clips, *_flat(_move(emission.kept, by)), groups, levels=LEVELS) for by in SHIFTS])
+
+    def build(chosen: Sequence[Choice], known: Mask) -> ScoreMapping:
+        inside, part = [clip for clip, k in zip(clips, known, strict=True) if k], emission.select(known)
+        mapping = replace(_classes(chosen), times="emitted")
+        mapping = _spread(mapping, mapping.shifted(part.kept))
+        filled = [replace(mapping, fill=count) for count in FILLS]
+        if part.kept.any((1, 2)).all():
+            return filled[0]
+        return max(filled, key=lambda m: score_scores(inside, m.scores((), part)).avg)  # of equal ones the first
+
+    return _Search(
+        [(pos_weight, REACH_MS, by) for by in SHIFTS], ap, build, lambda m, fold: m.scores((), emission.select(fold))
     )
 
 
 def _evaluate(
     outputs: Sequence[SlotProbabilities],
     clips: Sequence[Clip],
-    groups: NDArray[np.bool_],
+    groups: Mask,
     inflations: Sequence[float],
     tick: Callable[[int, int], None],
 ) -> Doubles:
@@ -125,13 +192,17 @@ def _evaluate(
         intensity = mean_intensity(outputs, [inflation] * len(ACTIONS))
         found = select_times(intensity, [reach_ms] * len(ACTIONS), ScoreMapping().peaks)
         for j, by in enumerate(SHIFTS, start=i * len(SHIFTS)):
-            moved = np.stack([shift(found[:, :, c], by) for c in range(len(ACTIONS))], axis=-1)
-            ap[j] = ranked_ap(clips, *_flat(moved), groups, levels=LEVELS)
+            ap[j] = ranked_ap(clips, *_flat(_move(found, by)), groups, levels=LEVELS)
             tick(j + 1, len(ap))
     return ap
 
 
-def choose(whole: Doubles, folds: Doubles, enough: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _move(scores: Floats, by: int) -> Floats:
+    """Scores (n, 32, C) with every class moved by a number of bins."""
+    return np.stack([shift(scores[:, :, c], by) for c in range(scores.shape[-1])], axis=-1)
+
+
+def choose(whole: Doubles, folds: Doubles, enough: Mask) -> NDArray[np.int64]:
     """Choose for each class: the first choice, unless the best one is significantly better.
 
     Args:
@@ -149,20 +220,30 @@ def choose(whole: Doubles, folds: Doubles, enough: NDArray[np.bool_]) -> NDArray
     return np.where(enough & (gain.mean(0) > 2 * error), best, 0)
 
 
-def _build(
-    chosen: Sequence[tuple[float, int, int]], outputs: Sequence[SlotProbabilities], known: NDArray[np.bool_]
-) -> ScoreMapping:
-    """The score mapping of the chosen (inflation, reach, shift), with knots from the samples `known` (n,)."""
+def _build(chosen: Sequence[Choice], outputs: Sequence[SlotProbabilities], known: Mask) -> ScoreMapping:
+    """The mapping to expected times by the choice of each class, with knots from the samples `known` (n,)."""
+    mapping = _classes(chosen)
+    return _spread(mapping, mapping.raw([a[known] for a in outputs]))
+
+
+def _classes(chosen: Sequence[Choice]) -> ScoreMapping:
+    """The mapping with the chosen inflation, reach and shift of each class, without knots."""
     classes = {
         label: ClassScoreMapping(inflation, reach_ms, by * BIN_MS)
         for label, (inflation, reach_ms, by) in zip(ACTIONS, chosen, strict=True)
     }
-    raw = ScoreMapping(actions=classes).raw([a[known] for a in outputs])
-    spread = {label: replace(own, knots=even_knots(raw[:, :, c])) for c, (label, own) in enumerate(classes.items())}
-    return ScoreMapping(actions=spread)
+    return ScoreMapping(actions=classes)
 
 
-def _class_ap(clips: Sequence[Clip], group: NDArray[np.bool_], scores: Floats) -> Doubles:
+def _spread(mapping: ScoreMapping, raw: Floats) -> ScoreMapping:
+    """The mapping with knots that spread the scores `raw` (n, 32, C)."""
+    spread = {
+        label: replace(own, knots=even_knots(raw[:, :, c])) for c, (label, own) in enumerate(mapping.actions.items())
+    }
+    return replace(mapping, actions=spread)
+
+
+def _class_ap(clips: Sequence[Clip], group: Mask, scores: Floats) -> Doubles:
     """(C,): AP of the clips in `group` (n,), the mean over the tolerances; `scores` are of these clips only."""
     chosen = [clip for clip, inside in zip(clips, group, strict=True) if inside]
     return score_scores(chosen, scores).ap.mean(0)

@@ -80,6 +80,8 @@ class Criterion(nn.Module):
             matching: (B, K) as `match` returns it; None: computed here.
         """
         config = self.config
+        if slots.counts:
+            return self._dense(slots, targets, weight, reduce)
         pair = self.match(slots, targets) if matching is None else matching
         matched = (pair >= 0).float()  # (B, K)
         event = pair.clamp(min=0)
@@ -116,6 +118,36 @@ class Criterion(nn.Module):
             total = total + self._earlier(slots.earlier, targets, weight, reduce)
         return Losses(total, objectness, classes, offset, auxiliary)
 
+    def _dense(self, slots: Slots, targets: Targets, weight: Tensor | None, reduce: Reduce | None) -> Losses:
+        """Negative log-likelihood of a Poisson process for each class: its count, then the times of its actions.
+
+        With λ_c = softplus(objectness) expected actions and n_c that come: λ_c − n_c log λ_c, summed over the classes,
+        is `objectness`; the cross-entropy of each action's bin under its class's distribution is `offset`. Actions are
+        weighted by `config.ce_weights`.
+        """
+        config, there = self.config, targets.events.float()  # (B, M)
+        if weight is None:
+            weight = torch.ones_like(there[:, 0])
+        actions = targets.classes.clamp(min=0)
+        number = torch.zeros_like(slots.objectness.float()).scatter_add_(1, actions, there)  # (B, C)
+        logits = slots.objectness.float()
+        expected = functional.softplus(logits).clamp(min=1e-6)
+        of_class = self.ce_weights[:-1]
+        count = ((expected - number * expected.log()) * of_class).sum(dim=1)
+        soft = gaussian_targets(targets.bins, slots.bins, config.sigma)  # (B, M, bins)
+        of_event = slots.offsets.float().gather(1, actions[..., None].expand(-1, -1, slots.bins))
+        ce = -(soft * torch.log_softmax(of_event, dim=-1)).sum(dim=-1) * there * of_class[actions]  # (B, M)
+        auxiliary, cells = self._auxiliary(slots, targets, weight)
+        normalisers = torch.stack([weight.sum(), (there * weight.unsqueeze(1)).sum(), cells])
+        if reduce is not None:
+            normalisers = reduce(normalisers)
+        samples, pairs, cells = normalisers.clamp(min=1e-6).unbind()
+        objectness = (count * weight).sum() / samples
+        offset = (ce.sum(dim=1) * weight).sum() / (pairs if config.pair_norm == "pairs" else samples)
+        auxiliary = auxiliary / cells
+        total = config.objectness * objectness + config.offset * offset + config.auxiliary * auxiliary
+        return Losses(total, objectness, torch.zeros_like(total), offset, auxiliary)
+
     def _auxiliary(self, slots: Slots, targets: Targets, weight: Tensor) -> tuple[Tensor, Tensor]:
         """The auxiliary loss summed over the batch, and its normaliser; `weight` (B,).
 
@@ -125,15 +157,20 @@ class Criterion(nn.Module):
         if slots.presence is None or presence is None:
             return weight.new_zeros(()), weight.sum()
         if slots.presence.shape[-1] > presence.shape[-1]:
-            truth = segments(presence, config.auxiliary_beside)  # (B, N)
+            soft = presence.is_floating_point()
+            truth = segments(presence >= 0.5 if soft else presence, 1 if soft else config.auxiliary_beside)  # (B, N)
             ce = functional.cross_entropy(slots.presence.float().transpose(1, 2), truth, reduction="none")
             counts = self.ce_weights[truth] * weight.unsqueeze(1)
             return (ce * counts).sum(), counts.sum()
-        truth = widen(presence, config.auxiliary_beside)  # (B, N, C)
-        focal = focal_bce(slots.presence, truth, gamma=config.focal_gamma, alpha=config.focal_alpha)
+        if presence.is_floating_point():  # shaped already, by `data.samples.moments`
+            truth = presence
+            focal = soft_focal_bce(slots.presence, truth, gamma=config.focal_gamma, alpha=config.focal_alpha)
+        else:
+            truth = widen(presence, config.auxiliary_beside)  # (B, N, C)
+            focal = focal_bce(slots.presence, truth, gamma=config.focal_gamma, alpha=config.focal_alpha)
         if config.auxiliary_norm == "cells":
             return (focal.mean(dim=(1, 2)) * weight).sum(), weight.sum()
-        positives = (truth > 0).sum(dim=(1, 2)) * weight
+        positives = (truth.sum(dim=(1, 2)) if truth.is_floating_point() else (truth > 0).sum(dim=(1, 2))) * weight
         return (focal.sum(dim=(1, 2)) * weight).sum(), positives.sum().clamp(min=1)
 
     def _earlier(self, slots: Slots, targets: Targets, weight: Tensor, reduce: Reduce | None) -> Tensor:
@@ -172,3 +209,10 @@ def focal_bce(logits: Tensor, target: Tensor, *, gamma: float, alpha: float) -> 
     bce = functional.binary_cross_entropy_with_logits(logits, target, reduction="none")
     p_wrong = torch.sigmoid(torch.where(target > 0.5, -logits, logits))
     return torch.where(target > 0.5, alpha, 1 - alpha) * p_wrong.pow(gamma) * bce
+
+
+def soft_focal_bce(logits: Tensor, target: Tensor, *, gamma: float, alpha: float) -> Tensor:
+    """Focal loss of targets in [0, 1]: the losses of 1 and of 0 in proportion; shapes as in `focal_bce`."""
+    there = focal_bce(logits, torch.ones_like(target), gamma=gamma, alpha=alpha)
+    absent = focal_bce(logits, torch.zeros_like(target), gamma=gamma, alpha=alpha)
+    return target * there + (1 - target) * absent

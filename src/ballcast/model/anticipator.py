@@ -18,6 +18,7 @@ from ballcast.core.config import from_dict, to_dict
 from ballcast.core.errors import InputError
 from ballcast.core.files import KEY, check_pair, read_bytes, read_json, show, write_pair
 from ballcast.model import score_mapping
+from ballcast.model.dense import Dense
 from ballcast.model.faantra import Faantra
 from ballcast.model.hierarchical import Hierarchy
 from ballcast.model.score_mapping import FILE_NAME, ScoreMapping
@@ -30,9 +31,16 @@ CONFIG = "config.json"
 PICKLES = ("pytorch_model.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
-def build(config: ModelConfig) -> Hierarchy | Faantra:
+NETWORKS: dict[str, type[Hierarchy] | type[Faantra] | type[Dense]] = {
+    "hierarchy": Hierarchy,
+    "faantra": Faantra,
+    "dense": Dense,
+}
+
+
+def build(config: ModelConfig) -> Hierarchy | Faantra | Dense:
     """Build the network of `config.kind`, in training mode, on the default device."""
-    return Hierarchy.from_config(config) if config.kind == "hierarchy" else Faantra.from_config(config)
+    return NETWORKS[config.kind].from_config(config)
 
 
 @dataclass(frozen=True)
@@ -137,7 +145,7 @@ def read_weights(saved: SavedModel) -> dict[str, Tensor]:
 
 
 class Anticipator(nn.Module):
-    """Either network behind one interface.
+    """Any of the networks behind one interface.
 
     Shapes: B samples, W windows of 5 s in order of time, N snippets per window (`config.clips`), D features per
     snippet (`config.width`), d the token width.

@@ -31,20 +31,23 @@ class SlotArrays:
     """K slots per sample, as logits in float32; axes and meaning as in `Slots`.
 
     - `objectness` (B, K), `classes` (B, K, C).
-    - `offsets` (B, K, bins), (B, K, C, bins), or (B, K) fractions of the horizon; `bins` as in `Slots`.
+    - `offsets` (B, K, bins), (B, K, C, bins), or (B, K) fractions of the horizon; `bins`, `counts` as in `Slots`.
     """
 
     objectness: Floats
     classes: Floats
     offsets: Floats
     bins: int
+    counts: bool = False
 
     def arrays(self) -> "SlotArrays":
         return self
 
     def first(self, count: int) -> "SlotArrays":
         """The first `count` samples."""
-        return SlotArrays(self.objectness[:count], self.classes[:count], self.offsets[:count], self.bins)
+        return replace(
+            self, objectness=self.objectness[:count], classes=self.classes[:count], offsets=self.offsets[:count]
+        )
 
     @property
     def scalar(self) -> bool:
@@ -91,6 +94,11 @@ def sigmoid(logits: Floats) -> Floats:
     return 1 / (1 + np.exp(-logits.clip(-80, 80)))  # beyond ±80 float32 gives the same values, but overflows
 
 
+def softplus(logits: Floats) -> Floats:
+    """log(1 + eˣ), elementwise, in float32."""
+    return np.logaddexp(logits, np.float32(0))
+
+
 def softmax(logits: NDArray[Any]) -> NDArray[Any]:
     """Over the last axis."""
     powers = np.exp(logits - logits.max(-1, keepdims=True))
@@ -108,18 +116,20 @@ class SlotProbabilities:
     - `objectness` (n, K): logits of p_obj, as the network outputs them.
     - `classes` (n, K, C): p_cls.
     - `times` (n, K, 1, 32): the probability of each bin; (n, K, C, 32) where every class has its own time.
+    - `counts`: as in `Slots`.
     """
 
     objectness: Floats
     classes: Floats
     times: Floats
+    counts: bool = False
 
     def __len__(self) -> int:
         return len(self.objectness)
 
     def __getitem__(self, chosen: slice | NDArray[np.bool_]) -> "SlotProbabilities":
         """Some of the samples, by slice or mask (n,)."""
-        return SlotProbabilities(self.objectness[chosen], self.classes[chosen], self.times[chosen])
+        return SlotProbabilities(self.objectness[chosen], self.classes[chosen], self.times[chosen], self.counts)
 
     @classmethod
     def of(cls, slots: SlotLike) -> "SlotProbabilities":
@@ -130,13 +140,16 @@ class SlotProbabilities:
             times = np.eye(GRID_BINS, dtype=np.float32)[at] * given.within()[..., None]
         else:
             times = softmax(given.offsets) @ _overlap(given.bins)
-        return cls(given.objectness, softmax(given.classes), times if times.ndim == 4 else times[:, :, None])
+        times = times if times.ndim == 4 else times[:, :, None]
+        return cls(given.objectness, softmax(given.classes), times, given.counts)
 
     @classmethod
     def join(cls, parts: "Sequence[SlotProbabilities]") -> "SlotProbabilities":
         """Concatenate the samples of all parts."""
-        names = ("objectness", "classes", "times")
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+        objectness, classes, times = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("objectness", "classes", "times")
+        )
+        return cls(objectness, classes, times, parts[0].counts)
 
     def intensity(self, inflation: Sequence[float]) -> Floats:
         """(C, n, 32): the expected number of actions of each class in each bin.
@@ -148,7 +161,10 @@ class SlotProbabilities:
         for begin in range(0, len(self), CHUNK):
             part = slice(begin, begin + CHUNK)
             odds = self.objectness[part, :, None] - excess  # (n, K, C) logits
-            probability = self.classes[part] / (1 + np.exp(-odds.clip(-60, 60)))  # (n, K, C)
+            if self.counts:
+                probability = self.classes[part] * softplus(odds)  # (n, K, C) expected numbers
+            else:
+                probability = self.classes[part] / (1 + np.exp(-odds.clip(-60, 60)))  # (n, K, C)
             if self.times.shape[2] == 1:
                 expected = np.matmul(probability.transpose(0, 2, 1), self.times[part, :, 0])  # (n, C, 32)
             else:

@@ -1,9 +1,10 @@
 """The score mapping that `ballcast tune` fits on validation: from slots to the times and scores of a submission.
 
-The scorer evaluates each class separately, so each class has its own times here (`postprocess.select_times`). They are
-shifted by the class's systematic error, and the scores are mapped to the scorer's 200 thresholds, which keeps their
-order. Such a score only ranks predictions and is not a probability: it is written to submissions and shown nowhere
-else. Stored as `calibration.json` beside the weights.
+The scorer evaluates each class separately, so each class has its own times here (`postprocess.select_times`), or
+those that one model emits. They are shifted by the class's systematic error, and the scores are mapped to the scorer's
+200 thresholds, which keeps their order. No clip need be left without a prediction. Such a score only ranks predictions
+and is not a probability: it is written to submissions and shown nowhere else. Stored as `calibration.json` beside the
+weights.
 """
 
 import hashlib
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,17 @@ FORMAT = "ballcast-calibration-1"
 FILE_NAME = "calibration.json"
 REACH_MS = EmitConfig().reach_ms
 LEVELS = 190  # of the 200 thresholds; the rest is for scores above all those it was fitted on
+
+
+class Emission(NamedTuple):
+    """What one model emits by its own settings (`EmitConfig`): scores in the scorer's bins, (n, 32, C), 0: nothing."""
+
+    kept: Floats  # above the threshold
+    every: Floats  # without a threshold: at least one in every sample
+
+    def select(self, chosen: NDArray[np.bool_]) -> "Emission":
+        """Some of the samples, by a mask (n,)."""
+        return Emission(self.kept[chosen], self.every[chosen])
 
 
 @dataclass(frozen=True)
@@ -74,13 +86,17 @@ class ClassScoreMapping:
 class ScoreMapping:
     """The mapping of all actions, and what it was fitted on.
 
-    - `peaks`: times per class and sample.
+    - `times`: expected: where most actions of each class are expected; emitted: what one model emits (`Emission`).
+    - `peaks`: expected times per class and sample.
+    - `fill`: emitted times: a sample in which nothing is emitted gets its so many best predictions.
     - `actions`: by label; others have the defaults.
     - `weights`: SHA-256 of the `model.safetensors` it belongs to, of each model of an ensemble in order.
     - `fitted_on`: the store of the samples; `figures`: their number, and mAP before and after.
     """
 
+    times: Literal["expected", "emitted"] = "expected"
     peaks: int = PEAKS
+    fill: int = 0
     actions: dict[str, ClassScoreMapping] = field(default_factory=dict)
     weights: tuple[str, ...] = ()
     fitted_on: str = ""
@@ -91,6 +107,10 @@ class ScoreMapping:
             action_index(label)
         if not 1 <= self.peaks <= GRID_BINS:
             raise InputError(f"peaks {self.peaks} must be between 1 and {GRID_BINS}")
+        if not 0 <= self.fill <= GRID_BINS:
+            raise InputError(f"fill {self.fill} must be between 0 and {GRID_BINS}")
+        if self.times == "emitted" and len(self.weights) > 1:
+            raise InputError("times 'emitted' are those of one model, not of several")
 
     @cached_property
     def classes(self) -> list[ClassScoreMapping]:
@@ -112,25 +132,51 @@ class ScoreMapping:
             (n, 32, C).
         """
         intensity = mean_intensity(outputs, [c.inflation for c in self.classes])
-        found = select_times(intensity, [c.reach_ms for c in self.classes], self.peaks)
-        for c, own in enumerate(self.classes):
-            found[:, :, c] = shift(found[:, :, c], own.shift_ms // BIN_MS)
-        return found
+        return self.shifted(select_times(intensity, [c.reach_ms for c in self.classes], self.peaks))
 
-    def scores(self, outputs: Sequence[SlotProbabilities]) -> Floats:
-        """The scores of a submission, (n, 32, C), 0 where nothing is predicted; `outputs` as in `raw`."""
-        found = self.raw(outputs)
-        for c, own in enumerate(self.classes):
-            found[:, :, c] = own.spread(found[:, :, c])
-        return found
+    def shifted(self, scores: Floats) -> Floats:
+        """Scores (n, 32, C) with each class moved by its `shift_ms`."""
+        moves = [own.shift_ms // BIN_MS for own in self.classes]
+        return np.stack([shift(scores[:, :, c], by) for c, by in enumerate(moves)], axis=-1)
 
-    def predict(self, outputs: Sequence[SlotProbabilities]) -> list[list[Prediction]]:
+    def spread(self, scores: Floats) -> Floats:
+        """Scores (n, 32, C) with each class on its new scale."""
+        return np.stack([own.spread(scores[:, :, c]) for c, own in enumerate(self.classes)], axis=-1)
+
+    def scores(self, outputs: Sequence[SlotProbabilities], emission: Emission | None = None) -> Floats:
+        """The scores of a submission, (n, 32, C), 0 where nothing is predicted.
+
+        Args:
+            outputs: as in `raw`; read if the times are expected ones.
+            emission: of the one model; read if the times are those it emits.
+        """
+        if self.times == "expected":
+            return self.spread(self.raw(outputs))
+        if emission is None:
+            raise InputError("this calibration is of what one model emits, and cannot be applied to several")
+        kept, every = (self.spread(self.shifted(part)) for part in emission)
+        return fill_empty(kept, every, self.fill)
+
+    def predict(self, outputs: Sequence[SlotProbabilities], emission: Emission | None = None) -> list[list[Prediction]]:
         """The predictions of each of n samples in order of time: one for each bin with any score."""
         predictions = []
-        for sample in self.scores(outputs):  # (32, C)
+        for sample in self.scores(outputs, emission):  # (32, C)
             bins = np.flatnonzero(sample.any(-1))
             predictions.append([Prediction.from_scores(int(POSITIONS_MS[b]), sample[b].tolist()) for b in bins])
         return predictions
+
+
+def fill_empty(kept: Floats, every: Floats, count: int) -> Floats:
+    """Give samples without any score in `kept` (n, 32, C) the `count` bins of `every` with the highest scores."""
+    empty = ~kept.any((1, 2))
+    if not count or not empty.any():
+        return kept
+    candidates = every[empty]  # (m, 32, C)
+    best = candidates.max(-1)  # (m, 32)
+    rank = (-best).argsort(-1, kind="stable").argsort(-1)  # 0: the bin with the highest score
+    filled = kept.copy()
+    filled[empty] = np.where((rank < count)[..., None], candidates, np.float32(0))
+    return filled
 
 
 def even_knots(scores: NDArray[np.floating[Any]]) -> tuple[float, ...]:

@@ -23,6 +23,8 @@ class Slots:
     - `bins`: B of the paper, the number of bins of the horizon, whichever form `offsets` has.
     - `presence` (B, N, C): logits of the actions in the last window; (B, N, C + 1) of a segmentation, background last;
       None without the auxiliary head.
+    - `counts`: the slots are the C classes, one each, and the expected number of its actions is softplus(objectness)
+      (`model.dense`); p_obj is then the probability of at least one.
     - `earlier`: the slots of the L − 1 earlier decoder layers, (B (L − 1), …) sample by sample, in training with a
       loss on every layer; else None.
     """
@@ -33,6 +35,7 @@ class Slots:
     bins: int
     presence: Tensor | None = None
     earlier: "Slots | None" = None
+    counts: bool = False
 
     @property
     def scalar(self) -> bool:
@@ -50,13 +53,14 @@ class Slots:
         objectness, classes, offsets = (
             part.detach().float().cpu().numpy() for part in (self.objectness, self.classes, self.offsets)
         )
-        return SlotArrays(objectness, classes, offsets, self.bins)
+        return SlotArrays(objectness, classes, offsets, self.bins, self.counts)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Slots":
         """The same slots with `change` applied to every tensor: `slots.map(lambda x: torch.cat([x, x]))`."""
         presence = None if self.presence is None else change(self.presence)
         earlier = None if self.earlier is None else self.earlier.map(change)
-        return Slots(change(self.objectness), change(self.classes), change(self.offsets), self.bins, presence, earlier)
+        parts = change(self.objectness), change(self.classes), change(self.offsets)
+        return Slots(*parts, self.bins, presence, earlier, self.counts)
 
 
 _PARTS = ("objectness", "classes", "offsets", "presence", "earlier")
@@ -64,12 +68,12 @@ _PARTS = ("objectness", "classes", "offsets", "presence", "earlier")
 
 def _flatten(slots: Slots) -> tuple[list[Any], Any]:
     names = [name for name in _PARTS if getattr(slots, name) is not None]
-    return [getattr(slots, name) for name in names], (slots.bins, names)
+    return [getattr(slots, name) for name in names], (slots.bins, names, slots.counts)
 
 
 def _unflatten(parts: Any, context: Any) -> Slots:
-    bins, names = context
-    return Slots(bins=bins, **dict(zip(names, parts, strict=True)))
+    bins, names, counts = context
+    return Slots(bins=bins, counts=counts, **dict(zip(names, parts, strict=True)))
 
 
 # Makes torch.compile, torch.export and tree_map treat slots as a tuple of tensors.

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ballcast.core.pretrain_config import AugmentConfig
+from ballcast.features.backbone import i420_to_rgb
 
 
 @dataclass(frozen=True)
@@ -78,22 +79,27 @@ def draw_augmentation(
     )
 
 
-def change(pictures: Tensor, how: Augmentation) -> Tensor:
-    """Pictures (B, P, H, W) uint8 → the changed ones, float32 in [0, 1]."""
-    B, P, H, W = pictures.shape
+def change(pictures: Tensor, how: Augmentation, *, colour: bool = False) -> Tensor:
+    """Pictures (B, P, H, W) uint8 → the changed ones, float32 in [0, 1]; I420 with `colour` → (B, 3 P, H, W)."""
+    B, P = pictures.shape[:2]
     shown = how.kept + P * torch.arange(B, device=pictures.device)[:, None]  # (B, P)
-    x = pictures.flatten(0, 1).index_select(0, shown.flatten()).unflatten(0, (B, P)).float() / 255
+    x = planes(pictures.flatten(0, 1).index_select(0, shown.flatten()).unflatten(0, (B, P)), colour=colour)
     # Where the pixel at (x, y) of the result is taken from; what lies outside repeats the edge.
     zero, scale = torch.zeros_like(how.zoom), 1 / how.zoom
     across = torch.stack([how.turn * scale, zero, -how.shift[:, 0]], 1)
     down = torch.stack([zero, scale, -how.shift[:, 1]], 1)
-    grid = functional.affine_grid(torch.stack([across, down], 1), [B, P, H, W], align_corners=False)
+    grid = functional.affine_grid(torch.stack([across, down], 1), list(x.shape), align_corners=False)
     x = functional.grid_sample(x, grid, mode="bilinear", padding_mode="border", align_corners=False)
     blurred = functional.avg_pool2d(x, 3, 1, 1, count_include_pad=False)
     x = torch.lerp(x, blurred, _each(how.blur))
     mean = x.mean((1, 2, 3), keepdim=True)
     x = ((x - mean) * _each(how.contrast) + mean + _each(how.brightness)).clamp(0, 1)
     return mix(x, how)
+
+
+def planes(pictures: Tensor, *, colour: bool) -> Tensor:
+    """Gray pictures (B, P, H, W) uint8 → the same in [0, 1]; I420 → red, green and blue of each, (B, 3 P, H, W)."""
+    return i420_to_rgb(pictures).flatten(1, 2) if colour else pictures.float() / 255
 
 
 def mix(values: Tensor, how: Augmentation) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ballcast.core.anticipator_config import EmitConfig, Recipe, TrainConfig
 from ballcast.core.errors import BallcastError, InputError
 from ballcast.core.events import Prediction, merge_arrays, merge_bins
-from ballcast.data.samples.batches import Batch, Plan, Samples, plan_epoch
+from ballcast.data.samples.batches import Plan, Samples, plan_epoch
 from ballcast.loss.criterion import Criterion
 from ballcast.metrics.average_precision import TOLERANCES, Score, score, score_arrays
 from ballcast.model.anticipator import Anticipator
@@ -177,7 +177,7 @@ def predict_slots(model: nn.Module, samples: Samples, *, ranks: Ranks | None = N
     ranks = ranks or Ranks()
     with mode(model, training=False):
         parts = samples.run(model, rank=ranks.rank, ranks=ranks.count)
-    return _cat(parts).map(lambda t: ranks.interleave(t.float(), len(samples)))
+    return join_slots(parts).map(lambda t: ranks.interleave(t.float(), len(samples)))
 
 
 def evaluate(model: nn.Module, samples: Samples, config: EmitConfig, *, ranks: Ranks | None = None) -> Score:
@@ -194,7 +194,8 @@ def score_of(samples: Samples, predictions: dict[str, list[Prediction]]) -> Scor
     return score(samples.windows.clips, {name: merge_bins(emitted) for name, emitted in predictions.items()})
 
 
-def _cat(parts: list[Slots]) -> Slots:
+def join_slots(parts: list[Slots]) -> Slots:
+    """Concatenate the samples of all parts."""
     presence = None if parts[0].presence is None else torch.cat([p.presence for p in parts if p.presence is not None])
     return Slots(
         torch.cat([p.objectness for p in parts]),
@@ -202,6 +203,7 @@ def _cat(parts: list[Slots]) -> Slots:
         torch.cat([p.offsets for p in parts]),
         parts[0].bins,
         presence,
+        counts=parts[0].counts,
     )
 
 
@@ -216,10 +218,8 @@ class AnticipationTask:
         criterion: its loss.
         samples: to train on.
         valid: to validate on, or None.
-        learner: everything that learns: the model, or the model and its backbone.
-        optimizer: of the learner.
+        optimizer: of the model.
         graphed: record the step as a CUDA graph.
-        encode: computes features of a batch that carries pixels, with gradients.
     """
 
     step_columns: tuple[str, ...] = STEP_COLUMNS
@@ -235,15 +235,14 @@ class AnticipationTask:
         criterion: Criterion,
         samples: Samples,
         valid: Samples | None,
-        learner: nn.Module,
         optimizer: torch.optim.Optimizer,
         graphed: bool = False,
-        encode: Callable[[Batch], Batch] | None = None,
     ) -> None:
         self.recipe, self.folder, self.ranks = recipe, folder, ranks
         self.model, self.samples, self.valid = model, samples, valid
-        self.learner, self.optimizer = learner, optimizer
-        self.ema = Ema(learner, recipe.train.ema) if recipe.train.ema else None
+        self.learner: nn.Module = model
+        self.optimizer = optimizer
+        self.ema = Ema(model, recipe.train.ema) if recipe.train.ema else None
         self.samples_per_step, self.patience = recipe.train.batch, recipe.train.patience
         self.step = TrainStep(
             model=ranks.wrap(model),
@@ -254,7 +253,6 @@ class AnticipationTask:
             graphed=graphed,
             reduce=ranks.mean if ranks.count > 1 else None,
             ema=self.ema,
-            encode=encode,
         )
 
     @classmethod
@@ -281,7 +279,6 @@ class AnticipationTask:
             criterion=criterion,
             samples=samples,
             valid=valid,
-            learner=model,
             optimizer=optimizer,
             graphed=graphed,
         )

@@ -5,7 +5,7 @@ run/environment.json   versions, git, seed   run/last/     the newest model
 run/steps.csv          losses of each step   run/state.safetensors   everything needed to resume
 run/epochs.csv         scores of each epoch  run/tensorboard/
 
-`Trainer` is the loop. What it trains is a `Task`: `engine.AnticipationTask`, `finetune.FinetuneTask` or
+`Trainer` is the loop. What it trains is a `Task`: `engine.AnticipationTask`, `end_to_end.EndToEndTask` or
 `pretrain.Pretraining`.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,9 @@ from ballcast.training.engine import AnticipationTask, NotFinite, Ranks, read_lo
 from ballcast.training.progress import ProgressUpdate
 from ballcast.training.run_folder import RunLog, check_folder, extends_training, run_lock, write_run_config
 from ballcast.training.splits import TrainingData, open_training_data
+
+if TYPE_CHECKING:
+    from ballcast.training.end_to_end import EndToEndData
 
 Show = Callable[[ProgressUpdate], None]
 Log = Callable[[str], None]
@@ -246,7 +249,7 @@ def train(
     device: torch.device,
     ranks: Ranks | None = None,
     show: Show = ignore,
-    training_data: TrainingData | None = None,
+    training_data: "TrainingData | EndToEndData | None" = None,
     log: Log = ignore,
 ) -> Progress:
     """Train an anticipator by a recipe, or resume a killed run of the same recipe.
@@ -257,7 +260,7 @@ def train(
         device: where to compute.
         ranks: this process among those of the run; None: it is the only one.
         show: called with the progress after some steps and after each epoch.
-        training_data: replaces the windows of the stores that the recipe names.
+        training_data: replaces the windows of the stores, or the frames of the games, that the recipe names.
         log: called with one line about the samples before the first step.
 
     Returns:
@@ -275,19 +278,23 @@ def open_trainer(
     device: torch.device,
     ranks: Ranks | None = None,
     show: Show = ignore,
-    training_data: TrainingData | None = None,
+    training_data: "TrainingData | EndToEndData | None" = None,
     log: Log = ignore,
 ) -> "Trainer[Any]":
-    """Build what `train` runs, with an `AnticipationTask` or a `FinetuneTask`; arguments as of `train`."""
+    """Build what `train` runs, with an `AnticipationTask` or an `EndToEndTask`; arguments as of `train`."""
     ranks = ranks or Ranks()
     context = open_run(recipe, folder, device, ranks)
     if recipe.train.batch % ranks.count:
         raise InputError(f"train.batch={recipe.train.batch} does not divide among {ranks.count} processes")
-    data = training_data or open_training_data(recipe)
+    if recipe.train.backbone == "end_to_end":
+        from ballcast.training.end_to_end import EndToEndData, EndToEndTask
+
+        frames = training_data if isinstance(training_data, EndToEndData) else None
+        resumed = context.resumed
+        return Trainer(
+            EndToEndTask(recipe, folder, device, ranks, frames, resumed=resumed, log=log), recipe, context, show
+        )
+    data = training_data if isinstance(training_data, TrainingData) else open_training_data(recipe)
     if recipe.data.mirror and not data.train.mirrored:
         raise InputError("data.mirror is for event feeds; features of a video cannot be mirrored, so set it to 0")
-    if recipe.train.backbone == "finetune":
-        from ballcast.training.finetune import FinetuneTask
-
-        return Trainer(FinetuneTask(recipe, folder, device, ranks, data, log), recipe, context, show)
     return Trainer(AnticipationTask.on_features(recipe, folder, device, ranks, data, log), recipe, context, show)

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from torch import Tensor
@@ -14,7 +14,6 @@ from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.core.events import Clip
 from ballcast.data.events.event_windows import read_store
 from ballcast.data.labels.soccernet import read_labels
-from ballcast.data.samples.window_pixels import Sources, split_sources
 from ballcast.data.samples.windows import WindowSet, official_windows, stitched_windows
 from ballcast.features.store import LABELS, FeatureStore
 
@@ -119,15 +118,13 @@ def _event_windows(splits: Splits, *, scored: bool) -> WindowSet:
 class TrainingData:
     """Windows to train on, windows to be chosen by (None: the last epoch is taken), and what made their features.
 
-    For fine-tuning also where the windows' pixels are. `leaks`: "3 of 10" by the split of `valid` whose videos the
+    `leaks`: "3 of 10" by the split of `valid` whose videos the
     backbone has seen. `picture_size`: H, W of the training videos; None: unknown, or not all the same.
     """
 
     train: WindowSet
     valid: WindowSet | None
     backbone: BackboneIdentity
-    train_sources: Sources = ()
-    valid_sources: Sources = ()
     leaks: dict[str, str] = field(default_factory=dict)
     picture_size: tuple[int, int] | None = None
 
@@ -155,12 +152,7 @@ def open_training_data(recipe: Recipe) -> TrainingData:
     scored = scored_windows(valid, recipe.model) if valid else None
     sizes = {store.manifest.picture_size for store, _ in train}
     size = sizes.pop() if len(sizes) == 1 else None
-    training_data = TrainingData(windows, scored, train[0][0].manifest.header.backbone, leaks=leaks, picture_size=size)
-    if recipe.train.backbone == "frozen" or windows.mirrored:
-        return training_data
-    videos = Path(recipe.finetune.videos)
-    seen, scored_by = (split_sources([store for store, _ in splits], videos) for splits in (train, valid))
-    return replace(training_data, train_sources=seen, valid_sources=scored_by)
+    return TrainingData(windows, scored, train[0][0].manifest.header.backbone, leaks=leaks, picture_size=size)
 
 
 def _warn_of_leak(store: FeatureStore) -> str:

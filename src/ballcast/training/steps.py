@@ -13,7 +13,7 @@ from ballcast.core.pretrain_config import SpotTrainConfig
 from ballcast.data.samples.batches import Batch
 from ballcast.features.backbone import Backbone
 from ballcast.features.torch_stream_encoder import record
-from ballcast.loss.criterion import Criterion, Losses, Reduce, focal_bce
+from ballcast.loss.criterion import Criterion, Losses, Reduce, soft_focal_bce
 from ballcast.loss.matcher import Targets, class_weights
 from ballcast.model.anticipator import Anticipator
 from ballcast.training.augment import Augmentation, change, mix
@@ -172,7 +172,6 @@ class TrainStep:
         graphed: record the step (GPU, one process). The optimizer must be made for it.
         reduce: averages the loss normalisers over the processes of a run.
         ema: the running mean of the weights, updated by every step.
-        encode: computes features of a batch that carries pixels, with gradients.
     """
 
     def __init__(
@@ -186,10 +185,8 @@ class TrainStep:
         graphed: bool,
         reduce: Reduce | None = None,
         ema: Ema | None = None,
-        encode: Callable[[Batch], Batch] | None = None,
     ) -> None:
         self.ema = ema
-        self.encode = encode
         self.model = model
         self.criterion = criterion
         self.optimizer = optimizer
@@ -223,8 +220,6 @@ class TrainStep:
         return self._result
 
     def _work(self, batch: Batch, share: Tensor, absent: Tensor) -> Tensor:
-        if self.encode is not None:
-            batch = self.encode(batch)
         self.optimizer.zero_grad(set_to_none=True)
         losses = self._losses_of(
             self.model,
@@ -266,9 +261,7 @@ class TrainStep:
 
 def spotting_loss(logits: Tensor, target: Tensor, *, alpha: float, gamma: float) -> Tensor:
     """Focal loss of logits against targets in [0, 1], any equal shapes → their mean; between 0 and 1, in proportion."""
-    there = focal_bce(logits, torch.ones_like(target), gamma=gamma, alpha=alpha)
-    absent = focal_bce(logits, torch.zeros_like(target), gamma=gamma, alpha=alpha)
-    return (target * there + (1 - target) * absent).mean()
+    return soft_focal_bce(logits, target, gamma=gamma, alpha=alpha).mean()
 
 
 class SpotStep:

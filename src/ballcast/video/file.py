@@ -1,4 +1,4 @@
-"""Grayscale frames at exactly 25 fps, by timestamp, from any video file, on the CPU or by NVDEC."""
+"""Frames, grayscale or I420, at exactly 25 fps, by timestamp, from any video file, on the CPU or by NVDEC."""
 
 from collections.abc import Generator, Iterator
 from fractions import Fraction
@@ -15,7 +15,7 @@ from av.codec.hwaccel import HWAccel, hwdevices_available
 from ballcast.core.actions import FPS
 from ballcast.core.errors import InputError
 from ballcast.video.container import VideoInfo, declared_end, decoded, open_container
-from ballcast.video.luma import Turn, luma, turn_of
+from ballcast.video.luma import Turn, array_shape, even, luma, pixels, turn_of
 
 
 class Grid:
@@ -103,7 +103,7 @@ class VideoFile:
         self.path = Path(path)
         self.decoder = "PyAV on the CPU" if accel is None else "PyAV on the GPU (NVDEC)"
         self._threads, self._accel = threads, accel
-        self._reading: tuple[int, Iterator[np.ndarray]] | None = None
+        self._reading: tuple[int, bool, Iterator[np.ndarray]] | None = None
         container, stream = open_container(self.path, self._accel)
         with container:
             begin = next(decoded(container, stream, self.path, threads=1), None)
@@ -140,10 +140,10 @@ class VideoFile:
     def probe(self) -> VideoInfo:
         return self._info
 
-    def frames(self, start: int = 0, stop: int | None = None) -> Iterator[np.ndarray]:
-        """Frames start … stop − 1 at 25 fps (None: to the end), each (H, W) uint8; see `FrameSource`."""
+    def frames(self, start: int = 0, stop: int | None = None, *, colour: bool = False) -> Iterator[np.ndarray]:
+        """Frames start … stop − 1 at 25 fps (None: to the end), each (H, W) uint8, or I420; see `FrameSource`."""
         for picture in self.sampled(start, stop):
-            yield luma(picture, self._turn)
+            yield pixels(picture, self._turn, colour=colour)
 
     def sampled(self, start: int = 0, stop: int | None = None) -> Iterator[av.VideoFrame]:
         """The same as decoded pictures, in colour and as coded; `upright` turns their planes for display."""
@@ -155,15 +155,16 @@ class VideoFile:
         if end is not None:
             self._check_end(end)
 
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Frames start … stop − 1 as (T, H, W) uint8; T is smaller at the end of the video, 0 beyond it."""
-        if self._reading is None or self._reading[0] != start:
-            self._reading = (start, self.frames(start))
-        source = self._reading[1]
+    def read(self, start: int, stop: int, *, colour: bool = False) -> np.ndarray:
+        """Frames start … stop − 1 as (T, H, W) uint8, or I420; T is smaller at the end of the video, 0 beyond it."""
+        if self._reading is None or self._reading[:2] != (start, colour):
+            self._reading = (start, colour, self.frames(start, colour=colour))
+        source = self._reading[2]
         self._reading = None  # an error below ends the iterator
         taken = list(islice(source, max(0, stop - start)))
-        self._reading = (start + len(taken), source)
-        return np.stack(taken) if taken else np.empty((0, *self.size), np.uint8)
+        self._reading = (start + len(taken), colour, source)
+        none = array_shape(even(self.size) if colour else self.size, colour=colour)
+        return np.stack(taken) if taken else np.empty((0, *none), np.uint8)
 
     def pictures(self, start: int = 0) -> Iterator[tuple[Fraction, av.VideoFrame]]:
         """The file's own frames, in colour and at its own rate, each with its time in seconds since the first.

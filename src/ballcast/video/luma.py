@@ -1,4 +1,8 @@
-"""From a decoded picture to its luma, (H, W) uint8, upright, and at the size a network was trained on."""
+"""From a decoded picture to its pixels, upright, and at the size a network was trained on.
+
+Pixels are the luma, (H, W) uint8, or for networks that see colour I420: (3H/2, W) uint8, the luma plane and after it
+the planes U and V of half its height and width, as PyAV lays out yuv420p. H and W of I420 are even.
+"""
 
 import re
 import warnings
@@ -64,6 +68,26 @@ def luma(frame: "av.VideoFrame", turn: Turn) -> np.ndarray:
     return np.array(upright, order="C")  # a copy: the decoder still predicts from its own
 
 
+def i420(frame: "av.VideoFrame", turn: Turn) -> np.ndarray:
+    """The frame in colour as I420, (3H/2, W) uint8, upright, C-contiguous, in memory of its own.
+
+    Values are of the limited range (luma 16 to 235); an odd last row or column is cut off.
+    """
+    full_range = frame.format.name == "yuvj420p" or frame.color_range == 2
+    if frame.format.name != "yuv420p" or full_range or min(frame.height, frame.width) < 2:
+        sides = {"width": max(2, frame.width), "height": max(2, frame.height)}
+        frame = frame.reformat(**sides, format="yuv420p", dst_color_range="MPEG", interpolation=_how())
+    height, width = even((frame.height, frame.width))
+    y = turn(plane(frame)[:height, :width])
+    halves = [turn(plane(frame, number)[: height // 2, : width // 2]) for number in (1, 2)]
+    return np.concatenate([y.ravel(), *(half.ravel() for half in halves)]).reshape(-1, y.shape[1])
+
+
+def pixels(frame: "av.VideoFrame", turn: Turn, *, colour: bool) -> np.ndarray:
+    """What a network sees of the frame: `i420` or `luma`."""
+    return i420(frame, turn) if colour else luma(frame, turn)
+
+
 def plane(frame: "av.VideoFrame", number: int = 0, dtype: Any = np.uint8) -> np.ndarray:
     """View a plane of the frame, (h, w) of `dtype`, without the padding at the end of its lines."""
     own = frame.planes[number]
@@ -114,8 +138,28 @@ def show_size(size: Size | None) -> str:
     return "their own size" if size is None else f"{size[1]}×{size[0]}"
 
 
-def fitted(size: Size, trained: Size | None) -> Size:
-    """The size at which pictures of `size` are seen; None: their own, since it is not known what training saw."""
+def even(size: Size) -> Size:
+    """The size without an odd last row or column."""
+    return max(2, size[0] - size[0] % 2), max(2, size[1] - size[1] % 2)
+
+
+def array_shape(size: Size, *, colour: bool) -> Size:
+    """Shape of the pixels of a picture of `size` (H, W): the same, or of I420 (3H/2, W)."""
+    return (size[0] * 3 // 2, size[1]) if colour else size
+
+
+def picture_shape(shape: tuple[int, ...], *, colour: bool) -> Size:
+    """(H, W) of the picture whose pixels have the shape (…, H, W), or as I420 (…, 3H/2, W)."""
+    return (shape[-2] * 2 // 3 if colour else shape[-2]), shape[-1]
+
+
+def fitted(size: Size, trained: Size | None, *, colour: bool = False) -> Size:
+    """The size at which pictures of `size` are seen, in colour even.
+
+    trained: H, W of the pictures in training; None: unknown, and pictures keep their own size.
+    """
+    if colour:
+        return even(fitted(even(size), trained))
     if trained is None:
         return size
     scale = min(trained[0] / size[0], trained[1] / size[1])
@@ -134,23 +178,33 @@ def other_size(size: Size | None, trained: Size | None) -> str:
 
 
 class FrameResizer:
-    """Scales the frames of a stream; trained: H, W of the pictures in training, None to leave them all as they are."""
+    """Scales the frames of a stream.
 
-    def __init__(self, trained: Size | None) -> None:
-        self.trained = trained
+    trained: H, W of the pictures in training; None: frames stay as they are. colour: frames are I420.
+    """
+
+    def __init__(self, trained: Size | None, *, colour: bool = False) -> None:
+        self.trained, self.colour = trained, colour
         self._scaler: VideoReformatter | None = None
 
     def __call__(self, frame: np.ndarray) -> np.ndarray:
-        """A frame (H, W) uint8 → the frame as it is seen, (H', W') uint8; itself where nothing is to be done."""
+        """A frame (H, W) uint8, or I420 → the frame as it is seen; itself where nothing is to be done."""
         if self.trained is None or frame.ndim != 2 or frame.dtype != np.uint8:  # the encoder reports what is no frame
             return frame
-        height, width = fitted((frame.shape[0], frame.shape[1]), self.trained)
-        if (height, width) == frame.shape:
+        size = picture_shape(frame.shape, colour=self.colour)
+        height, width = fitted(size, self.trained, colour=self.colour)
+        if (height, width) == size:
             return frame
         import av  # frames of the right size need no PyAV
-        from av.video.reformatter import Interpolation, VideoReformatter
+        from av.video.reformatter import VideoReformatter
 
         self._scaler = self._scaler or VideoReformatter()
-        grey = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="gray")
-        how = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.BITEXACT  # the same on any processor
-        return self._scaler.reformat(grey, width, height, interpolation=how).to_ndarray()
+        own = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="yuv420p" if self.colour else "gray")
+        return self._scaler.reformat(own, width, height, interpolation=_how()).to_ndarray()
+
+
+def _how() -> int:
+    """How FFmpeg scales: the same on any processor."""
+    from av.video.reformatter import Interpolation
+
+    return Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.BITEXACT

@@ -53,7 +53,7 @@ def write_overlay(
             stream.codec_context.time_base = clock = Fraction(1, 90_000)
             for seconds, picture in video.pictures():
                 if not written:
-                    _keep_colours(stream.codec_context, picture)
+                    keep_colours(stream.codec_context, picture)
                 frame = _compose(picture, strip.draw(float(seconds * 1000)), video.upright)
                 frame.pts, frame.time_base = round(seconds / clock), clock
                 container.mux(stream.encode(frame))
@@ -93,7 +93,7 @@ def _compose(picture: av.VideoFrame, strip: np.ndarray, upright: Turn) -> av.Vid
     return frame
 
 
-def _keep_colours(codec: av.VideoCodecContext, picture: av.VideoFrame) -> None:
+def keep_colours(codec: av.VideoCodecContext, picture: av.VideoFrame) -> None:
     """Tell players to read the colours as they read the source's."""
     codec.color_range, codec.colorspace = picture.color_range, picture.colorspace
     codec.color_primaries, codec.color_trc = picture.color_primaries, picture.color_trc

@@ -12,7 +12,7 @@ import numpy as np
 from ballcast.core.actions import FRAME_MS
 from ballcast.core.errors import InputError
 from ballcast.video.file import VideoFile
-from ballcast.video.luma import luma
+from ballcast.video.luma import pixels
 
 if TYPE_CHECKING:
     import av
@@ -27,7 +27,7 @@ DRIFT = 0.001  # clocks that differ by less than this are taken for two clocks, 
 class LiveFrame:
     """A frame at 25 fps."""
 
-    pixels: np.ndarray  # (H, W) uint8, memory of its own
+    pixels: np.ndarray  # (H, W) uint8, or I420 (3H/2, W), memory of its own
     at_ms: int  # when it begins, on the stream's clock: since the session's first frame
     arrived: float  # Unix time in seconds when it could first be read
     picture: "av.VideoFrame | None" = None  # in colour, as decoded, for previews
@@ -102,27 +102,28 @@ class DelayMeter:
         return round(offset - self._best)
 
 
-def open_source(address: str, *, speed: float = 1.0, give_up_s: float = 60.0) -> LiveSource:
+def open_source(address: str, *, speed: float = 1.0, give_up_s: float = 60.0, colour: bool = False) -> LiveSource:
     """Open the file or stream that a user names; an InputError if there is none.
 
     speed: of a file or stdin; 0: as fast as they are read. give_up_s: how long a stream that broke is tried for.
+    colour: frames are I420 (`BackboneConfig.colour`).
     """
     if speed < 0:
         raise InputError(f"a speed of {speed} would play backwards; give 1 for real time, 0 for as fast as it goes")
     from ballcast.video.stream import StreamSource, is_stream
 
     if is_stream(address):
-        return StreamSource(address, speed=speed, give_up_s=give_up_s)
-    return FileSource(address, speed=speed)
+        return StreamSource(address, speed=speed, give_up_s=give_up_s, colour=colour)
+    return FileSource(address, speed=speed, colour=colour)
 
 
 class FileSource:
     """A file played in real time, `speed` times as fast, or for 0 as fast as it is read. Damage ends it, as it does in
-    `VideoFile`.
+    `VideoFile`. colour: frames are I420.
     """
 
-    def __init__(self, path: Path | str, *, speed: float = 1.0) -> None:
-        self.name = str(path)
+    def __init__(self, path: Path | str, *, speed: float = 1.0, colour: bool = False) -> None:
+        self.name, self._colour = str(path), colour
         self._video = VideoFile(path)
         self._speed = speed
         self._stopped = threading.Event()
@@ -134,10 +135,10 @@ class FileSource:
     def items(self) -> Iterator[LiveFrame | StreamGap]:
         pacer, lateness, turn = Pacer(self._speed, self._stopped), DelayMeter(self._speed), self._video.upright
         for n, picture in enumerate(self._video.sampled()):
-            pixels, at_ms = luma(picture, turn), n * FRAME_MS
+            own, at_ms = pixels(picture, turn, colour=self._colour), n * FRAME_MS
             if not pacer.wait(at_ms):
                 return
-            yield LiveFrame(pixels, at_ms, time.time(), picture, turn, lateness.of(at_ms))
+            yield LiveFrame(own, at_ms, time.time(), picture, turn, lateness.of(at_ms))
 
     def close(self) -> None:
         self._stopped.set()

@@ -25,7 +25,7 @@ from ballcast.core.actions import FPS, FRAME_MS
 from ballcast.core.errors import InputError
 from ballcast.video.container import ALONE, HEAD, MAX_GAP_S, TOLERANT, decoded, known_not_video, video_stream
 from ballcast.video.file import Grid
-from ballcast.video.luma import luma, turn_of
+from ballcast.video.luma import pixels, turn_of
 from ballcast.video.sources import DelayMeter, LiveFrame, Pacer, StreamGap
 
 STDIN = "-"
@@ -82,12 +82,19 @@ class StreamSource:
 
     address: what `is_stream` takes. speed: of those that can wait (http, tcp, stdin), as in `Pacer`.
     give_up_s: how long a stream that broke is tried for. silent_s: without data for so long, it is broken.
+    colour: frames are I420.
     """
 
     def __init__(
-        self, address: str, *, speed: float = 1.0, give_up_s: float = 60.0, silent_s: float = SILENT_S
+        self,
+        address: str,
+        *,
+        speed: float = 1.0,
+        give_up_s: float = 60.0,
+        silent_s: float = SILENT_S,
+        colour: bool = False,
     ) -> None:
-        self.name = shown(address)
+        self.name, self._colour = shown(address), colour
         self._address = f"v4l2:{address}" if _is_device(address) else address
         self._scheme = scheme_of(self._address)
         self._waits = self._scheme not in UNPACED | DEVICES
@@ -206,14 +213,14 @@ class StreamSource:
         for n, picture in enumerate(grid.sample(chain([first], pairs))):
             if (picture.height, picture.width) != size:
                 raise InputError(f"{self.name}: its size changes to {picture.width}×{picture.height}")
-            pixels, at_ms = luma(picture, turn), begin_ms + n * FRAME_MS
+            own, at_ms = pixels(picture, turn, colour=self._colour), begin_ms + n * FRAME_MS
             if not pacer.wait(at_ms):
                 return
             self._clock.end_ms, late_ms = at_ms + FRAME_MS, reading.lateness.of(at_ms)
             if late_ms > LATE_MS and not reading.whole:
                 reading.over = True  # only a new connection begins where the stream is now
                 raise InputError(f"{self.name}: its frames come {late_ms / 1000:.0f} s late")
-            yield LiveFrame(pixels, at_ms, time.time(), picture, turn, late_ms)
+            yield LiveFrame(own, at_ms, time.time(), picture, turn, late_ms)
 
 
 class _Reading:

@@ -4,7 +4,8 @@ A hostile video can make FFmpeg allocate gigabytes, decode forever or crash. Tha
 server goes on and reports why the video was rejected.
 
 `python -m ballcast.web.decoder BOUNDS PATH` writes one line of JSON about the video to stdout, then its frames
-(H × W bytes each, 25 per second of video), as fast as they are read. Errors are one sentence on stderr, exit code 2.
+(H × W bytes each, or 3/2 of that as I420, 25 per second of video), as fast as they are read. Errors are one sentence on
+stderr, exit code 2.
 """
 
 import json
@@ -26,6 +27,7 @@ import numpy as np
 from ballcast.core.actions import FPS
 from ballcast.core.errors import InputError
 from ballcast.video.container import VideoInfo
+from ballcast.video.luma import array_shape, fitted
 from ballcast.web.settings import Limits
 
 SNIFFED = 1024  # bytes that identify the container: several packets of MPEG-TS
@@ -41,12 +43,14 @@ class Bounds:
         seconds: length of the video.
         memory: bytes of address space.
         only_probe: end after the line about the video.
+        colour: write frames as I420.
     """
 
     pixels: int
     seconds: float
     memory: int
     only_probe: bool = False
+    colour: bool = False
 
 
 def kind_of(head: bytes) -> str | None:
@@ -92,10 +96,10 @@ def probe(path: Path, name: str, limits: Limits) -> VideoInfo:
 
 
 @contextmanager
-def frames(path: Path, name: str, limits: Limits) -> Iterator[Iterator[np.ndarray]]:
-    """Iterate over the frames (H, W) uint8 at 25 fps, the same as those of `VideoFile`; arguments as of `probe`."""
-    with _process(path, name, limits) as process:
-        yield process.frames()
+def frames(path: Path, name: str, limits: Limits, *, colour: bool = False) -> Iterator[Iterator[np.ndarray]]:
+    """Iterate over the frames (H, W) uint8, or I420, at 25 fps, as those of `VideoFile`; arguments as of `probe`."""
+    with _process(path, name, limits, colour=colour) as process:
+        yield process.frames(colour=colour)
 
 
 class _Reader(Protocol):
@@ -180,11 +184,12 @@ class _Process:
             line += byte
         self.info = VideoInfo(**json.loads(line))
 
-    def frames(self) -> Iterator[np.ndarray]:
-        """Frames (H, W) uint8."""
-        size = self.info.height * self.info.width
+    def frames(self, *, colour: bool) -> Iterator[np.ndarray]:
+        """Frames (H, W) uint8, or I420."""
+        shape = array_shape(fitted((self.info.height, self.info.width), None, colour=colour), colour=colour)
+        size = shape[0] * shape[1]
         while True:
-            frame = np.empty((self.info.height, self.info.width), np.uint8)
+            frame = np.empty(shape, np.uint8)
             view, got = frame.data.cast("B"), 0
             while got < size:
                 if not (part := self._read(view[got:])):
@@ -222,7 +227,9 @@ class _Process:
 
 
 @contextmanager
-def _process(path: Path, name: str, limits: Limits, *, only_probe: bool = False) -> Iterator[_Process]:
+def _process(
+    path: Path, name: str, limits: Limits, *, only_probe: bool = False, colour: bool = False
+) -> Iterator[_Process]:
     path = path.absolute()  # the process has another working directory
     try:
         with path.open("rb") as file:
@@ -231,7 +238,7 @@ def _process(path: Path, name: str, limits: Limits, *, only_probe: bool = False)
         raise InputError(f"cannot read {name}: {error.strerror}") from None
     if kind_of(head) is None:
         raise InputError(f"{name}: not a video in MP4, MOV, Matroska, WebM, AVI, MPEG-TS or MPEG-PS")
-    bounds = Bounds(limits.pixels, limits.video_s, limits.memory_bytes, only_probe)
+    bounds = Bounds(limits.pixels, limits.video_s, limits.memory_bytes, only_probe, colour)
     running = subprocess.Popen(
         [sys.executable, "-m", __name__, json.dumps(asdict(bounds)), str(path)],
         stdin=subprocess.DEVNULL,
@@ -268,7 +275,7 @@ def _decode(bounds: Bounds, path: Path) -> None:
         out.flush()
         if bounds.only_probe:
             return
-        for number, frame in enumerate(video.frames()):
+        for number, frame in enumerate(video.frames(colour=bounds.colour)):
             if number >= FPS * bounds.seconds:
                 raise InputError(f"{path}: is {most}; cut it")
             out.write(frame.data)

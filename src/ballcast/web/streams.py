@@ -27,9 +27,12 @@ def open_session(engine: Engine) -> OpenSession:
     """Return a function that opens a session on an address, not started."""
     from ballcast.video.sources import open_source
 
-    return lambda address: LiveSession(
-        open_source(address), engine.new(), preview_every_ms=PREVIEW_MS, preview_width=512
-    )
+    def opened(address: str) -> LiveSession:
+        rolling = engine.new()
+        source = open_source(address, colour=rolling.colour)
+        return LiveSession(source, rolling, preview_every_ms=PREVIEW_MS, preview_width=512)
+
+    return opened
 
 
 class Stream:

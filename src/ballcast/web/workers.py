@@ -37,8 +37,9 @@ class RunningJob:
     def __init__(self, job: Job, video: Path, engine: Engine, limits: Limits, channel: Channel) -> None:
         self.job, self._channel = job, channel
         self._stack = ExitStack()
-        self._frames = self._stack.enter_context(decoder.frames(video, job.name, limits))
         self._rolling = engine.new()
+        colour = self._rolling.colour
+        self._frames = self._stack.enter_context(decoder.frames(video, job.name, limits, colour=colour))
         self._timeline: list[Forecast] = []
         self.about = engine.about
 

@@ -4,7 +4,6 @@ An excerpt of a simulated match that was not used in training goes through all s
 official score, a submission, a report. `demo_training.py` adds a minute of training.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -15,7 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from ballcast.api import Model, load
-from ballcast.core.actions import FPS
+from ballcast.core.actions import FPS, OBSERVED_MS
 from ballcast.core.errors import InputError
 from ballcast.core.events import Clip, Prediction, merge_bins
 from ballcast.core.files import write_bytes
@@ -23,10 +22,9 @@ from ballcast.core.hub import SAMPLES
 from ballcast.core.util import print_table
 from ballcast.data.labels.soccernet import read_labels
 from ballcast.data.samples.windows import STEP_MS
-from ballcast.features.stream_encoder import Floats
 from ballcast.inference.baselines import ClassPrior, Markov
-from ballcast.inference.rolling import clip_features, slots_along
-from ballcast.inference.runtime import Runtime
+from ballcast.inference.rolling import join
+from ballcast.inference.store_predictor import hashes
 from ballcast.inference.submission import check_submission, write_submission
 from ballcast.metrics.average_precision import score
 from ballcast.metrics.bootstrap import bootstrap
@@ -35,7 +33,6 @@ from ballcast.report.film_strip import Footage
 from ballcast.report.report import Report, write_report
 from ballcast.report.terminal import score_table
 from ballcast.video.file import VideoFile
-from ballcast.video.luma import FrameResizer
 from ballcast.video.queues import Prefetcher
 
 EXCERPT = "excerpt"
@@ -46,7 +43,7 @@ def run(out: Path, console: Console, *, device: str = "auto", samples: Path = SA
     """Run the demo.
 
     Args:
-        out: folder for features, a submission and a report.
+        out: folder for a submission and a report.
         console: to print on.
         device: to compute on; see `load`.
         samples: the embedded data.
@@ -59,37 +56,37 @@ def run(out: Path, console: Console, *, device: str = "auto", samples: Path = SA
         raise InputError(f"{samples}: the embedded data are missing; reinstall ballcast")
     clips = read_labels(samples / "test")
     console.print(
-        f"[bold]1  Extract features[/] of an excerpt of a simulated match (Google Research Football; see NOTICE): "
+        "[bold]1  Watch[/] an excerpt of a simulated match (Google Research Football; see NOTICE): "
         f"{len(clips)} clips of 30 s, one every 5 s"
     )
     model = load(samples / "anticipator", backbone=samples / "backbone", device=device)
-    runtime = model.new_runtime()
-    features = _features(out / "features", console, runtime, video)
-    console.print("[bold]2  Anticipate[/] the 5 s after each clip with the embedded model")
-    slots = slots_along(runtime, features, model.windows.config.windows).first(len(clips))
+    slots = _slots(out, console, model, video, len(clips))
+    console.print("[bold]2  Score[/] what the embedded model anticipated for the 5 s after each clip")
     return _report(out, console, model, clips, slots, samples)
 
 
-def _features(folder: Path, console: Console, runtime: Runtime, video: Path) -> Floats:
-    """The features (n, D) of all snippets of the video, computed once and kept in `folder`."""
-    kept = folder / f"{video.stem}-{runtime.about['backbone']['hash'][:12]}.npy"
+def _slots(out: Path, console: Console, model: Model, video: Path, count: int) -> SlotArrays:
+    """The slots of `count` clips of 30 s, one every 5 s of the video; computed once and kept in `out`."""
+    bins = model.windows.config.bins
+    kept = out / f"slots-{hashes([model.name])[0][:12]}.npz"
     if kept.is_file():
-        return np.load(kept)
-    with VideoFile(video) as file, Prefetcher(file.frames()) as frames, _bar(console, "pixels to features") as bar:
-        task, fit = bar.add_task("", total=file.frame_count()), FrameResizer(runtime.picture_size)
-
-        def fitted() -> Iterator[np.ndarray]:
-            for frame in frames:
-                yield fit(frame)
-                bar.advance(task)
-
-        features = clip_features(runtime, fitted())
-        seconds, done = bar.tasks[task].elapsed or 0.0, bar.tasks[task].completed
-    content = BytesIO()
-    np.save(content, features)
+        with np.load(kept) as arrays:
+            return SlotArrays(arrays["objectness"], arrays["classes"], arrays["offsets"], bins)
+    rolling, made = model.rolling(every_ms=STEP_MS), []
+    with VideoFile(video) as file, Prefetcher(file.frames()) as frames, _bar(console, "pixels to actions") as bar:
+        task = bar.add_task("", total=file.frame_count())
+        for frame in frames:
+            forecast = rolling.push(frame)
+            if forecast is not None and forecast.at_ms >= OBSERVED_MS and rolling.slots is not None:
+                made.append(rolling.slots)
+            bar.advance(task)
+        seconds = bar.tasks[task].elapsed or 0.0
+    slots, content = join(made).first(count), BytesIO()
+    np.savez(content, objectness=slots.objectness, classes=slots.classes, offsets=slots.offsets)
     write_bytes(kept, content.getvalue())
-    console.print(f"   {done:.0f} frames in {seconds:.0f} s, {done / FPS / max(seconds, 0.001):.1f} × real time")
-    return features
+    times = rolling.frames / FPS / max(seconds, 0.001)
+    console.print(f"   {rolling.frames} frames in {seconds:.0f} s, {times:.1f} × real time")
+    return slots
 
 
 def _report(out: Path, console: Console, model: Model, clips: list[Clip], slots: SlotArrays, samples: Path) -> Path:

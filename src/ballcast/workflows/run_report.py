@@ -1,22 +1,41 @@
 """The report of a training run: its best model on the validation clips."""
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from ballcast.core.anticipator_config import Recipe
-from ballcast.core.events import merge_bins
+from ballcast.core.events import Clip, merge_bins
+from ballcast.data.labels.games import choose_games
 from ballcast.data.samples.batches import Samples
+from ballcast.data.samples.frames import FrameCache
+from ballcast.metrics.average_precision import score
 from ballcast.metrics.bootstrap import bootstrap
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.postprocess import emit
+from ballcast.model.slots import Slots
 from ballcast.report.report import History, Report, write_report
-from ballcast.training.engine import predict_slots, score_of
+from ballcast.training.end_to_end import EndToEndTask
+from ballcast.training.engine import join_slots, predict_slots
+from ballcast.training.learner import load_learner
 from ballcast.training.run_folder import EPOCH_COLUMNS, Table
 from ballcast.training.splits import TrainingData, open_splits, scored_windows
+from ballcast.training.window_eval import predict_moments
 
 REPORT = "report.html"
+
+
+@dataclass(frozen=True)
+class _Validated:
+    """A run's best model, its slots on the validation clips, and where its training and validation data came from."""
+
+    model: Anticipator
+    slots: Slots
+    clips: Sequence[Clip]
+    trained_on: str
+    validated_on: str
 
 
 def report_run(
@@ -31,44 +50,65 @@ def report_run(
         training_data: replaces the windows of the recipe's stores, as in training.
 
     Returns:
-        The report's path. None for a run without validation, and for a fine-tuned one, whose backbone no longer
-        matches the stores' features.
+        The report's path; None for a run without validation.
     """
-    if recipe.train.backbone == "finetune":
+    end_to_end = recipe.train.backbone == "end_to_end"
+    found = _from_videos(recipe, folder, device) if end_to_end else _from_stores(recipe, folder, device, training_data)
+    if found is None:
         return None
-    windows = None
-    if training_data is not None:
-        windows = training_data.valid
-    elif recipe.data.valid:
-        windows = scored_windows(open_splits(recipe.data, recipe.data.valid, recipe.model), recipe.model)
-    if windows is None:
-        return None
-    model = Anticipator.from_pretrained(folder / "best").to(device)
-    samples = Samples(windows, device, recipe.data.device)
-    slots = predict_slots(model, samples)
-    predicted = dict(zip(windows.names, emit(slots, recipe.emission), strict=True))
+    names = [clip.name for clip in found.clips]
+    predicted = dict(zip(names, emit(found.slots, recipe.emission), strict=True))
     # For people: only the labels that are emitted, with calibrated probabilities.
-    shown = emit(slots, replace(recipe.emission.shown, vector="emitted"), pos_weight=recipe.loss.pos_weight)
-    rows = Table(folder / "epochs.csv", EPOCH_COLUMNS, keep_through=recipe.train.epochs).rows
-    loss, average = (EPOCH_COLUMNS.index(name) for name in ("total", "avg"))
-    best = int(model.metadata["epoch"])
-    parameters = sum(p.numel() for p in model.parameters())
+    shown = emit(found.slots, replace(recipe.emission.shown, vector="emitted"), pos_weight=recipe.loss.pos_weight)
+    columns = EndToEndTask.epoch_columns if end_to_end else EPOCH_COLUMNS
+    rows = Table(folder / "epochs.csv", columns, keep_through=recipe.train.epochs).rows
+    loss, average = (columns.index(name) for name in ("total", "avg"))
+    best = int(found.model.metadata["epoch"])
+    parameters = sum(p.numel() for p in found.model.parameters())
     merged = {name: merge_bins(entries) for name, entries in predicted.items()}
     report = Report(
         f"Training run {folder.name}",
-        windows.clips,
+        list(found.clips),
         merged,
-        score_of(samples, predicted),
-        name=f"epoch {best}, on {', '.join(recipe.data.valid) or 'validation'}",
-        shown=dict(zip(windows.names, shown, strict=True)),
-        intervals=bootstrap(windows.clips, merged) if len(windows.clips) > 1 else None,
+        score(found.clips, merged),
+        name=f"epoch {best}, on {found.validated_on or 'validation'}",
+        shown=dict(zip(names, shown, strict=True)),
+        intervals=bootstrap(found.clips, merged) if len(found.clips) > 1 else None,
         facts={
             "model": f"{recipe.model.kind}, {parameters / 1e6:.2f} M parameters",
-            "trained on": f"{', '.join(recipe.data.train)}: {model.metadata['samples']} windows",
-            "features of": str(model.metadata["backbone"]["name"]),
+            "trained on": f"{found.trained_on}: {found.model.metadata['samples']} windows",
+            "features of": str(found.model.metadata["backbone"]["name"]),
             "seed": str(recipe.train.seed),
         },
         history=History([float(row[loss]) for row in rows], [float(row[average]) for row in rows], best),
     )
     write_report(folder / REPORT, report)
     return folder / REPORT
+
+
+def _from_stores(
+    recipe: Recipe, folder: Path, device: torch.device, training_data: TrainingData | None
+) -> _Validated | None:
+    """The best model on the windows of the validation splits."""
+    data, windows = recipe.data, None
+    if training_data is not None:
+        windows = training_data.valid
+    elif data.valid:
+        windows = scored_windows(open_splits(data, data.valid, recipe.model), recipe.model)
+    if windows is None:
+        return None
+    model = Anticipator.from_pretrained(folder / "best").to(device)
+    slots = predict_slots(model, Samples(windows, device, data.device))
+    return _Validated(model, slots, windows.clips, ", ".join(data.train), ", ".join(data.valid))
+
+
+def _from_videos(recipe: Recipe, folder: Path, device: torch.device) -> _Validated | None:
+    """The best end-to-end model on the official clips of the validation games."""
+    config, games = recipe.games, choose_games(recipe.games)["valid"]
+    if not games:
+        return None
+    learner = load_learner(folder / "best").to(device)
+    bank = FrameCache(games, device, config.device, lines=config.lines, workers=config.workers, colour=learner.colour)
+    moments, outputs = predict_moments(learner, bank)
+    clips = moments.clips
+    return _Validated(learner.anticipator, join_slots(outputs), clips, ", ".join(config.train), ", ".join(config.valid))

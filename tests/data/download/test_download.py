@@ -220,7 +220,7 @@ def test_wrong_bytes_of_the_right_length_are_noticed_and_thrown_away(
 ) -> None:
     content = hub.files[KEY] = aes_zip(split_files())
     hub.damaged[KEY] = content[:1000] + bytes([content[1000] ^ 1]) + content[1001:]
-    clean_failure(download("--keep-zips"), "224p/train.zip", "sha256")
+    clean_failure(download("--keep-zips"), "224p/train.zip", "checksum")
     assert tree(to) == {}
     assert hidden(to / "224p") == []
     hub.damaged.clear()

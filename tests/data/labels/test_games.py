@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -158,6 +159,19 @@ def test_frames_are_the_same_from_memory_and_from_disk(tmp_path: Path) -> None:
     assert torch.equal(memory.read(70, 90), disk.read(70, 90))  # over the edge of two games
     drawn = draw_game(80, games[1].events, seed=1)
     assert np.abs(memory.read(80, 160).numpy() - as_coded(drawn)).mean() < 4
+
+
+@pytest.mark.parametrize("where", ["memory", "disk"])
+def test_frames_in_colour(tmp_path: Path, where: Literal["memory", "disk"]) -> None:
+    games = find_games(make_matches(tmp_path, ("a",), frames=40))
+    gray, colour = FrameCache(games, CPU, where), FrameCache(games, CPU, where, colour=True)
+    assert colour.size == gray.size == (32, 64)
+    order = np.arange(20).reshape(2, 2, 5)
+    for luma, i420 in zip(gray.stream(order), colour.stream(order), strict=True):
+        assert i420.shape == (2, 5, 48, 64)
+        assert torch.equal(i420[:, :, :32], luma)
+        assert (i420[:, :, 32:] == 128).all()  # the videos are gray
+    assert colour.read(3, 9).shape == (6, 48, 64)
 
 
 def test_a_video_shorter_than_its_labels_say_is_told(tmp_path: Path) -> None:

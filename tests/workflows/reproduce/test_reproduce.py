@@ -197,7 +197,7 @@ def test_without_a_backbone_one_is_trained_on_the_training_games(
     [
         (["--only", "train,tunes"], "unknown step 'tunes'; choose from data, backbone, features, train, score"),
         (["--only", ","], "--only is empty"),
-        (["--recipes", "paper,best"], "unknown model 'best'; choose from paper, static, faantra"),
+        (["--recipes", "paper,best"], "no model 'best' in the table; choose from paper, static, faantra, or see"),
         (["--only", "train"], "no features yet; run the step `features` first"),
         (["--only", "table"], "no run is scored yet; run the step `score` first"),
         (["--only", "submit"], ": not scored yet; run the step `score` first"),

@@ -25,7 +25,7 @@ from ballcast.core.errors import InputError, NoSpace
 from ballcast.core.files import file_lock, read_json, write_json
 from ballcast.core.hub import SNBAA
 from ballcast.data.download.archive import Archive, Member
-from ballcast.data.download.hub_files import HubFile, fetch, look_up, part_of, sha256_of
+from ballcast.data.download.hub_files import HubFile, fetch, is_same, look_up, part_of
 from ballcast.data.labels.soccernet import RESOLUTIONS, SPLITS
 
 MARK = ".ballcast-download.json"
@@ -70,7 +70,7 @@ def download(
     jobs = [(place, look_up(repo_id, f"{resolution}/{place.split}.zip")) for place in pending]
     for place, file in jobs:
         place.check_free(file)
-    _check_space(to, most_needed(jobs, keep_zips=keep_zips), "fetch and unpack " + ", ".join(p.split for p in pending))
+    check_space(to, most_needed(jobs, keep_zips=keep_zips), "fetch and unpack " + ", ".join(p.split for p in pending))
     for place, file in jobs:
         place.zip(file).parent.mkdir(parents=True, exist_ok=True)
         lock = place.folder.with_name(f".{place.split}.lock")
@@ -104,10 +104,10 @@ class SplitPaths:
         return self.folder.with_name(f"{self.split}.zip")
 
     def zip(self, file: HubFile) -> Path:
-        return self.folder.with_name(f".{self.split}.{file.sha256[:12]}.zip")
+        return self.folder.with_name(f".{self.split}.{file.checksum[:12]}.zip")
 
     def tree(self, file: HubFile) -> Path:
-        return self.folder.with_name(f".{self.split}.{file.sha256[:12]}.tree")
+        return self.folder.with_name(f".{self.split}.{file.checksum[:12]}.tree")
 
     def mark(self) -> dict[str, Any]:
         """Read the list of files that a finished download has written; empty if there is none."""
@@ -122,12 +122,12 @@ class SplitPaths:
     def is_complete(self) -> bool:
         """Whether every file the mark lists is there with its size."""
         mark = self.mark()
-        return bool(mark) and all(_size(self.folder / path) == size for path, size in mark["files"].items())
+        return bool(mark) and all(size_of(self.folder / path) == size for path, size in mark["files"].items())
 
     def check_free(self, file: HubFile) -> None:
         """Raise an InputError if the folder is there and is not from a download of this zip."""
         if self.folder.exists() and not (self.folder.is_dir() and not any(self.folder.iterdir())):
-            if self.mark().get("sha256") != file.sha256:
+            if self.mark().get("sha256") != file.checksum:
                 raise InputError(
                     f"{self.folder}: exists, but is not from this download; move it away or choose another --to"
                 )
@@ -139,7 +139,7 @@ class SplitPaths:
     def clear(self, all_but: HubFile | None = None) -> None:
         """Remove the hidden files of interrupted downloads, except those of the zip `all_but`."""
         for old in self.folder.parent.glob(f".{self.split}.{'[0-9a-f]' * 12}.*"):
-            if all_but is None or not old.name.startswith(f".{self.split}.{all_but.sha256[:12]}."):
+            if all_but is None or not old.name.startswith(f".{self.split}.{all_but.checksum[:12]}."):
                 shutil.rmtree(old) if old.is_dir() else old.unlink(missing_ok=True)
 
 
@@ -150,8 +150,8 @@ def most_needed(jobs: Sequence[tuple[SplitPaths, HubFile]], *, keep_zips: bool) 
     """
     used = most = 0
     for place, file in jobs:
-        theirs = _size(place.kept_zip) == file.size
-        there = file.size if theirs else max(_size(place.zip(file)), _size(part_of(place.zip(file))), 0)
+        theirs = size_of(place.kept_zip) == file.size
+        there = file.size if theirs else max(size_of(place.zip(file)), size_of(part_of(place.zip(file))), 0)
         unpacked = sum(path.stat().st_size for path in place.tree(file).rglob("*") if path.is_file())
         used += file.size - there + max(0, file.size - unpacked)
         most = max(most, used)
@@ -163,10 +163,10 @@ def _obtain(place: SplitPaths, file: HubFile, retries: int) -> Path:
     """Return the path of the checked zip; fetch it if it is not there."""
     if place.zip(file).is_file():
         return place.zip(file)
-    with _progress() as progress:
-        if _size(place.kept_zip) == file.size:
+    with download_progress() as progress:
+        if size_of(place.kept_zip) == file.size:
             task = progress.add_task(f"check {file.path}", total=file.size)
-            if sha256_of(place.kept_zip, lambda count: progress.advance(task, count)) == file.sha256:
+            if is_same(file, place.kept_zip, lambda count: progress.advance(task, count)):
                 return place.kept_zip
         task = progress.add_task(f"fetch {file.path}", total=file.size)
         fetch(file, place.zip(file), retries=retries, tick=lambda count: progress.advance(task, count))
@@ -183,14 +183,14 @@ def _unpack(place: SplitPaths, file: HubFile, zip_path: Path, password: str) -> 
             os.rename(place.folder, tree)
         for left in tree.rglob(".*.tmp"):
             left.unlink()  # left by a killed run
-        missing = {path: m for path, m in targets.items() if _size(tree / path) != m.size}
-        _check_space(tree, sum(m.size for m in missing.values()), f"unpack {place.split}")
-        with _progress() as progress:
+        missing = {path: m for path, m in targets.items() if size_of(tree / path) != m.size}
+        check_space(tree, sum(m.size for m in missing.values()), f"unpack {place.split}")
+        with download_progress() as progress:
             total, todo = (sum(m.size for m in group.values()) for group in (targets, missing))
             task = progress.add_task(f"unpack {file.path}", total=total, completed=total - todo)
             for path, member in missing.items():
                 archive.unpack(member, tree / path, lambda count: progress.advance(task, count))
-    mark = {"repository": file.repo_id, "revision": file.revision, "zip": file.path, "sha256": file.sha256}
+    mark = {"repository": file.repo_id, "revision": file.revision, "zip": file.path, "sha256": file.checksum}
     write_json(tree / MARK, {**mark, "files": {str(path): m.size for path, m in targets.items()}})
     os.rename(tree, place.folder)
     return len(targets)
@@ -212,7 +212,8 @@ def _targets(archive: Archive, place: SplitPaths) -> dict[PurePosixPath, Member]
     return targets
 
 
-def _check_space(folder: Path, needed: int, what: str) -> None:
+def check_space(folder: Path, needed: int, what: str) -> None:
+    """Raise `NoSpace` if the disk of `folder` has fewer than `needed` bytes; `what` is what they are needed for."""
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free
@@ -229,13 +230,13 @@ def _check_choices(given: Sequence[str], known: Sequence[str], what: str) -> Non
             raise InputError(f"{value!r} is not a {what} of the data set; choose from {', '.join(known)}")
 
 
-def _size(path: Path) -> int:
+def size_of(path: Path) -> int:
     """Return the size of a file in bytes, −1 if there is none."""
     return path.stat().st_size if path.is_file() else -1
 
 
 @contextmanager
-def _progress() -> Iterator[Progress]:
+def download_progress() -> Iterator[Progress]:
     """Show progress bars on stderr, if it is a terminal."""
     console = Console(stderr=True)
     columns = (

@@ -2,11 +2,11 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from ballcast.core.actions import ACTIONS, CLIP_FRAMES, FPS, FRAME_MS, IGNORED_LABELS
 from ballcast.core.errors import InputError
@@ -21,6 +21,16 @@ from ballcast.video.container import SUFFIXES, clip_video
 
 MATCHES = "matches.json"
 _GAME_TIME = re.compile(r"\s*([12])\s*-")  # "2 - 05:17": the half, and the time in it
+
+
+class Timed(Protocol):
+    """Anything with a time in ms, such as an `Event`."""
+
+    @property
+    def position_ms(self) -> int: ...
+
+
+T = TypeVar("T", bound=Timed)
 
 
 @dataclass(frozen=True)
@@ -39,28 +49,41 @@ def read_halves(path: Path) -> dict[int, tuple[Event, ...]]:
     Returns:
         Half (1 or 2) → its actions in order of time, positions in ms as the file has them.
     """
+    return halves_of(path, _event)
+
+
+def halves_of(path: Path, parse: Callable[[Any], T | None]) -> dict[int, tuple[T, ...]]:
+    """Read the "annotations" of a label file of SoccerNet's form.
+
+    Args:
+        path: the file; each record has a "gameTime" like "1 - 00:12", without one it is of the first half.
+        parse: makes an event of a record; None leaves it out, an InputError is raised with its place.
+
+    Returns:
+        Half (1 or 2) → its events in order of time.
+    """
     defects = Defects(str(path), strict=True)
-    halves: dict[int, list[Event]] = {}
+    halves: dict[int, list[T]] = {}
     with defects.at(""):
         for i, record in enumerate(get(read_json(path, "labels"), "annotations", list, "a list")):
             with defects.at(f"annotations[{i}]"):
-                if (event := _event(record)) is None:
+                if (event := parse(record)) is None:
                     continue
                 clock = get(record, "gameTime", str, "text") if "gameTime" in record else "1 -"
                 half = _GAME_TIME.match(clock)
                 if half is None:
                     raise InputError(f"'gameTime' is {clock!r} instead of something like '1 - 00:12'")
                 halves.setdefault(int(half.group(1)), []).append(event)
-    return {half: _in_order(events) for half, events in halves.items()}
+    return {half: in_order(events) for half, events in halves.items()}
 
 
-def restarts_clock(halves: Mapping[int, tuple[Event, ...]]) -> bool:
+def restarts_clock(halves: Mapping[int, tuple[T, ...]]) -> bool:
     """Whether positions in the second half count from its own start, not from the start of the whole game's video."""
     first, second = halves.get(1, ()), halves.get(2, ())
     return bool(first and second) and second[0].position_ms < first[-1].position_ms
 
 
-def one_clock(path: Path, halves: Mapping[int, tuple[Event, ...]]) -> tuple[Event, ...]:
+def one_clock(path: Path, halves: Mapping[int, tuple[T, ...]]) -> tuple[T, ...]:
     """Join the halves of the label file `path` for a game that is one video, in order of time.
 
     Usually every action is labelled half 1. If the clock restarts with the second half, the labels do not give the
@@ -75,7 +98,16 @@ def one_clock(path: Path, halves: Mapping[int, tuple[Event, ...]]) -> tuple[Even
 
 
 def read_matches(path: Path) -> list[Match]:
-    """Read the matches of a `matches.json`, in file order."""
+    """Read the matches of a `matches.json`, in file order, without FREE KICK and GOAL."""
+    return [Match(*match) for match in matches_of(path, _event)]
+
+
+def matches_of(path: Path, parse: Callable[[Any], T | None]) -> list[tuple[str, str, int, tuple[T, ...]]]:
+    """Read a `matches.json`; `parse` makes an event of a record, as in `halves_of`.
+
+    Returns:
+        For each match its video, its split, its number of frames and its events in order of time.
+    """
     defects = Defects(str(path), strict=True)
     tree, matches = read_json(path, "matches"), []
     if not isinstance(tree, list):
@@ -88,24 +120,32 @@ def read_matches(path: Path) -> list[Match]:
             events = []
             for k, action in enumerate(get(record, "actions", list, "a list")):
                 with defects.at(f"[{i}].actions[{k}]"):
-                    if (event := _event(action)) is not None:
+                    if (event := parse(action)) is not None:
                         events.append(event)
-            matches.append(Match(video, get(record, "split", str, "text"), frames, _in_order(events)))
+            matches.append((video, get(record, "split", str, "text"), frames, in_order(events)))
     return matches
 
 
 def _event(record: Any) -> Event | None:
-    label, position = get(record, "label", str, "text"), whole_number(record, "position")
+    label = get(record, "label", str, "text")
     if label in IGNORED_LABELS:
         return None
     action_index(label)
-    if position < 0:
-        raise InputError(f"position {position} is before the video begins")
+    position = position_of(record)
     team = get(record, "team", str, "text") if "team" in record else ""
     return Event(label, position, team, record.get("visibility", "visible") != "not shown")
 
 
-def _in_order(events: list[Event]) -> tuple[Event, ...]:
+def position_of(record: Any) -> int:
+    """Return the "position" of a record, in ms from the start of the video."""
+    position = whole_number(record, "position")
+    if position < 0:
+        raise InputError(f"position {position} is before the video begins")
+    return position
+
+
+def in_order(events: Sequence[T]) -> tuple[T, ...]:
+    """Sort events by time."""
     return tuple(sorted(events, key=lambda event: event.position_ms))
 
 
@@ -142,17 +182,13 @@ class Game:
 
 def find_games(folder: Path) -> list[Game]:
     """Find all labelled games of a folder of SN-BAA, SN-BAS or simulated matches, in natural order."""
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder; give one of SN-BAA, SN-BAS or simulated matches")
+    check_folder(folder)
     if (folder / MATCHES).is_file():
         return [
             Game(Path(m.video).stem, m.split, (VideoSegment(folder / m.video, 0, m.frames),), m.events)
             for m in read_matches(folder / MATCHES)
         ]
-    splits = [folder / split for split in SPLITS if (folder / split / LABELS).is_file()]
-    if not splits and (folder / LABELS).is_file() and "videos" in _keys(folder / LABELS):
-        splits = [folder]
-    if splits:
+    if splits := split_folders(folder):
         return [game for split in splits for game in split_games(split)]
     games = sorted(folder.rglob(LABELS), key=lambda path: natural(str(path)))
     found = [game for labels in games for game in _spotting_games(labels)]
@@ -165,16 +201,34 @@ def find_games(folder: Path) -> list[Game]:
     return found
 
 
+def check_folder(folder: Path) -> None:
+    """Raise an InputError if there is no such folder, or if it is SoccerTrack v2 as it was downloaded."""
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder; give one of SN-BAA, SN-BAS or simulated matches")
+    if (folder / "bas").is_dir() and (folder / "videos").is_dir():
+        raise InputError(
+            f"{folder}: has panoramas of SoccerTrack v2; run `ballcast data soccertrack {folder} OUT` first"
+        )
+
+
+def split_folders(folder: Path) -> list[Path]:
+    """Return the folders of SN-BAA's splits in `folder`, or `folder` itself if it is one; empty if it is neither."""
+    splits = [folder / split for split in SPLITS if (folder / split / LABELS).is_file()]
+    if not splits and (folder / LABELS).is_file() and "videos" in _keys(folder / LABELS):
+        splits = [folder]
+    return splits
+
+
 def choose(games: Sequence[Game], wanted: Sequence[str]) -> list[Game]:
     """Select the games whose split or name matches one of the patterns `wanted` (with * and ?).
 
     A pattern that matches no game is an InputError.
     """
     for pattern in wanted:
-        if not any(_matches(game, pattern) for game in games):
+        if not any(is_called(game, pattern) for game in games):
             names = sorted({game.split for game in games} - {""}) or [game.name for game in games[:5]]
             raise InputError(f"no game or split is called {pattern!r}; there are {', '.join(names)}")
-    return [game for game in games if any(_matches(game, pattern) for pattern in wanted)]
+    return [game for game in games if any(is_called(game, pattern) for pattern in wanted)]
 
 
 def choose_games(config: GamesConfig) -> dict[str, list[Game]]:
@@ -215,8 +269,19 @@ def _stretch_game(folder: Path, stretch: Stretch) -> Game:
 
 
 def _spotting_games(labels: Path) -> list[Game]:
-    """Return the game beside an SN-BAS label file, or its two halves; of several resolutions the smallest."""
-    folder, halves = labels.parent, read_halves(labels)
+    """Return the game beside an SN-BAS label file, or its two halves."""
+    return [Game(name, "", segments, events) for name, segments, events in game_videos(labels, read_halves(labels))]
+
+
+def game_videos(
+    labels: Path, halves: Mapping[int, tuple[T, ...]]
+) -> list[tuple[str, tuple[VideoSegment, ...], tuple[T, ...]]]:
+    """Find the video of a game beside its label file, or those of its halves; of several resolutions the smallest.
+
+    Returns:
+        Name, video and events of the game, or of each half.
+    """
+    folder = labels.parent
     names = [f"{resolution}{suffix}" for resolution in RESOLUTIONS for suffix in SUFFIXES]
     whole = next((path for name in names if (path := folder / name).is_file()), None)
     parts = next((name for name in names if all((folder / f"{half}_{name}").is_file() for half in (1, 2))), None)
@@ -225,16 +290,18 @@ def _spotting_games(labels: Path) -> list[Game]:
             raise InputError(
                 f"{labels}: has no actions of half {min(missing)}, but its video {min(missing)}_{parts} is there"
             )
-        videos = {half: folder / f"{half}_{parts}" for half in (1, 2)}
         return [
-            Game(f"{folder.name} ({half})", "", (VideoSegment(path),), halves[half]) for half, path in videos.items()
+            (f"{folder.name} ({half})", (VideoSegment(folder / f"{half}_{parts}"),), halves[half]) for half in (1, 2)
         ]
     if whole is None:
-        raise InputError(f"{folder}: has {LABELS} but no video like {RESOLUTIONS[0]}.mp4 or 1_{RESOLUTIONS[1]}.mkv")
-    return [Game(folder.name, "", (VideoSegment(whole),), one_clock(labels, halves))]
+        raise InputError(
+            f"{folder}: has {labels.name} but no video like {RESOLUTIONS[0]}.mp4 or 1_{RESOLUTIONS[1]}.mkv"
+        )
+    return [(folder.name, (VideoSegment(whole),), one_clock(labels, halves))]
 
 
-def _matches(game: Game, pattern: str) -> bool:
+def is_called(game: Game, pattern: str) -> bool:
+    """Whether the split or the name of a game matches a pattern (with * and ?)."""
     return pattern in (game.split, game.name) or fnmatchcase(game.name, pattern)
 
 

@@ -4,6 +4,7 @@ Videos are decoded once, by several threads, into one tensor; a batch of snippet
 fit in memory are decoded snippet by snippet, by seeking, some batches ahead.
 """
 
+import copy
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,7 @@ from ballcast.core.util import cores
 from ballcast.data.labels.games import Game, VideoSegment
 from ballcast.data.samples.batches import place
 from ballcast.video.file import VideoFile
-from ballcast.video.luma import show_size
+from ballcast.video.luma import FrameResizer, array_shape, fitted, show_size
 
 CHUNK = 500  # frames a thread decodes at a time
 AHEAD = 3  # batches read early from disk
@@ -31,6 +32,11 @@ UNSURE = FPS // 2  # a file's stated length may be off by half a second: that mu
 Progress = Callable[[int, int], None]  # frames done, frames in all
 
 
+def scaled_size(size: tuple[int, int], lines: int) -> tuple[int, int]:
+    """H, W of frames of `size` scaled to so many lines, both even; 0: as they are."""
+    return (lines, 2 * round(size[1] * lines / size[0] / 2)) if lines and lines != size[0] else size
+
+
 class FrameCache:
     """The frames of all games, one after the other: frame f of game g has the number `first[g]` + f.
 
@@ -38,11 +44,13 @@ class FrameCache:
         games: at least one; all of one frame size.
         device: where frames are wanted.
         where: where they are kept; "auto": see `batches.place`.
+        lines: height that frames are scaled to, their shape kept; 0: as they are.
         workers: threads that decode; 0: one a core.
         progress: called with the frames decoded and in all.
+        colour: frames are I420, (3H/2, W) uint8 (see `ballcast.video.luma`), instead of their luma (H, W).
 
     Attributes:
-        size: (H, W) of every frame. length: (G,) number of frames of each game. first: (G,) number of its first frame.
+        size: (H, W) of every picture. length: (G,) frames of each game. first: (G,) number of its first frame.
     """
 
     def __init__(
@@ -51,13 +59,16 @@ class FrameCache:
         device: torch.device,
         where: Literal["auto", "gpu", "memory", "disk"] = "auto",
         *,
+        lines: int = 0,
         workers: int = 0,
         progress: Progress = lambda done, total: None,
+        colour: bool = False,
     ) -> None:
-        self.games, self.device = list(games), device
+        self.games, self.device, self.colour = list(games), device, colour
         self.workers = workers or cores()
         self._open = threading.local()
-        self.size = self._video(games[0].segments[0]).size
+        self._own_size = fitted(self._video(games[0].segments[0]).size, None, colour=colour)
+        self.size = scaled_size(self._own_size, lines)
         self._segments = [segment for game in games for segment in self._measured(game)]
         lengths = [p.stop - p.start for p in self._segments if p.stop is not None]
         self._segment_first = np.concatenate([[0], np.cumsum(lengths)])
@@ -66,17 +77,25 @@ class FrameCache:
         self.first: NDArray[np.int64] = self._segment_first[ends - counts]
         self.length: NDArray[np.int64] = self._segment_first[ends] - self.first
         self.total = int(self._segment_first[-1])
-        H, W = self.size
-        self.where = place(self.total * H * W, device, where)
+        rows, columns = array_shape(self.size, colour=colour)
+        self.where = place(self.total * rows * columns, device, where)
         self._bank: Tensor | None = None
         if self.where != "disk":
             self._bank = torch.empty(
-                self.total, H, W, dtype=torch.uint8, device=device if self.where == "gpu" else "cpu"
+                self.total, rows, columns, dtype=torch.uint8, device=device if self.where == "gpu" else "cpu"
             )
             self._fill(progress)
 
+    def subset(self, games: Sequence[Game]) -> "FrameCache":
+        """The same frames, of some of the games only: numbers stay those of this cache."""
+        numbers = {game.name: g for g, game in enumerate(self.games)}
+        chosen = [numbers[game.name] for game in games]
+        part = copy.copy(self)
+        part.games, part.first, part.length = list(games), self.first[chosen], self.length[chosen]
+        return part
+
     def take(self, frames: NDArray[np.int64]) -> Tensor:
-        """Return frames by their numbers (B, P) → (B, P, H, W) uint8 on the device; a row must lie in one game."""
+        """Return frames by their numbers (B, P) → (B, P, H, W) or I420, uint8 on the device; a row lies in one game."""
         if self._bank is None:
             return torch.from_numpy(np.stack([self._row(row) for row in frames])).to(self.device)
         index = torch.from_numpy(frames).to(self._bank.device, non_blocking=True)
@@ -102,7 +121,7 @@ class FrameCache:
                 pool.shutdown(wait=True, cancel_futures=True)
 
     def read(self, first: int, stop: int) -> Tensor:
-        """Return frames first … stop − 1, (stop − first, H, W) uint8, where they are kept (from disk: in memory)."""
+        """Return frames first … stop − 1, (T, H, W) or I420, uint8, where they are kept (from disk: in memory)."""
         return self._bank[first:stop] if self._bank is not None else torch.from_numpy(self._decode(first, stop))
 
     def _gather(self, index: Tensor) -> Tensor:
@@ -138,14 +157,15 @@ class FrameCache:
         self._open = threading.local()
 
     def _decode(self, first: int, stop: int) -> NDArray[np.uint8]:
-        """Decode frames first … stop − 1, which may lie in several segments, (stop − first, H, W)."""
+        """Decode frames first … stop − 1, which may lie in several segments, (T, H, W) or I420."""
         parts = []
         while first < stop:
             i = int(np.searchsorted(self._segment_first, first, side="right")) - 1
             segment, begin = self._segments[i], int(self._segment_first[i])
             end = min(stop, int(self._segment_first[i + 1]))
             start, until = segment.start + first - begin, segment.start + end - begin
-            frames = list(self._video(segment).frames(start, until))
+            fit = FrameResizer(self.size if self.size != self._own_size else None, colour=self.colour)
+            frames = [fit(frame) for frame in self._video(segment).frames(start, until, colour=self.colour)]
             if len(frames) < until - start:
                 raise InputError(
                     f"{segment.path}: ends at frame {start + len(frames)}, before frame {until} of its labels"
@@ -160,8 +180,9 @@ class FrameCache:
         key = str(segment.path)
         if key not in kept:
             kept[key] = VideoFile(segment.path, threads=1)
-            if kept[key].size != getattr(self, "size", kept[key].size):
-                mine, before = show_size(kept[key].size), show_size(self.size)
+            size = fitted(kept[key].size, None, colour=self.colour)
+            if size != getattr(self, "_own_size", size):
+                mine, before = show_size(size), show_size(self._own_size)
                 raise InputError(
                     f"{segment.path}: its frames are {mine}, those before it {before}; train on videos of one size"
                 )

@@ -151,7 +151,10 @@ class Reproduction:
     def __post_init__(self) -> None:
         for name in self.recipes:
             if name not in RECIPES:
-                raise InputError(f"unknown model {name!r}; choose from {', '.join(RECIPES)}")
+                raise InputError(
+                    f"no model {name!r} in the table; choose from {', '.join(RECIPES)}, or see the commands for other "
+                    f"recipes with `ballcast reproduce --list --recipes {name}`"
+                )
 
     def log(self, text: str) -> None:
         self.console.print(text, markup=False, soft_wrap=True)

@@ -146,7 +146,7 @@ def probe_backbone(job: Reproduction, config: BackboneConfig) -> tuple[float, fl
     count = start_frame(config, PROBED - 1) + stack_span(config)
     with VideoFile(video) as opened:
         began = time.perf_counter()
-        frames = np.stack(list(islice(opened.frames(), count)))
+        frames = np.stack(list(islice(opened.frames(colour=config.colour), count)))
         decode = (time.perf_counter() - began) / count
     trained = job.backbone is not None or (job.pretraining / "best").is_dir()
     network = job.network if trained else Backbone(config).eval()

@@ -14,8 +14,8 @@ from ballcast.data.labels.soccernet import read_labels
 from ballcast.data.samples.batches import Samples
 from ballcast.features.store import FILE_NAME as MANIFEST
 from ballcast.features.store import FeatureStore
-from ballcast.inference.predictor import grid_scores, record_fit
-from ballcast.inference.store_predictor import check_fits, open_windows
+from ballcast.inference.predictor import record_fit
+from ballcast.inference.store_predictor import check_fits, emission, open_windows
 from ballcast.inference.submission import check_submission, write_submission
 from ballcast.inference.tuning import fit
 from ballcast.metrics.average_precision import match_all, score_of_matches
@@ -43,7 +43,7 @@ class SplitSlots:
     ) -> dict[str, list[Prediction]]:
         """Emit predictions by clip, entries of one bin not merged; `calibration`: for a tuned reading."""
         if reading.tuned and calibration is not None:
-            made = calibration.predict([SlotProbabilities.of(self.slots)])
+            made = calibration.predict([SlotProbabilities.of(self.slots)], emission(self.slots, model.emit))
         else:
             made = emit(self.slots, replace(model.emit, **reading.emit))
         return {clip.name: entries for clip, entries in zip(self.clips, made, strict=True)}
@@ -114,8 +114,9 @@ def _tune(
     job: Reproduction, run: Run, model: Anticipator, valid: SplitSlots
 ) -> tuple[ScoreMapping | None, dict[str, float | bool]]:
     """Tune as `ballcast tune` does; no calibration if it does not help in folds it was not fitted on."""
-    before, target = grid_scores(valid.slots, model.emit), run.folder / "best" / FILE_NAME
-    fitted = fit([SlotProbabilities.of(valid.slots)], valid.clips, before, pos_weight=model.pos_weight)
+    emitted, target = emission(valid.slots, model.emit), run.folder / "best" / FILE_NAME
+    outputs = [SlotProbabilities.of(valid.slots)]
+    fitted = fit(outputs, valid.clips, emitted.kept, pos_weight=model.pos_weight, emission=emitted)
     about: dict[str, float | bool] = {
         "helps": fitted.helps,
         "outside_before": fitted.outside_before,
@@ -124,7 +125,7 @@ def _tune(
     if not fitted.helps:
         target.unlink(missing_ok=True)
         return None, about
-    tuned = record_fit(fitted, [str(run.folder / "best")], job.store("valid"), len(valid.clips))
+    tuned = record_fit(fitted, [str(run.folder / "best")], [job.store("valid")], len(valid.clips))
     write_score_mapping(target, tuned)
     return tuned, about
 

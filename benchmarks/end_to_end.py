@@ -1,0 +1,431 @@
+"""End to end beside frozen features: spotting and anticipation on simbaa's test matches and on ten more.
+
+    python -m benchmarks.end_to_end train --data ../shared/data/simbaa DIR … --work DIR --group models --steps 2500
+    python -m benchmarks.end_to_end frozen --data ../shared/data/simbaa DIR … --work DIR
+    python -m benchmarks.end_to_end speed --work DIR
+    python -m benchmarks.end_to_end table --data ../shared/data/simbaa DIR … --work DIR
+
+`train` trains the rows of a group of benchmarks/variants/end_to_end.yaml one after the other on frames that are
+decoded once, and writes the outputs of each on all test matches to WORK/<row>.npz; rows that are there are not
+repeated. `frozen` writes the same of the paper's model and FAANTRA on features of the embedded backbone. `table`
+scores them with 95 % intervals by match. Folders are of simulated matches (docs/backbone.md, "More matches of your
+own").
+"""
+
+import argparse
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+
+from ballcast.core.actions import ACTIONS, FPS, FRAME_MS
+from ballcast.core.anticipator_config import EmitConfig, Recipe
+from ballcast.core.config import load
+from ballcast.core.events import merge_arrays
+from ballcast.core.files import write_bytes, write_json
+from ballcast.data.labels.games import Game, find_games
+from ballcast.data.labels.label_sets import LabelSet
+from ballcast.data.samples.batches import Samples
+from ballcast.data.samples.frames import FrameCache
+from ballcast.data.samples.moments import official_moments
+from ballcast.data.samples.windows import WindowSet, game_windows
+from ballcast.features.backbone import Backbone
+from ballcast.features.batch_encoder import BatchEncoder
+from ballcast.metrics.average_precision import Matches, match_arrays, score_of_matches
+from ballcast.metrics.bootstrap import bootstrap_matches, difference
+from ballcast.metrics.spotting import Peaks, average_precisions, suppress_non_maxima
+from ballcast.model.anticipator import Anticipator
+from ballcast.model.postprocess import (
+    PEAKS,
+    POSITIONS_MS,
+    SlotArrays,
+    SlotProbabilities,
+    emit_flat,
+    mean_intensity,
+    select_times,
+)
+from ballcast.training.end_to_end import EndToEndData, EndToEndTask
+from ballcast.training.engine import Ranks, predict_slots
+from ballcast.training.learner import load_learner
+from ballcast.training.run import train
+from ballcast.training.splits import TrainingData
+from ballcast.training.spotting_eval import middles_ms, spot
+from ballcast.training.window_eval import SPOTTING, game_scores, predict_moments
+from benchmarks.pixels import EVERY_MS, features_of
+
+VARIANTS = Path(__file__).parent / "variants/end_to_end.yaml"
+EMBEDDED = Path(__file__).parents[1] / "src/ballcast/samples/backbone"
+EPOCHS = 10  # of a row: the schedule's warm-up is one of them
+
+
+def games_of(folders: Sequence[Path]) -> dict[str, list[Game]]:
+    """All games of the folders by split; test matches of the second and later folders are the split "test_more"."""
+    found: dict[str, list[Game]] = {"train": [], "valid": [], "test": [], "test_more": []}
+    for number, folder in enumerate(folders):
+        for game in find_games(folder):
+            split = "test_more" if game.split == "test" and number else game.split
+            found[split].append(game)
+    return found
+
+
+def read_rows(group: str) -> dict[str, dict[str, Any]]:
+    return yaml.safe_load(VARIANTS.read_text())[group]
+
+
+def recipe_of(row: dict[str, Any], overrides: Sequence[str], seconds: int, steps: int, work: Path) -> Recipe:
+    """The recipe of a row, with so many steps in EPOCHS epochs on that many seconds of video."""
+    start = [f"encoder.start={work / file_name(row['start']) / 'best'}"] if "start" in row else []
+    recipe = load(Recipe, Path(row["recipe"]), [*row.get("overrides", []), *start, *overrides])
+    wanted = max(1, round(steps * row.get("share", 1.0) / EPOCHS)) * recipe.train.batch  # samples of an epoch
+    every = max(1, seconds * FPS // wanted) * FRAME_MS
+    train = replace(recipe.train, epochs=EPOCHS, warmup_epochs=1, restart_epochs=EPOCHS - 1)
+    return replace(recipe, data=replace(recipe.data, every_ms=every), train=train)
+
+
+def file_name(row: str) -> str:
+    return row.replace(",", "").replace(" ", "-")
+
+
+def train_rows(args: argparse.Namespace) -> None:
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    games = games_of(args.data)
+    caches: dict[tuple[int, bool], FrameCache] = {}
+    names = args.rows or list(read_rows(args.group))
+    args.work.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        row, target = read_rows(args.group)[name], args.work / f"{file_name(name)}.npz"
+        if target.exists():
+            continue
+        lines = args.lines or row["lines"]
+        colour = any("colour=true" in key for key in row.get("overrides", ()))
+        if (lines, colour) not in caches:
+            began = time.perf_counter()
+            every = [game for split in games.values() for game in split]
+            caches.clear()  # one size at a time
+            caches[lines, colour] = FrameCache(every, device, "auto", lines=lines, colour=colour)
+            frames = caches[lines, colour].total
+            print(f"{frames} frames decoded in {time.perf_counter() - began:.0f} s", flush=True)
+        bank = caches[lines, colour]
+        chosen = games["train"][: row.get("matches")]
+        others = label_set(games["train"][len(chosen) :]) if row.get("also") else ()
+        video = sum(int(bank.length[bank.games.index(game)]) for game in chosen) // FPS  # seconds
+        recipe = recipe_of(row, args.overrides, video, args.steps, args.work)
+        tests = bank.subset([*games["test"], *games["test_more"]])
+        run, began = args.work / file_name(name), time.perf_counter()
+        progress = train(
+            recipe,
+            run,
+            device=device,
+            training_data=EndToEndData(
+                bank.subset([*chosen, *(g for own in others for g in own.games)]), None, None, others
+            ),
+            show=lambda u: (
+                print(f"  {u.epoch + 1} {u.step}: {u.losses}, {u.samples_per_s:.0f}/s", flush=True) if u.ended else None
+            ),
+        )
+        seconds = time.perf_counter() - began
+        about = {"row": name, "steps": progress.step, "seconds": seconds, "matches": len(chosen), "lines": lines}
+        write_outputs(run, tests, target, about, mirrored=args.group == "models")
+        print(f"{name}: {json.dumps(about)}, {time.perf_counter() - began:.0f} s in all", flush=True)
+
+
+def label_set(games: Sequence[Game]) -> tuple[LabelSet, ...]:
+    """The games as a label set of their own."""
+    actions = tuple(np.array([(e.position_ms, e.action) for e in g.events], np.int64).reshape(-1, 2) for g in games)
+    return (LabelSet("more", tuple(ACTIONS), tuple(replace(g, events=()) for g in games), actions),)
+
+
+def write_outputs(run: Path, tests: FrameCache, target: Path, about: dict[str, Any], *, mirrored: bool) -> None:
+    """Write the model's slots at the official moments and its spotting scores along the matches; `mirrored`: also of
+    mirrored frames."""
+    learner = load_learner(run / "best").to(tests.device)
+    arrays: dict[str, Any] = {}
+    for view, flip in (("seen", False), ("mirrored", True))[: 1 + mirrored]:
+        _, outputs = predict_moments(learner, tests, flip=flip)
+        for key in ("objectness", "classes", "offsets"):
+            arrays[f"{view}_{key}"] = torch.cat([getattr(s, key) for s in outputs]).half().cpu().numpy()
+        arrays["counts"] = outputs[0].counts
+        if learner.anticipator.config.auxiliary:
+            spotted = [game_scores(learner, tests, g, flip=flip) for g in range(len(tests.games))]
+            arrays |= {f"{view}_spotting": np.stack([s for s, _ in spotted]).astype(np.float16), "times": spotted[0][1]}
+    save_row(target, about, learner.anticipator.emit, arrays)
+
+
+def frozen_rows(args: argparse.Namespace) -> None:
+    """The paper's model and FAANTRA on frozen features of the same matches, and the backbone's own spotting."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    backbone = Backbone.from_pretrained(EMBEDDED)
+    stores = {folder: features_of(backbone, folder, args.work / folder.name, device.type) for folder in args.data}
+    spotting = spot_frozen(backbone, args.data, device)
+    for name in ("paper", "faantra"):
+        target = args.work / f"frozen-{name}.npz"
+        if target.exists():
+            continue
+        recipe = load(Recipe, Path(name), args.overrides)
+        windows = {
+            split: WindowSet.join(
+                [
+                    game_windows(store, {g.name: g.events for g in own}, recipe.model.windows, every_ms=every)
+                    for folder, store in stores.items()
+                    if (own := [g for g in find_games(folder) if g.split == split])
+                ]
+            )
+            for split, every in EVERY_MS.items()
+        }
+        run, began = args.work / f"frozen-{name}", time.perf_counter()
+        made_by = stores[args.data[0]].manifest.header.backbone
+        train(recipe, run, device=device, training_data=TrainingData(windows["train"], windows["valid"], made_by))
+        model = Anticipator.from_pretrained(run / "best").to(device)
+        slots = predict_slots(model, Samples(windows["test"], device, "auto"))
+        about = {"row": f"{name}, frozen", "seconds": time.perf_counter() - began}
+        arrays = {f"seen_{k}": getattr(slots, k).half().cpu().numpy() for k in ("objectness", "classes", "offsets")}
+        save_row(target, about, recipe.emission, {**arrays, "counts": False, **spotting})
+
+
+def spot_frozen(backbone: Backbone, folders: Sequence[Path], device: torch.device) -> dict[str, Any]:
+    """The backbone's own spotting scores along the test matches."""
+    games = games_of(folders)
+    bank = FrameCache([*games["test"], *games["test_more"]], device, "memory")
+    engine = BatchEncoder(backbone.to(device), device=device, compiled=False)
+    scores = []
+    for first, length in zip(bank.first.tolist(), bank.length.tolist(), strict=True):
+        read = partial(lambda begin, a, b: bank.read(begin + a, begin + b), first)
+        scores.append(spot(engine, backbone.classifier.to(device), read, length).astype(np.float16))
+    return {"seen_spotting": np.stack(scores), "times": middles_ms(backbone.config, int(bank.length[0]))}
+
+
+def save_row(target: Path, about: dict[str, Any], emit: EmitConfig, arrays: dict[str, Any]) -> None:
+    settings = {"mode": emit.mode, "threshold": emit.threshold, "reach_ms": emit.reach_ms, "inflation": emit.inflation}
+    temporary = target.with_suffix(".part.npz")
+    np.savez_compressed(temporary, about=json.dumps(about), emit=json.dumps(settings), **arrays)
+    temporary.rename(target)
+
+
+# ---------------------------------------------------------------------------------------------------------- scores
+
+
+def anticipated(data: Any, chosen: slice, clips: Sequence[Any], *, mirrored: bool) -> Matches:
+    """The matches of what a row emits for the clips; `mirrored`: scores averaged with those of mirrored frames."""
+    emit = EmitConfig(**json.loads(str(data["emit"])))
+    counts = bool(data["counts"])
+
+    def slots(view: str) -> SlotArrays:
+        objectness, classes, offsets = (
+            data[f"{view}_{k}"][chosen].astype(np.float32) for k in ("objectness", "classes", "offsets")
+        )
+        return SlotArrays(objectness, classes, offsets, 32, counts)
+
+    if emit.mode != "expected" or not mirrored or "mirrored_objectness" not in data:
+        return match_arrays(list(clips), *merge_arrays(*emit_flat(slots("seen"), emit)))
+    views = [SlotProbabilities.of(slots(view)) for view in ("seen", "mirrored")]
+    found = select_times(mean_intensity(views, [emit.inflation] * 10), [emit.reach_ms] * 10, PEAKS)
+    b, at = np.nonzero(found.any(-1))
+    return match_arrays(list(clips), *merge_arrays(b, POSITIONS_MS[at], found[b, at]))
+
+
+def spotted(data: Any, games: Sequence[Game], first: int, *, mirrored: bool) -> tuple[float, np.ndarray]:
+    """Mean AP of a row on the games, and that of 1000 resamples of the games."""
+    peaks = []
+    for g in range(len(games)):
+        scores = data["seen_spotting"][first + g].astype(float)
+        if mirrored and "mirrored_spotting" in data:
+            scores = (scores + data["mirrored_spotting"][first + g]) / 2
+        peaks.append(
+            suppress_non_maxima(scores, data["times"], apart_ms=SPOTTING.apart_ms, smooth_ms=SPOTTING.smooth_ms)
+        )
+    return resampled_spotting([(game.events, p) for game, p in zip(games, peaks, strict=True)])
+
+
+def resampled_spotting(games: Sequence[tuple[Any, Peaks]], resamples: int = 1000) -> tuple[float, np.ndarray]:
+    """Mean AP over the classes with at least 5 actions, of all games and of resamples of them."""
+    from ballcast.metrics.spotting import _match, _of
+
+    rng = np.random.default_rng(0)
+    draws = np.vstack([np.ones(len(games), int), rng.multinomial(len(games), [1 / len(games)] * len(games), resamples)])
+    columns = []
+    for action in range(len(ACTIONS)):
+        events = [np.array([e.position_ms for e in own if e.action == action], float) for own, _ in games]
+        if sum(map(len, events)) < SPOTTING.least:
+            continue
+        found = [_of(peaks, action) for _, peaks in games]
+        own = [_match([e], [f], SPOTTING.tolerance_ms) for e, f in zip(events, found, strict=True)]
+        score = np.concatenate([np.sort(s)[::-1] for _, s in found])
+        true, game = np.concatenate(own), np.repeat(np.arange(len(games)), [len(t) for t in own])
+        order = np.argsort(-score, kind="stable")
+        true, game = true[order], game[order]
+        number = np.array([len(e) for e in events])
+        columns.append([average_precisions(np.repeat(true, d[game]), max(int(d @ number), 1))[0] for d in draws])
+    values = np.mean(columns, 0)
+    return float(values[0]), values[1:]
+
+
+def table(args: argparse.Namespace) -> None:
+    games, results = games_of(args.data), {}
+    everything = [*games["test"], *games["test_more"]]
+    sets = {"simbaa": (0, games["test"]), "ten more": (len(games["test"]), games["test_more"])}
+    lengths = np.full(len(everything), 7500)
+    per_game = len(official_moments(everything[:1], lengths[:1] * 0, lengths[:1]))
+    for path in sorted(args.work.glob("*.npz")):
+        data = np.load(path)
+        about = json.loads(str(data["about"]))
+        for title, (first, chosen) in sets.items():
+            if not chosen:
+                continue
+            moments = official_moments(chosen, lengths[: len(chosen)] * 0, lengths[: len(chosen)])
+            part = slice(first * per_game, (first + len(chosen)) * per_game)
+            for mirrored in (False, True):
+                matches = anticipated(data, part, moments.clips, mirrored=mirrored)
+                names = [clip.name.rpartition("+")[0] for clip in moments.clips]
+                groups = names if len(set(names)) >= 10 else None
+                intervals = bootstrap_matches(matches, len(moments.clips), groups=groups)
+                line = {"mAP": score_of_matches(matches).avg, "interval": intervals.avg.tolist()}
+                if "seen_spotting" in data:
+                    ap, draws = spotted(data, chosen, first, mirrored=mirrored)
+                    line |= {"AP": ap, "AP interval": np.quantile(draws, [0.025, 0.975]).tolist()}
+                results[about["row"], title, mirrored] = (line, intervals)
+                shown = ", ".join(f"{k} {np.round(100 * np.array(v), 2)}" for k, v in line.items())
+                print(f"{about['row']:16} {title:9} {'mirrored' if mirrored else '':9} {shown}", flush=True)
+    for title in sets:
+        for (row, other, mirrored), (_, intervals) in results.items():
+            base = results.get((args.against, title, mirrored))
+            if other == title and base and row != args.against:
+                low, high = 100 * difference(base[1], intervals).avg
+                print(f"{row} − {args.against}, {title}: between {low:.2f} and {high:.2f}")
+    if args.json:
+        write_json(args.json, {" | ".join(map(str, k)): v[0] for k, v in results.items()}, indent=1)
+
+
+# ----------------------------------------------------------------------------------------------------------- speed
+
+
+def speed(args: argparse.Namespace) -> None:
+    """Stacks a second of a training step from the cache, compiled beside eager, by batch and height of the frames."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    rows = []
+    for lines, width, batch, compiled, recompute in args.settings:
+        recipe = load(
+            Recipe,
+            Path("e2e"),
+            [f"train.batch={batch}", f"train.compile={compiled}", f"encoder.recompute={recompute}", *args.overrides],
+        )
+        try:
+            rows.append(measure_step(recipe, lines, width, device, args.steps))
+        except torch.OutOfMemoryError as error:
+            rows.append({"error": str(error).splitlines()[0]})
+        rows[-1] |= {"lines": lines, "width": width, "batch": batch, "compiled": compiled, "recompute": recompute}
+        print(json.dumps(rows[-1]), flush=True)
+        write_bytes(args.work / "speed.json", json.dumps(rows, indent=1).encode())
+        torch.compiler.reset()
+        torch.cuda.empty_cache() if device.type == "cuda" else None
+
+
+def measure_step(recipe: Recipe, lines: int, width: int, device: torch.device, steps: int) -> dict[str, Any]:
+    """A step on frames of noise that lie on the device as a cache's would."""
+    bank = NoiseCache(4, 2000, (lines, width), device)
+    task = EndToEndTask(recipe, Path("unused"), device, Ranks(), EndToEndData(bank, None), resumed=False, log=print)
+    on_gpu = device.type == "cuda"
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    times: list[float] = []
+    epoch, watched = 0, None
+    while len(times) < steps + 1:
+        for _ in task.train_epoch(epoch, 0):
+            if on_gpu and len(times) in (0, steps):
+                torch.cuda.synchronize()
+            times.append(time.perf_counter())
+            if len(times) == 11:
+                watched = GpuWatch()
+            if len(times) > steps:
+                break
+        epoch += 1
+    warm = min(10, steps // 2)
+    if on_gpu:
+        torch.cuda.synchronize()
+    seconds = (time.perf_counter() - times[warm]) / (len(times) - 1 - warm)
+    busy = watched.stop() if watched is not None else None
+    stacks = recipe.train.batch * task.learner.stacks * task.learner.windows
+    memory = torch.cuda.max_memory_allocated() / 2**30 if on_gpu else 0.0
+    return {
+        "ms": 1000 * seconds,
+        "stacks_per_s": stacks / seconds,
+        "gib": memory,
+        "first_s": times[warm] - times[0],
+        "gpu_busy": busy,
+    }
+
+
+class GpuWatch:
+    """Reads the share of time that the GPU is busy, from nvidia-smi, a few times a second; `stop` gives the median."""
+
+    def __init__(self) -> None:
+        self.seen: list[float] = []
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        query = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
+        while not self._stopped.wait(0.2):
+            try:
+                self.seen.append(float(subprocess.run(query, capture_output=True, text=True).stdout.split()[0]))
+            except (OSError, ValueError, IndexError):
+                return
+
+    def stop(self) -> float | None:
+        self._stopped.set()
+        self._thread.join()
+        return float(np.median(self.seen)) if self.seen else None
+
+
+class NoiseCache(FrameCache):
+    """Games of random frames on the device."""
+
+    def __init__(self, games: int, frames: int, size: tuple[int, int], device: torch.device) -> None:
+        self.games = [Game(f"noise_{g}", "train", (), ()) for g in range(games)]
+        self.device, self.size, self.where = device, size, "gpu" if device.type == "cuda" else "memory"
+        self.length = np.full(games, frames)
+        self.first, self.total = frames * np.arange(games), games * frames
+        self._bank = torch.randint(0, 256, (self.total, *size), dtype=torch.uint8, device=device)
+
+
+SETTINGS = [
+    (224, 384, 16, True, False),
+    (224, 384, 16, False, False),
+    (224, 384, 4, False, False),
+    (224, 384, 16, False, True),
+    (112, 200, 16, False, False),
+    (448, 796, 4, False, False),
+    (448, 796, 4, False, True),
+    (720, 1280, 1, False, True),
+]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("job", choices=("train", "frozen", "table", "speed"))
+    parser.add_argument("overrides", nargs="*")
+    parser.add_argument("--data", type=Path, nargs="+", default=[Path(__file__).parents[2] / "shared/data/simbaa"])
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--group", default="models", help="of benchmarks/variants/end_to_end.yaml: models or parts")
+    parser.add_argument("--rows", nargs="*", help="only these rows")
+    parser.add_argument("--steps", type=int, default=2000, help="of a row with share 1; of a measurement")
+    parser.add_argument("--lines", type=int, default=0, help="instead of the rows' own")
+    parser.add_argument("--against", default="paper", help="the row that others are compared with")
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_intermixed_args()
+    args.settings = SETTINGS
+    args.work.mkdir(parents=True, exist_ok=True)
+    {"train": train_rows, "frozen": frozen_rows, "table": table, "speed": speed}[args.job](args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+"""An end-to-end model, how it is built and loaded, and one step of its training."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ballcast import __version__
+from ballcast.core.actions import ACTIONS, WINDOW_FRAMES
+from ballcast.core.anticipator_config import Recipe
+from ballcast.core.errors import InputError
+from ballcast.data.labels.games import Game
+from ballcast.features.backbone import Backbone, pad_frames, read_about
+from ballcast.features.imagenet import describe_games, load_imagenet
+from ballcast.features.stack_index import snippet_count, snippet_middle, stack_frames, start_frame
+from ballcast.loss.criterion import Criterion, Losses, Reduce, soft_focal_bce
+from ballcast.loss.matcher import Targets
+from ballcast.model.anticipator import Anticipator, read_config
+from ballcast.model.slots import Slots
+from ballcast.training.augment import Augmentation, change
+from ballcast.training.ema import Ema
+
+
+class EndToEnd(nn.Module):
+    """Frames (B, W · F, H, W) in [0, 1] → `Slots`; F frames of a window are read, `frame_offsets` says which.
+
+    In colour a frame is three planes one after the other, (B, W · 3 F, H, W).
+
+    Args:
+        backbone: the frame encoder.
+        anticipator: of the same clips and width.
+        classes: of other label sets, for a spotting head each; for training only.
+
+    Attributes:
+        frame_offsets: (W · F,) int64, the frames it reads, counted from the first of its windows.
+        span: frames of all its windows. last_span: of one.
+        middles: (N,) int64, the middle frame of each stack, counted from its window's first.
+    """
+
+    _index: Tensor
+
+    def __init__(self, backbone: Backbone, anticipator: Anticipator, classes: Sequence[int] = ()) -> None:
+        super().__init__()
+        self.backbone, self.anticipator = backbone, anticipator
+        config, self.windows = backbone.config, anticipator.config.windows
+        self.stacks = snippet_count(config)  # N
+        read = stack_frames(config, self.stacks)  # (N, stack)
+        used = np.unique(read)  # (F,)
+        self.colour = config.colour
+        starts = WINDOW_FRAMES * np.arange(self.windows)
+        self.frame_offsets = (starts[:, None] + used).ravel()
+        self.span, self.last_span = WINDOW_FRAMES * self.windows, WINDOW_FRAMES
+        self.middles = start_frame(config, np.arange(self.stacks)) + snippet_middle(config)
+        planes = np.searchsorted(used, read)  # (N, stack), or in colour (N, 3)
+        planes = 3 * planes + np.arange(3) if config.colour else planes
+        self.register_buffer("_index", torch.from_numpy(planes), persistent=False)
+        with torch.no_grad():
+            dim = anticipator.encode_window(torch.zeros(1, self.stacks, config.width)).shape[-1] if classes else 0
+        self.heads = nn.ModuleList(nn.Linear(dim, count) for count in classes)
+
+    def features(self, frames: Tensor) -> Tensor:
+        """Frames (B, W · F, H, W), or in colour (B, W · 3 F, H, W) → features (B, W, N, D)."""
+        padding, pairs = self.backbone.config.padding, self.backbone.config.colour
+        x = pad_frames(frames.unflatten(1, (self.windows, -1)).flatten(0, 1), padding, pairs=pairs)
+        stacks = x[:, self._index].flatten(0, 1)  # (B · W · N, stack, H, W)
+        maps = self.backbone.encode(stacks.contiguous(memory_format=torch.channels_last))
+        return self.backbone.mix(maps).unflatten(0, (-1, self.windows, self.stacks))
+
+    def forward(self, frames: Tensor) -> tuple[Slots, list[Tensor]]:
+        """The slots, and spotting logits (B, N, C) of each further label set."""
+        tokens = self.anticipator.encode_window(self.features(frames))
+        return self.anticipator.anticipate(tokens), [head(tokens[:, -1]) for head in self.heads]
+
+
+def build_learner(
+    recipe: Recipe,
+    games: list[Game],
+    folder: Path,
+    size: tuple[int, int],
+    *,
+    resumed: bool,
+    classes: Sequence[int] = (),
+) -> EndToEnd:
+    """Build encoder and anticipator before their first step; of a resumed run, the weights are still to be loaded.
+
+    Args:
+        recipe: of the run; its seed draws the weights.
+        games: that it is trained on, for the metadata.
+        folder: the run's folder.
+        size: H, W of the frames.
+        resumed: take the metadata from the run's last model.
+        classes: number of classes of each further label set.
+    """
+    torch.manual_seed(recipe.train.seed)
+    config, start = recipe.encoder, recipe.encoder.start
+    backbone = Backbone(config.network, name="ballcast-frames")
+    model = Anticipator(recipe.model, emit=recipe.emission, metadata={"pos_weight": recipe.loss.pos_weight})
+    names = [game.name for game in games]
+    about = {"trained_on": names, "seed": recipe.train.seed, "ballcast": __version__, "picture_size": list(size)}
+    if resumed:
+        backbone.metadata = read_about(folder / "last_backbone").get("metadata", {})
+        model.metadata = read_config(folder / "last").metadata
+    elif start == "imagenet":
+        backbone.metadata["start"] = load_imagenet(backbone, "encoder.start")
+    elif start == "scratch":
+        backbone.metadata["start"] = start
+    else:
+        given = load_learner(Path(start))
+        if given.backbone.config != config.network or given.anticipator.config != recipe.model:
+            raise InputError(f"{start}: its sizes are not those of the recipe; give the recipe it was trained with")
+        backbone.load_state_dict(given.backbone.state_dict())
+        model.load_state_dict(given.anticipator.state_dict())
+        seen = list(given.backbone.identity.trained_on)
+        backbone.metadata |= {"start": given.backbone.name, "start_hash": given.backbone.hash, "started_on": seen}
+    backbone.metadata |= {**about, "task": "anticipation", "actions": list(ACTIONS)}
+    backbone.note = f"learned end to end on {describe_games(names)}"
+    model.metadata |= {**about, "trained_on": list(recipe.games.train), "validated_on": list(recipe.games.valid)}
+    backbone.classifier.requires_grad_(False)  # the anticipator spots
+    if not config.learns:
+        backbone.requires_grad_(False)
+    if config.recompute:
+        backbone.encoder.network.set_grad_checkpointing(True)  # type: ignore[union-attr, operator]
+    return EndToEnd(backbone.train(), model.train(), classes)
+
+
+def load_learner(folder: Path) -> EndToEnd:
+    """Load an end-to-end model from the folder of its anticipator, its encoder from where the metadata name it."""
+    model = Anticipator.from_pretrained(folder)
+    place = model.metadata.get("backbone", {}).get("folder")
+    if not isinstance(place, str):
+        raise InputError(f"{folder}: names no encoder; give the best or last of a run with train.backbone=end_to_end")
+    return EndToEnd(Backbone.from_pretrained((folder / place).resolve()), model).eval()
+
+
+@dataclass
+class MomentBatch:
+    """B samples of a step.
+
+    - `frames` (B, W · F, H, W) uint8, or I420.
+    - `classes`, `position_ms` (B, 8): the actions to come.
+    - `presence`: for each label set the spotting targets (B, N, C).
+    - `source` (B,) int64: the label set of the sample, 0 for the ten actions.
+    """
+
+    frames: Tensor
+    classes: Tensor
+    position_ms: Tensor
+    presence: list[Tensor]
+    source: Tensor
+
+
+class EndToEndStep:
+    """One step of training end to end; returns the five losses (5,). On a GPU: bf16, channels last, compiled.
+
+    Args:
+        learner: encoder and anticipator.
+        wrapped: the learner, or DDP around it.
+        criterion, optimizer, ema, recipe: of the run.
+        reduce: averages the loss normalisers over the processes of a run.
+    """
+
+    def __init__(
+        self,
+        *,
+        learner: "EndToEnd",
+        wrapped: nn.Module,
+        criterion: Criterion,
+        optimizer: torch.optim.Optimizer,
+        ema: Ema | None,
+        recipe: Recipe,
+        reduce: Reduce | None = None,
+    ) -> None:
+        self.learner, self.wrapped, self.criterion = learner, wrapped, criterion
+        self.optimizer, self.ema, self.recipe, self.reduce = optimizer, ema, recipe, reduce
+        self.parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        device = self.parameters[0].device
+        self._half = device.type == "cuda" and recipe.train.precision == "bf16"
+        self._losses: Callable[..., Losses] = self.losses
+        if device.type == "cuda" and recipe.train.compile:
+            self._losses = torch.compile(self.losses, dynamic=False)
+
+    def losses(self, batch: MomentBatch, how: Augmentation) -> Losses:
+        """The losses of a batch; MixUp counts the targets of both samples, each by its share."""
+        frames = change(batch.frames, how, colour=self.learner.colour)
+        with torch.autocast(frames.device.type, torch.bfloat16, enabled=self._half):
+            slots, logits = self.wrapped(frames)
+        bins, config = self.recipe.model.bins, self.recipe.loss
+        classes, position_ms, source = batch.classes, batch.position_ms, batch.source
+        presence, weight = batch.presence, torch.ones_like(how.share)
+        if self.recipe.augment.mixup:
+            classes, position_ms, source, *presence = (
+                torch.cat([t, t[how.partner]]) for t in (classes, position_ms, source, *presence)
+            )
+            slots, logits = slots.map(lambda t: torch.cat([t, t])), [torch.cat([t, t]) for t in logits]
+            weight = torch.cat([how.share, 1 - how.share])
+        targets = Targets.from_ms(classes, position_ms, bins, presence[0])
+        losses: Losses = self.criterion(slots, targets, weight * (source == 0), reduce=self.reduce)
+        for number, (given, truth) in enumerate(zip(logits, presence[1:], strict=True), start=1):
+            of_set = (weight * (source == number))[:, None, None]
+            focal = soft_focal_bce(given, truth, gamma=config.focal_gamma, alpha=config.focal_alpha) * of_set
+            other = focal.sum() / (truth * of_set).sum().clamp(min=1)
+            total, auxiliary = losses.total + config.auxiliary * other, losses.auxiliary + other
+            losses = losses._replace(total=total, auxiliary=auxiliary)
+        return losses
+
+    def __call__(self, batch: MomentBatch, how: Augmentation) -> Tensor:
+        self.optimizer.zero_grad(set_to_none=True)
+        losses = self._losses(batch, how)
+        losses.total.backward()
+        nn.utils.clip_grad_norm_(self.parameters, self.recipe.train.clip)
+        self.optimizer.step()
+        if self.ema is not None:
+            self.ema.update()
+        return torch.stack(losses).detach()
+
+
+@contextmanager
+def fastest_kernels(device: torch.device) -> Iterator[None]:
+    """On a GPU, within the block: cuDNN tries its algorithms on each new shape, and float32 products use TF32."""
+    before = torch.backends.cudnn.benchmark, torch.get_float32_matmul_precision()
+    if device.type == "cuda":
+        torch.backends.cudnn.benchmark = True
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before[0]
+        torch.set_float32_matmul_precision(before[1])

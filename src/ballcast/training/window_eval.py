@@ -1,0 +1,105 @@
+"""Scores of an end-to-end model on games: anticipation at the official clips, spotting all along."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ballcast.core.actions import FPS
+from ballcast.core.anticipator_config import EmitConfig
+from ballcast.core.events import merge_arrays
+from ballcast.core.pretrain_config import SpottingConfig
+from ballcast.data.samples.frames import FrameCache
+from ballcast.data.samples.moments import Moments, official_moments
+from ballcast.features.stack_index import snippet_middle
+from ballcast.metrics.average_precision import Score, score_arrays
+from ballcast.metrics.spotting import Peaks, SpottingScore, spotting_score, suppress_non_maxima
+from ballcast.model.postprocess import emit_flat
+from ballcast.model.slots import Slots
+from ballcast.training.augment import planes
+from ballcast.training.learner import EndToEnd
+
+AT_ONCE = 16  # windows of an evaluation
+SPOTTING = SpottingConfig(smooth_ms=80)
+
+
+@torch.no_grad()
+def run_windows(learner: EndToEnd, bank: FrameCache, ends: np.ndarray, *, flip: bool = False) -> list[Slots]:
+    """The slots at the moments `ends` (S,), numbers of frames; with `flip`, those of mirrored frames."""
+    device, training = next(learner.parameters()).device, learner.training
+    learner.eval()
+    outputs = []
+    try:
+        for begin in range(0, len(ends), AT_ONCE):
+            frames = ends[begin : begin + AT_ONCE, None] - learner.span + learner.frame_offsets
+            x = planes(bank.take(frames), colour=learner.colour)
+            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                slots, _ = learner(x.flip(-1) if flip else x)
+            outputs.append(slots.map(lambda t: t.float()))
+    finally:
+        learner.train(training)
+    return outputs
+
+
+def predict_moments(learner: EndToEnd, bank: FrameCache, *, flip: bool = False) -> tuple[Moments, list[Slots]]:
+    """The official moments of the bank's games, and their slots, in order; with `flip`, of mirrored frames."""
+    moments = official_moments(bank.games, bank.first, bank.length)
+    return moments, run_windows(learner, bank, moments.frame, flip=flip)
+
+
+def score_moments(learner: EndToEnd, bank: FrameCache, config: EmitConfig) -> Score:
+    """The official score on the clips of the bank's games."""
+    moments, outputs = predict_moments(learner, bank)
+    emitted, done = [], 0
+    for slots in outputs:
+        sample, position_ms, vectors = emit_flat(slots, config)
+        emitted.append((sample + done, position_ms, vectors))
+        done += len(slots.objectness)
+    sample, position_ms, vectors = (np.concatenate(parts) for parts in zip(*emitted, strict=True))
+    return score_arrays(list(moments.clips), *merge_arrays(sample, position_ms, vectors))
+
+
+def game_scores(learner: EndToEnd, bank: FrameCache, game: int, *, flip: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Spotting scores along a game: windows that overlap by half, averaged, the middles of windows counting more.
+
+    Returns:
+        Scores (n, C) in [0, 1], and their times (n,) in ms.
+    """
+    first, length, stride = int(bank.first[game]), int(bank.length[game]), learner.backbone.config.stride
+    hop, N = learner.stacks // 2 * stride, learner.stacks
+    last = (length - learner.span) // stride * stride + learner.span
+    ends = np.unique([*range(learner.span, length + 1, hop), last])
+    weight = 1.0 + np.minimum(np.arange(N), np.arange(N)[::-1])[:, None]  # (N, 1)
+    count = (length - 1) // stride + 1
+    total, mass = np.zeros((count, learner.anticipator.config.classes)), np.zeros((count, 1))
+    slots = run_windows(learner, bank, first + ends, flip=flip)
+    scores = torch.cat([presence_scores(s) for s in slots]).cpu().numpy()  # (S, N, C)
+    for end, own in zip(ends, scores, strict=True):
+        at = (end - learner.last_span) // stride + np.arange(N)
+        total[at] += weight * own
+        mass[at] += weight
+    seen = mass[:, 0] > 0
+    times = 1000 / FPS * (stride * np.arange(count) + snippet_middle(learner.backbone.config))
+    return (total / np.maximum(mass, 1e-9))[seen], times[seen]
+
+
+def presence_scores(slots: Slots) -> Tensor:
+    """(B, N, C): the probability of each action at each stack of the last window."""
+    assert slots.presence is not None
+    classes = slots.classes.shape[-1]
+    if slots.presence.shape[-1] > classes:
+        return slots.presence.softmax(-1)[..., :classes]
+    return slots.presence.sigmoid()
+
+
+def score_spotting(learner: EndToEnd, bank: FrameCache) -> SpottingScore:
+    """The spotting score on the bank's games; without an auxiliary head, 0."""
+    config = SPOTTING
+    if not learner.anticipator.config.auxiliary:
+        none = Peaks(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
+        return spotting_score([(game.events, none) for game in bank.games], least=config.least)
+    found = []
+    for g, game in enumerate(bank.games):
+        scores, times = game_scores(learner, bank, g)
+        peaks = suppress_non_maxima(scores, times, apart_ms=config.apart_ms, smooth_ms=config.smooth_ms)
+        found.append((game.events, peaks))
+    return spotting_score(found, tolerance_ms=config.tolerance_ms, least=config.least)

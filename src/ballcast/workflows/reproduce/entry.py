@@ -1,0 +1,225 @@
+"""The commands of a challenge entry with each recipe, from the download to the zip, with hours from measured rates.
+
+The rates are in `configs/throughput.json`: measured on two kinds of machines, null where not measured.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ballcast.core.actions import CLIP_FRAMES, FPS
+from ballcast.core.anticipator_config import Recipe
+from ballcast.core.config import from_dict, load
+from ballcast.core.errors import InputError
+from ballcast.core.files import read_json
+from ballcast.core.hub import RECIPES
+from ballcast.core.pretrain_config import PretrainConfig
+from ballcast.data.labels.soccernet import OFFICIAL_CLIPS
+from ballcast.data.samples.windows import STEP_MS
+from ballcast.workflows.reproduce.job import EVERY, PAPER_SAMPLES, stacks_a_step
+from ballcast.workflows.reproduce.plan import clip_stacks, duration
+
+THROUGHPUT = RECIPES / "throughput.json"
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A throughput: `unit` per second on each machine, None: not measured.
+
+    - `settings_24gb`: key=value changes of the recipe that fit it into 24 GB, as measured.
+    - `measured`: the command, or the page with it.
+    """
+
+    unit: str
+    h200: float | None = None
+    card_24gb: float | None = None
+    settings_24gb: str = ""
+    measured: str = ""
+
+    def __post_init__(self) -> None:
+        if any(value is not None and value <= 0 for value in (self.h200, self.card_24gb)):
+            raise InputError("a rate must be above 0, or null where it was not measured")
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """All rates, by name."""
+
+    rates: dict[str, Rate] = field(default_factory=dict)
+
+
+MACHINES = {"h200": "one H200", "card_24gb": "one 24 GB card"}
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of an entry.
+
+    - `about`: what it computes.
+    - `work`: names of rates, and how much of each it takes; none: it takes minutes, or depends on the network.
+    """
+
+    text: str
+    about: str = ""
+    work: tuple[tuple[str, float], ...] = ()
+
+    def seconds(self, rates: dict[str, Rate], machine: str) -> float | None:
+        """The estimated time on a machine; None if a rate was not measured there."""
+        total = 0.0
+        for name, amount in self.work:
+            rate = getattr(rates[name], machine)
+            if rate is None:
+                return None
+            total += amount / rate
+        return total
+
+
+def read_throughput(path: Path = THROUGHPUT) -> dict[str, Rate]:
+    """Read the file of measured rates."""
+    return from_dict(Throughput, {"rates": read_json(path, "throughputs")}, where=str(path)).rates
+
+
+def entry_lines(names: Sequence[str], data: str = "snbaa", rates: dict[str, Rate] | None = None) -> Iterator[str]:
+    """The entries with some of the recipes as lines of a shell script: each command below a comment with its time.
+
+    Args:
+        names: keys of `ENTRIES`.
+        data: SN-BAA's folder.
+        rates: None: those that come with ballcast.
+    """
+    for name in names:
+        if name not in ENTRIES:
+            raise InputError(f"no entry with the recipe {name!r}; choose from {', '.join(ENTRIES)}")
+    known = read_throughput() if rates is None else rates
+    for name in names:
+        title, build = ENTRIES[name]
+        commands = build(data)
+        every = Command("", work=tuple(part for command in commands for part in command.work))
+        yield f"# {name}: {title}; in all {_times(every, known)}"
+        for command in commands:
+            if command.work:
+                yield f"# {command.about}: {_times(command, known)}"
+            yield command.text
+        yield ""
+    yield "# Times are of decoding, training steps and extraction, from measured rates; the rest takes minutes."
+    yield "# `tune` writes nothing where it does not help; then leave --calibration out."
+
+
+def _times(command: Command, rates: dict[str, Rate]) -> str:
+    parts = []
+    for machine, title in MACHINES.items():
+        seconds = command.seconds(rates, machine)
+        time = "not measured" if seconds is None else duration(seconds)
+        settings = {rates[name].settings_24gb for name, _ in command.work} - {""}
+        changed = f" with {' '.join(sorted(settings))}" if settings and machine == "card_24gb" else ""
+        parts.append(f"{time} on {title}{changed}")
+    return ", ".join(parts)
+
+
+def _download(data: str, resolution: str) -> Command:
+    return Command(f"ballcast download train valid test challenge --to {data} --resolution {resolution}")
+
+
+def _extract(data: str, store: str, split: str, backbone: str, rate: str, *, dense: float = 1.0) -> Command:
+    """Features of a split; `dense`: how many times more stacks it takes than with windows 5 s apart."""
+    seconds = OFFICIAL_CLIPS[split] * CLIP_FRAMES / FPS
+    every = f" --every {EVERY[split]}" if dense > 1 else ""
+    return Command(
+        f"ballcast extract {data}/{split} {store}/{split} --backbone {backbone}{every}",
+        f"{seconds / 3600:.1f} h of video" + (f", {dense:.1f} times as many stacks" if dense > 1 else ""),
+        ((rate, seconds * dense),),
+    )
+
+
+def _finish(data: str, name: str, models: Sequence[str], stores: Sequence[str]) -> list[Command]:
+    """Tune on the validation clips, predict the challenge's clips, and write and check the zip."""
+    out, clips = f"runs/{name}-challenge", f"{data}/challenge"
+    valid = " ".join(f"--features {store}/valid" for store in stores)
+    pairs = " ".join(f"--features {s}/challenge --model {m}" for s, m in zip(stores, models, strict=True))
+    written, read = "", ""
+    if len(models) > 1:  # one model keeps its calibration in its folder
+        written, read = (f" --{option} runs/{name}.json" for option in ("out", "calibration"))
+    return [
+        Command(f"ballcast tune {' '.join(models)} {valid}{written}"),
+        Command(f"ballcast predict {pairs}{read} --labels {clips} --out {out}.json"),
+        Command(f"ballcast submit {out}.json --labels {clips} --out {out}.zip"),
+        Command(f"ballcast submit --check {out}.zip --labels {clips}"),
+    ]
+
+
+def _paper(data: str) -> list[Command]:
+    videos, spotting, recipe = f"{data}/224p", load(PretrainConfig, Path("pretrain")), load(Recipe, Path("paper"))
+    steps = spotting.train.epochs * spotting.train.steps
+    backbone, store, model = "runs/backbone/best", "features/paper", "runs/paper/best"
+    dense = clip_stacks(spotting.network, EVERY["train"]) / clip_stacks(spotting.network, EVERY["test"])
+    return [
+        _download(data, "224p"),
+        Command(
+            f"ballcast pretrain pretrain data.sources=[{videos}] --out runs/backbone",
+            f"{steps} steps of {stacks_a_step(spotting)} stacks",
+            (("decode 224p", _frames()), ("pretrain 224p", float(steps * stacks_a_step(spotting)))),
+        ),
+        _extract(videos, store, "train", backbone, "extract 224p", dense=dense),
+        *(_extract(videos, store, split, backbone, "extract 224p") for split in ("valid", "challenge")),
+        Command(
+            f"ballcast train paper data.features={store} --out runs/paper",
+            f"{recipe.train.epochs} epochs of {PAPER_SAMPLES} windows",
+            (("train paper", float(recipe.train.epochs * PAPER_SAMPLES)),),
+        ),
+        *_finish(videos, "paper", [model], [store]),
+    ]
+
+
+def _end_to_end(name: str, videos: str, out: str, rates: tuple[str, str], *changes: str) -> Command:
+    """A training of the recipe `name`; `rates`: of decoding and of training."""
+    recipe = load(Recipe, Path(name))
+    stacks = recipe.model.windows * recipe.model.clips
+    changed = "".join(f" {change}" for change in changes)
+    return Command(
+        f"ballcast train {name} games.sources=[{videos}]{changed} --out {out}",
+        f"{recipe.train.epochs} epochs of {PAPER_SAMPLES} moments with {stacks} stacks",
+        ((rates[0], _frames()), (rates[1], float(recipe.train.epochs * PAPER_SAMPLES * stacks))),
+    )
+
+
+def _frames() -> float:
+    """Frames to decode for a training: the clips of train and valid begin 5 s apart, and each frame is decoded once."""
+    return float(sum(OFFICIAL_CLIPS[split] for split in ("train", "valid")) * STEP_MS // 1000 * FPS)
+
+
+def _e2e(data: str) -> list[Command]:
+    videos, store = f"{data}/224p", "features/e2e"
+    return [
+        _download(data, "224p"),
+        _end_to_end("e2e", videos, "runs/e2e", ("decode 224p", "train e2e")),
+        *(_extract(videos, store, split, "runs/e2e/best_backbone", "extract e2e") for split in ("valid", "challenge")),
+        *_finish(videos, "e2e", ["runs/e2e/best"], [store]),
+    ]
+
+
+def _winner(data: str) -> list[Command]:
+    """Two encoders, each in two phases: from ImageNet weights, then from the result."""
+    videos, commands = f"{data}/720p", [_download(data, "720p")]
+    encoders = {"008": (), "006": ("encoder.network.encoder=regnety_006.pycls_in1k",)}
+    models, stores = [], []
+    for encoder, changes in encoders.items():
+        first, second, store = f"runs/ws1-{encoder}", f"runs/ws2-{encoder}", f"features/ws-{encoder}"
+        rates = ("decode 720p", "train faantra-ws")
+        commands += [
+            _end_to_end("faantra-ws", videos, first, rates, *changes),
+            _end_to_end("faantra-ws", videos, second, rates, *changes, f"encoder.start={first}/best"),
+        ]
+        commands += [
+            _extract(videos, store, split, f"{second}/best_backbone", "extract faantra-ws")
+            for split in ("valid", "challenge")
+        ]
+        models.append(f"{second}/best")
+        stores.append(store)
+    return [*commands, *_finish(videos, "faantra-ws", models, stores)]
+
+
+ENTRIES = {
+    "paper": ("the paper's model on the features of a backbone of your own, at 224p", _paper),
+    "faantra-ws": ("the 2026 winner's recipe, two encoders averaged, at 448 of 720 lines", _winner),
+    "e2e": ("from frames to predictions end to end, at 224p", _e2e),
+}

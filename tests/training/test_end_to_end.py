@@ -1,0 +1,241 @@
+"""End to end: moments and their targets, one model for training and scoring, a run that goes on after a kill."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from games import make_matches
+
+import ballcast
+from ballcast.core.anticipator_config import DataConfig, Recipe
+from ballcast.core.config import load
+from ballcast.core.errors import InputError
+from ballcast.core.events import Event
+from ballcast.data.labels.games import Game, find_games
+from ballcast.data.samples.frames import FrameCache
+from ballcast.data.samples.moments import MomentSampler, official_moments, spotting_targets
+from ballcast.export.export import export
+from ballcast.features.backbone import Backbone
+from ballcast.features.batch_encoder import BatchEncoder
+from ballcast.features.stack_index import snippet_count
+from ballcast.model.anticipator import Anticipator
+from ballcast.training.augment import planes
+from ballcast.training.learner import load_learner
+from ballcast.training.progress import ProgressUpdate
+from ballcast.training.run import train
+from ballcast.training.window_eval import game_scores, predict_moments
+
+CPU = torch.device("cpu")
+SMALL = [
+    *("encoder.network.encoder=test_efficientnet", "encoder.network.projected=16", "encoder.start=scratch"),
+    *("model.width=16", "model.dense.dim=16", "model.dense.heads=2", "model.dense.ffn=16", "model.dense.gru_layers=1"),
+    *("train.batch=2", "train.epochs=2", "train.restart_epochs=1", "data.every_ms=4000"),
+]
+COLOUR = ["encoder.network.colour=true", "encoder.network.frames=1", "encoder.network.stack=1", "model.clips=63"]
+
+
+@pytest.fixture(scope="module")
+def matches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_matches(tmp_path_factory.mktemp("matches"), ("train", "valid", "test"), frames=1000)
+
+
+def recipe(matches: Path, *overrides: str) -> Recipe:
+    return load(Recipe, Path("e2e"), [f"games.sources=[{matches}]", *SMALL, *overrides])
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Everything a run wrote that must not depend on how often it was interrupted."""
+    kept = [p for p in folder.rglob("*") if p.is_file() and "tensorboard" not in p.parts]
+    timed = ("environment.json", "epochs.csv", "report.json")
+    return {str(p.relative_to(folder)): p.read_bytes() for p in kept if p.name not in timed}
+
+
+GAME = Game("a", "train", (), (Event("PASS", 9000), Event("SHOT", 11_000), Event("OUT", 16_999)))
+
+
+def test_the_actions_of_a_moment_are_those_of_the_next_five_seconds() -> None:
+    """By hand: at frame 250 (10 s) the shot is 1 s away and the out 6.999 s; at frame 300 (12 s) the out is 4.999 s."""
+    sampler = MomentSampler([GAME], np.array([0]), np.array([1000]), windows=1, config=DataConfig(boost={}))
+    at = sampler._label(np.array([250, 300, 225]), np.zeros(3, np.int64))
+    assert at.classes[:, 0].tolist() == [6, 7, 0]  # shot, out, pass (at exactly 9 s, the moment itself)
+    assert at.position_ms[:, 0].tolist() == [31_000, 34_999, 30_000]
+    assert (at.classes[:2, 1:] == -1).all()
+    assert at.classes[2, 1] == 6
+
+
+def test_moments_are_drawn_from_every_part_and_have_their_windows() -> None:
+    config = DataConfig(boost={}, every_ms=2000)
+    sampler = MomentSampler([GAME, GAME], np.array([0, 1000]), np.array([1000, 700]), windows=2, config=config)
+    drawn = sampler.draw(np.random.default_rng(0))
+    again = sampler.draw(np.random.default_rng(0))
+    assert (drawn.frame == again.frame).all()
+    assert len(drawn) == len(sampler) == (875 - 250) // 50 + 1 + (575 - 250) // 50 + 1
+    first = drawn.frame[drawn.game == 0]
+    assert first.min() >= 250
+    assert first.max() <= 875
+    assert sorted(set((first - 250) // 50)) == list(range(13))  # one of every two seconds
+    assert (drawn.frame[drawn.game == 1] >= 1250).all()
+    assert (drawn.frame[drawn.game == 1] <= 1575).all()
+
+
+def test_a_game_that_is_too_short_is_one_sentence() -> None:
+    with pytest.raises(InputError, match="shorter than 5 s to see and 5 s to anticipate"):
+        MomentSampler([GAME], np.array([0]), np.array([200]), windows=1, config=DataConfig())
+
+
+def test_official_moments_are_every_five_seconds_from_thirty_on() -> None:
+    found = official_moments([GAME], np.array([100]), np.array([1000]))
+    assert found.frame.tolist() == [850, 975]
+    assert [clip.name for clip in found.clips] == ["a+0", "a+5000"]
+
+
+def test_spotting_targets_are_a_gaussian_around_each_action() -> None:
+    table = spotting_targets([[(400, 2)], [(0, 0)]], np.array([20, 5]), sigma_ms=80, classes=3)
+    assert table.shape == (25, 3)
+    assert table[10, 2] == 1
+    assert table[12, 2] == pytest.approx(np.exp(-0.5))  # 80 ms away
+    assert table[20, 0] == 1  # the first frame of the second game
+    assert not table[:, 1].any()
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        [],
+        ["model.kind=hierarchy", "model.hierarchy.dim=16", "model.slots=4", "loss.pair_norm=pairs"],
+        ["model.kind=faantra", "model.faantra.dim=16", "model.faantra.heads=2", "model.faantra.clip_ms=80"],
+        ["encoder.network.shift=gated", "encoder.recompute=true"],
+        [*COLOUR, "model.windows=2"],
+    ],
+    ids=["dense", "slots", "faantra", "shift", "colour"],
+)
+def test_it_trains_scores_and_is_loaded_again(matches: Path, tmp_path: Path, extra: list[str]) -> None:
+    config = recipe(matches, *extra, "games.test=[test]", "train.epochs=1", "train.restart_epochs=1")
+    progress = train(config, tmp_path / "run", device=CPU)
+    assert progress.finished
+    assert 0 <= progress.best <= 1
+    report = json.loads((tmp_path / "run/report.json").read_text())
+    assert 0 <= report["anticipation"]["avg"] <= 1
+    learner = load_learner(tmp_path / "run/best")
+    assert learner.backbone.hash == learner.anticipator.metadata["backbone"]["hash"]
+    assert learner.backbone.metadata["picture_size"] == learner.anticipator.metadata["picture_size"]
+    assert isinstance(Anticipator.from_pretrained(tmp_path / "run/best"), Anticipator)
+
+
+def test_the_extracted_features_are_those_of_training(matches: Path, tmp_path: Path) -> None:
+    """What `extract` and `predict` compute of a window is what the model was trained on."""
+    config = recipe(matches, "train.epochs=1")
+    train(config, tmp_path / "run", device=CPU)
+    learner = load_learner(tmp_path / "run/best")
+    bank = FrameCache(find_games(matches)[:1], CPU)
+    frames = bank.read(0, 125)
+    with torch.no_grad():
+        own = learner.features(planes(frames[None, learner.frame_offsets], colour=False))[0, 0]
+    backbone = Backbone.from_pretrained(tmp_path / "run/best_backbone")
+    extracted = BatchEncoder(backbone).windows(frames, [0])[0]
+    assert extracted.shape == (snippet_count(backbone.config), 16)
+    torch.testing.assert_close(extracted, own, rtol=1e-5, atol=1e-5)
+
+
+def test_mirrored_and_along_a_game(matches: Path, tmp_path: Path) -> None:
+    train(recipe(matches, "train.epochs=1"), tmp_path / "run", device=CPU)
+    learner = load_learner(tmp_path / "run/best")
+    bank = FrameCache(find_games(matches)[:1], CPU)
+    moments, seen = predict_moments(learner, bank)
+    _, mirrored = predict_moments(learner, bank, flip=True)
+    assert len(moments) == len(seen[0].objectness) == len(mirrored[0].objectness)
+    assert not torch.equal(seen[0].objectness, mirrored[0].objectness)
+    scores, times = game_scores(learner, bank, 0)
+    assert len(scores) == len(times)
+    assert times[0] == 40  # the middle of the first stack of three frames
+    assert times[-1] >= 40 * (int(bank.length[0]) - 5)
+    assert ((scores >= 0) & (scores <= 1)).all()
+
+
+def cut_after(steps: int) -> Any:
+    seen = 0
+
+    def show(update: ProgressUpdate) -> None:
+        nonlocal seen
+        seen += not update.ended
+        if seen == steps:
+            raise KeyboardInterrupt
+
+    return show
+
+
+def test_cut_anywhere_and_run_again_it_ends_with_the_same_bytes(matches: Path, tmp_path: Path) -> None:
+    config = recipe(matches, "train.save_every=1", "train.ema=0.9", "augment.mixup=0.2")
+    train(config, tmp_path / "whole", device=CPU)
+    for steps in (1, 3):
+        with pytest.raises(KeyboardInterrupt):
+            train(config, tmp_path / "cut", device=CPU, show=cut_after(steps))
+    train(config, tmp_path / "cut", device=CPU)
+    assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
+
+
+def test_a_further_label_set_has_a_head_of_its_own(matches: Path, tmp_path: Path) -> None:
+    other = make_matches(tmp_path / "other", ("train",), frames=500)
+    config = recipe(matches, f"games.also=[{other}]", "train.epochs=1")
+    train(config, tmp_path / "run", device=CPU)
+    learner = load_learner(tmp_path / "run/best")
+    assert not len(learner.heads)  # of training only
+    alone = recipe(matches, "train.epochs=1")
+    train(alone, tmp_path / "alone", device=CPU)
+    assert learner.backbone.hash != load_learner(tmp_path / "alone/best").backbone.hash
+
+
+def test_it_starts_from_a_trained_model_and_from_nothing_else(matches: Path, tmp_path: Path) -> None:
+    train(recipe(matches, "train.epochs=1"), tmp_path / "first", device=CPU)
+    warm = recipe(matches, f"encoder.start={tmp_path / 'first/best'}", "train.epochs=1", "train.lr=1e-9")
+    train(warm, tmp_path / "second", device=CPU)
+    first, second = (load_learner(tmp_path / name / "best") for name in ("first", "second"))
+    name = "project.weight"
+    torch.testing.assert_close(
+        second.anticipator.network.state_dict()[name], first.anticipator.network.state_dict()[name]
+    )
+    assert second.backbone.metadata["start_hash"] == first.backbone.hash
+    other = recipe(matches, f"encoder.start={tmp_path / 'first/best'}", "model.dense.ffn=32")
+    with pytest.raises(InputError, match="its sizes are not those of the recipe"):
+        train(other, tmp_path / "third", device=CPU)
+
+
+def test_a_frozen_encoder_stays_as_it_is(matches: Path, tmp_path: Path) -> None:
+    config = recipe(matches, "encoder.learns=false", "train.epochs=1")
+    train(config, tmp_path / "run", device=CPU)
+    before = Backbone.from_pretrained(tmp_path / "run/last_backbone")
+    torch.manual_seed(config.train.seed)
+    fresh = Backbone(config.encoder.network)
+    for key, value in fresh.state_dict().items():
+        assert torch.equal(value, before.state_dict()[key]), key
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("model.clips=33", "set model.clips=62"),
+        ("model.width=1280", "set model.width=16"),
+        ("data.mixup=0.4", "set augment.mixup"),
+        ("encoder.network.blocks=4", "frame encoder"),
+    ],
+)
+def test_what_does_not_fit_is_one_sentence(matches: Path, tmp_path: Path, override: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        train(recipe(matches, override), tmp_path / "run", device=CPU)
+
+
+def test_the_trained_model_reads_videos_by_itself(matches: Path, tmp_path: Path) -> None:
+    """Its folder is enough: it names its encoder. The export forecasts the same."""
+    train(recipe(matches, "train.epochs=1"), tmp_path / "run", device=CPU)
+    video = next(matches.glob("*.mp4"))
+    in_torch = list(ballcast.load(tmp_path / "run/best").video(video, every_ms=10_000))
+    assert [made.at_ms for made in in_torch] == [5000, 15_000, 25_000, 35_000]
+    export(str(tmp_path / "run/best"), None, tmp_path / "exported", video=video)
+    in_onnx = list(ballcast.load(tmp_path / "exported").video(video, every_ms=10_000))
+    for one, other in zip(in_torch, in_onnx, strict=True):
+        assert [p.label for p in one.predictions] == [p.label for p in other.predictions]
+        for a, b in zip(one.predictions, other.predictions, strict=True):
+            np.testing.assert_allclose(a.scores, b.scores, rtol=1e-4, atol=1e-5)
