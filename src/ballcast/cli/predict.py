@@ -128,8 +128,6 @@ def predict(
     ballcast predict --events match.json --table match.csv --plot match.html --clips match.xml
 
     ballcast predict --features features-a/test --model runs/a/best --features features-b/test --model runs/b/best
-
-    ballcast predict match.mp4 --model exported
     """
     from ballcast.inference.timeline import Targets
 
@@ -144,8 +142,8 @@ def predict(
     else:
         path, model = Path(str(video)), models[0] if models else None
         targets = Targets(out or Path(f"{path.stem}.anticipation.json"), osl, csv, overlay)
-        opened = partial(load_model, runtime, model, backbone, device, "predict", size)
-        predict_video(path, changes, targets, every_ms, opened)
+        load = partial(load_model, runtime, model, backbone, device, "predict", size)
+        predict_video(path, changes, targets, every_ms, load)
 
 
 def _split_arguments(video: str | None, overrides: list[str] | None) -> tuple[str | None, list[str]]:
