@@ -87,14 +87,14 @@ def _kind(event: str, sub_event: str, tags: set[int]) -> tuple[str, bool, bool]:
 
 def _period(rows: dict[str, Any], kinds: list[tuple[str, bool, bool]]) -> dict[str, Any]:
     """The rows of one period: those of the team in possession, with a row at the end of each possession."""
-    holder, possession = None, -1
-    listed: list[tuple[Any, ...]] = []
+    holder: int | None = None
+    listed: list[tuple[float, ...]] = []  # class, seconds, time since the row before, x, y
     for i, (group, takes, goal) in enumerate(kinds):
         team = int(rows["team"][i])
         if holder is None or (team != holder and takes):
             if holder is not None and listed and listed[-1][0] != END:
                 listed.append((END, listed[-1][1], 0.0, *listed[-1][3:]))
-            holder, possession = team, possession + 1
+            holder = team
         if team != holder or not group:
             continue
         x0, y0, x1, y1 = (float(rows[name][i]) for name in ("x0", "y0", "x1", "y1"))
@@ -104,12 +104,12 @@ def _period(rows: dict[str, Any], kinds: list[tuple[str, bool, bool]]) -> dict[s
         last = listed[-1] if listed else (0, at, 0.0, x0, y0)
         listed.append((CLASSES.index(name), at, at - last[1], x0, y0))
     array = np.array(listed, np.float64).reshape(-1, 5)
-    action, seconds, gap, x, y = array.T
-    dx, dy = np.diff(x, prepend=x[:1]), np.diff(y, prepend=y[:1])
-    to_goal = np.hypot((x - 100) * 1.05, (y - 50) * 0.68)
-    angle = np.abs(np.arctan2((y - 50) * 0.68, (x - 100) * 1.05))
-    values = [gap, x, y, seconds, dx, dy, np.hypot(dx * 1.05, dy * 0.68), to_goal, angle]
-    return {"action": action.astype(np.int64), "values": np.stack(values, 1).astype(np.float32)}
+    actions, times, gaps, xs, ys = array.T
+    dx, dy = np.diff(xs, prepend=xs[:1]), np.diff(ys, prepend=ys[:1])
+    to_goal = np.hypot((xs - 100) * 1.05, (ys - 50) * 0.68)
+    angle = np.abs(np.arctan2((ys - 50) * 0.68, (xs - 100) * 1.05))
+    values = [gaps, xs, ys, times, dx, dy, np.hypot(dx * 1.05, dy * 0.68), to_goal, angle]
+    return {"action": actions.astype(np.int64), "values": np.stack(values, 1).astype(np.float32)}
 
 
 def windows(periods: list[dict[str, Any]], scale: Any) -> tuple[Tensor, Tensor]:
@@ -261,7 +261,8 @@ def main() -> None:
     results["ballcast"] = score(train_ours(train, args.seconds).predict, test, scale)
     if args.peers is not None:
         sys.path.append(str(args.peers))
-        stand_in("torchprofile")
+        for name in ("torchprofile", "matplotsoccer"):
+            stand_in(name)
         for name in PEERS:
             results[name] = score(train_peer(name, train, args.seconds), test, scale)
     print(f"{len(train[0])} rows of {args.train} matches, {len(test[0])} of {args.test} of England")

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 
 from ballcast.core.event_schema import CODES, TOLD, VALUES
 from ballcast.core.feed_forecast import SHOT
@@ -55,14 +55,33 @@ def main() -> None:
         config = {"kind": KIND, "network": sizes, "calibration": np.round(calibration, 5).tolist()}
         config |= {"trained_on": "Wyscout, 2017/18, four leagues without England", "attribution": SOURCE}
         write_json(folder / "config.json", config | {"license": "CC-BY-4.0", "calibration_error": error}, indent=1)
+        millions = sum(t.numel() for t in load_file(folder / "model.safetensors").values()) / 1e6
+        write_bytes(folder / "README.md", CARD.format(millions=millions, source=SOURCE).encode())
     size = sum(path.stat().st_size for path in args.out.iterdir())
     print(f"{args.out}: {size / 1e6:.2f} MB")  # noqa: T201
+
+
+CARD = """---
+license: cc-by-4.0
+tags: [football, soccer, event data]
+---
+# ballcast: event feeds
+
+The probability of each of ten ball actions, by team, within 1 to 5 seconds, from the events of the last 30 seconds of a
+football match's event feed. An event transformer with {millions:.1f} million weights in half precision; `events.onnx`
+reads them from `model.safetensors`. Use: `ballcast predict --events FILE`, or `ballcast.load("events").feed(path)`.
+
+Trained on {source}. England was held out. In training, what poorer feeds do not tell was hidden at random;
+probabilities are calibrated on validation matches of the same leagues.
+
+Keep this attribution with the weights.
+"""
 
 
 def write_model(run: Path, folder: Path, sizes: dict[str, Any]) -> None:
     """The weights in half precision, and the graph that reads them."""
     weights = folder / "model.safetensors"
-    save_file({name: tensor.half() for name, tensor in load_file(run / "model.safetensors").items()}, weights)
+    write_bytes(weights, save({name: t.half() for name, t in load_file(run / "model.safetensors").items()}))
     network = Outputs(load_network(folder, sizes)).eval()
     B, N = 2, sizes["tokens"]
     codes = torch.zeros(B, N, CODES, dtype=torch.int64)

@@ -1,11 +1,11 @@
 """`ballcast predict --events`: forecasts along a match's event feed, as tables, pictures and clip lists."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ballcast.cli.runtime import RuntimeKind, changed_emission
+from ballcast.cli.runtime import changed_emission
 from ballcast.cli.shell import new_console, step_progress
 from ballcast.core.errors import InputError
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from ballcast.api import FeedForecasts
     from ballcast.core.feed_forecast import FeedForecast
-    from ballcast.inference.timeline import Targets
 
 Lineup = Annotated[
     Path | None,
@@ -36,35 +35,28 @@ Kickoff = Annotated[
 SHOWN = 8  # moments that are printed
 
 
-def predict_feed(
-    models: list[str] | None,
-    events: Path,
-    provider: str,
-    lineup: Path | None,
-    every_ms: int,
-    changes: list[str],
-    runtime: RuntimeKind,
-    device: str,
-    targets: "Targets",
-    extras: dict[str, Path | None],
-    kickoff: str | None,
-) -> None:
+def predict_feed(given: dict[str, Any], changes: list[str]) -> None:
     """Write the forecasts along a match's events: by the embedded model, or by one that was trained on feeds.
 
-    `extras`: the files besides those of every timeline, by option: table, plot and clips.
+    Args:
+        given: the options of `predict` by name, and `every_ms`.
+        changes: key=value.
     """
     from ballcast.api import FeedForecasts, load
     from ballcast.core.files import check_not_source, check_writable
     from ballcast.core.hub import EVENTS
     from ballcast.data.events.feed_files import read_head
+    from ballcast.inference.timeline import Targets
 
+    events, models = given["events"], given["models"]
+    targets = Targets(given["out"] or Path(f"{events.stem}.events.anticipation.json"), given["osl"], given["csv"])
     targets.check(events)
     read_head(events)  # before the model, which takes seconds: a missing file is noticed at once
-    wanted = {name: path for name, path in extras.items() if path is not None}
+    wanted: dict[str, Path] = {name: given[name] for name in ("table", "plot", "clips") if given[name] is not None}
     for path in wanted.values():
         check_writable(path)
         check_not_source(path, events)
-    model = load(models[0] if models else EVENTS, runtime=runtime, device=device)
+    model = load(models[0] if models else EVENTS, runtime=given["runtime"], device=given["device"])
     grids = model.opened.events is None
     if grids and wanted:
         raise InputError(f"--{next(iter(wanted))} is for the embedded model of event feeds; leave --model out")
@@ -72,15 +64,14 @@ def predict_feed(
     if changes and not grids:
         raise InputError(f"{changes[0]} is for models of `ballcast train`; leave it out, or give one with --model")
     with step_progress(new_console(stderr=True), "forecasts") as progress:
-        forecasts = model.feed(
-            events, provider=provider, lineup=lineup, every_ms=every_ms, emit=emit, progress=progress
-        )
+        where = {"provider": given["provider"] or "auto", "lineup": given["lineup"], "every_ms": given["every_ms"]}
+        forecasts = model.feed(events, **where, emit=emit, progress=progress)
         timeline = tuple(forecasts)
     targets.write(timeline, events, forecasts.about, source={"events": events.name})
     count = sum(len(made.predictions) for made in timeline)
     typer.echo(f"{targets.json}: match {forecasts.about['match']}, {len(timeline)} forecasts, {count} predictions")
     if isinstance(forecasts, FeedForecasts):
-        _write_extras(forecasts, timeline, wanted, kickoff)  # type: ignore[arg-type]
+        _write_extras(forecasts, timeline, wanted, given["kickoff"])  # type: ignore[arg-type]
 
 
 def _write_extras(

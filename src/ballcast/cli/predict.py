@@ -112,13 +112,11 @@ def predict(
     """Anticipate along a video of your own, along a match's event feed, or for every clip of a feature store.
 
     VIDEO, of any rate and size: one forecast a second from 5 s on, from the last 30 s or as much as there is. Times
-    are in milliseconds of the video. A confidence is the probability that the action comes: training weights actions
-    4 times, which inflates the network's own p_obj, and this is undone. The threshold is on the network's own p_obj:
-    0.3 there is a probability of 10 %.
+    are in milliseconds of the video. A confidence is the probability that the action comes; the threshold is on the
+    network's own p_obj, which training inflates: 0.3 there is a probability of 10 %.
 
-    --events: a match's feed of any provider. The embedded model gives the probability of each action within 1, 2, 3
-    and 5 s, at every second and every event; --table, --plot and --clips write them. The periods share one clock; the
-    output lists where each begins.
+    --events: a match's feed of any provider. The embedded model gives the probability of each action within 1 to 5 s,
+    at every second and every event; --table, --plot and --clips write them. The periods share one clock.
 
     --features: writes a submission file with the network's own scores or, if the model was tuned (see `ballcast tune`)
     and no key=value is given, with calibrated times and scores.
@@ -130,8 +128,6 @@ def predict(
     ballcast predict --events match.json --table match.csv --plot match.html --clips match.xml
 
     ballcast predict --features features-a/test --model runs/a/best --features features-b/test --model runs/b/best
-
-    ballcast predict match.mp4 --model exported
     """
     from ballcast.inference.timeline import Targets
 
@@ -142,15 +138,12 @@ def predict(
         target = out or Path("results_anticipation.json")
         predict_features(models, features, labels, target, calibration, changes, runtime, device)
     elif events is not None:
-        targets = Targets(out or Path(f"{events.stem}.events.anticipation.json"), osl, csv)
-        extras = {"table": table, "plot": plot, "clips": clips}
-        chosen = (models, events, provider or "auto", lineup, every_ms, changes, runtime, device)
-        predict_feed(*chosen, targets, extras, kickoff)
+        predict_feed(ctx.params | {"every_ms": every_ms}, changes)
     else:
         path, model = Path(str(video)), models[0] if models else None
         targets = Targets(out or Path(f"{path.stem}.anticipation.json"), osl, csv, overlay)
-        opened = partial(load_model, runtime, model, backbone, device, "predict", size)
-        predict_video(path, changes, targets, every_ms, opened)
+        load = partial(load_model, runtime, model, backbone, device, "predict", size)
+        predict_video(path, changes, targets, every_ms, load)
 
 
 def _split_arguments(video: str | None, overrides: list[str] | None) -> tuple[str | None, list[str]]:

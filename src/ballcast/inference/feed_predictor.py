@@ -26,6 +26,7 @@ from ballcast.inference.runtime import TrainedModel, WindowModel
 from ballcast.model.postprocess import POSITIONS_MS, emit, select_times
 
 BATCH = 512
+TOKENS_BATCH = 64  # of the event transformer: what fits a core's cache takes half the time of 512
 REACHES_MS = [EmitConfig().reach_ms] * len(ACTIONS)
 
 
@@ -140,7 +141,8 @@ def forecast_events(
         raise InputError(f"match {feed.match}: no period is longer than 5 s")
     for name, half in feed.halves():
         at_ms, event = times[name]
-        chance, zones, found, last = _run(model, build_table([half]), at_ms, flags)
+        own, which = np.unique(at_ms, return_inverse=True)  # simultaneous events share a forecast
+        chance, zones, found, last = (part[which] for part in _run(model, build_table([half]), own, flags))
         for i, T in enumerate(at_ms.tolist()):
             at = begins[name] + T
             label = (*SHORT_NAMES, "other")[half.action[event[i]]] if event[i] >= 0 else ""
@@ -168,8 +170,8 @@ def _run(
     length = np.where(there.any(1), np.minimum(model.tokens - there.argmax(1) + 1, model.tokens), 1)
     order = np.argsort(length, kind="stable")
     parts = []
-    for begin in range(0, len(order), BATCH):
-        some = order[begin : begin + BATCH]
+    for begin in range(0, len(order), TOKENS_BATCH):
+        some = order[begin : begin + TOKENS_BATCH]
         kept = int(length[some].max())
         outputs = model.run(codes[some, -kept:], values[some, -kept:], told[some])
         likely = select_times(outputs.intensity.sum(1).transpose(1, 0, 2).copy(), REACHES_MS, count=2)

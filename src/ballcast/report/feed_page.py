@@ -137,7 +137,7 @@ def _draw_timeline(
         side = 1 - 2 * moment.team
         axes.annotate(
             f"{100 * moment.probability:.0f} %",
-            (moment.at_ms / 60_000, side * 100 * moment.probability),
+            (moment.at_ms / 60_000, side * min(100 * moment.probability, 0.8 * top)),
             ha="center",
             va="bottom" if side > 0 else "top",
             fontsize=8,

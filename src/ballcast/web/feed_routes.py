@@ -18,6 +18,7 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse
 
+from ballcast.core import hub
 from ballcast.core.errors import BallcastError, InputError
 from ballcast.core.feed_forecast import MatchSummary, moments
 from ballcast.core.files import read_json, write_json
@@ -148,12 +149,14 @@ def main(arguments: list[str]) -> int:
     lower_priority()
     folder = FilePath(arguments[1])
     try:
-        from ballcast.api import FeedForecasts, load
+        from ballcast.data.events.kloppy_feed import open_feed
+        from ballcast.inference.event_model import open_event_model
+        from ballcast.inference.feed_predictor import forecast_events, summarise
         from ballcast.report.feed_page import page_data
 
-        forecasts = load("events", runtime="onnx").feed(folder / arguments[2])
-        assert isinstance(forecasts, FeedForecasts)
-        made, match = list(forecasts), forecasts.match
+        feed, provider, untold = open_feed(folder / arguments[2])
+        model = open_event_model(FilePath(hub.embedded_model(hub.EVENTS)))
+        made, match = list(forecast_events(model, feed, untold=untold)), summarise(feed, provider, untold)
         about: dict[str, Any] = {"match": match.match, "provider": match.provider, "teams": list(match.teams)}
         about |= {"begins": dict(match.begins), "untold": list(match.untold)}
         write_json(folder / PAGE, page_data(made, match, moments(made, match)) | {"about": about})
