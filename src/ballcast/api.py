@@ -107,7 +107,7 @@ class FeedForecasts(Forecasts[FeedForecast]):
         try:
             from pandas import DataFrame
         except ImportError:
-            raise MissingExtra("pandas") from None
+            raise MissingExtra("pandas", "events") from None
         return DataFrame(list(table_rows(list(self), self.match)), columns=list(columns()))
 
 
