@@ -1,13 +1,10 @@
 """Small helpers: CPU cores and threads, how to install an extra, natural sort order, terminal tables."""
 
-import json
 import os
 import re
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlparse
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,6 +43,10 @@ def install_command(extra: str = "") -> str:
     root = Path(__file__).parents[3]
     if (root / "pyproject.toml").is_file():  # run from a clone, or installed from it with --editable
         return f"pip install '{root}{suffix}'"
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import unquote, urlparse
+
     try:
         recorded = distribution("ballcast").read_text("direct_url.json")
     except PackageNotFoundError:
