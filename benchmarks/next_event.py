@@ -139,21 +139,22 @@ def scale_of(periods: list[dict[str, Any]]) -> Any:
 
 
 class Ours(nn.Module):
-    """A Transformer encoder over the rows; the next class, and the time as a distribution over 64 steps."""
+    """A Transformer encoder over the last 16 rows; the next class, and the time as a distribution over 64 steps."""
 
-    def __init__(self, dim: int = 96, layers: int = 3, steps: int = 64) -> None:
+    def __init__(self, dim: int = 64, layers: int = 2, steps: int = 64, read: int = 16) -> None:
         super().__init__()
         self.action = embedding(len(CLASSES), dim, std=0.02)
-        self.rank = embedding(LENGTH, dim, std=0.02)
+        self.rank = embedding(read, dim, std=0.02)
         self.values = nn.Sequential(nn.Linear(len(COLUMNS), dim), nn.GELU(), nn.Linear(dim, dim))
-        self.layers = nn.ModuleList(EncoderLayer(dim=dim, heads=4, ffn=2 * dim, dropout=0.1) for _ in range(layers))
+        self.layers = nn.ModuleList(EncoderLayer(dim=dim, heads=4, ffn=2 * dim, dropout=0.0) for _ in range(layers))
         self.norm = nn.LayerNorm(dim)
         self.heads = nn.ModuleDict(
             {"action": nn.Linear(dim, len(CLASSES)), "time": nn.Linear(dim, steps), "place": nn.Linear(dim, 2)}
         )
-        self.steps = steps
+        self.steps, self.read = steps, read
 
     def forward(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        rows = rows[:, -self.read :]
         x = self.action(rows[..., 0].long()) + self.values(rows[..., 1:]) + self.rank.weight
         for layer in self.layers:
             x = layer(x)
@@ -176,7 +177,7 @@ class Ours(nn.Module):
         return action.argmax(-1), ((below < 0.5).sum(-1).float() + 0.5) / self.steps
 
 
-def train_ours(train: tuple[Tensor, Tensor], seconds: float, batch: int = 256) -> Ours:
+def train_ours(train: tuple[Tensor, Tensor], seconds: float, batch: int = 128) -> Ours:
     torch.manual_seed(0)
     model = Ours()
     optimiser = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.01)
@@ -184,7 +185,7 @@ def train_ours(train: tuple[Tensor, Tensor], seconds: float, batch: int = 256) -
     while share < 1:
         share = min((time.process_time() - began) / seconds, 1.0)
         for group in optimiser.param_groups:
-            group["lr"] = 2e-3 * (1 - share)
+            group["lr"] = 2e-3 * min(share / 0.05, 1.0) * (1 - share)
         chosen = torch.randint(0, len(train[0]), (batch,))
         optimiser.zero_grad()
         model.loss(train[0][chosen], train[1][chosen]).backward()

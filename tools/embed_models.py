@@ -1,6 +1,6 @@
 """Write ONNX graphs beside the weights of the embedded models, so that they run without torch.
 
-    python -m tools.embed_models            # after a change of src/ballcast/samples/{backbone,anticipator,feed_model}
+    python -m tools.embed_models            # after a change of src/ballcast/samples/{backbone,anticipator}
     python -m tools.embed_models --check    # only compare what is there with torch
 
 The weights are stored once: a graph's weights are records of external data, which point into the `model.safetensors`
@@ -21,7 +21,7 @@ from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
 from ballcast.core.actions import FPS
 from ballcast.core.files import write_bytes
-from ballcast.core.hub import BACKBONE, FEED_MODEL, MODEL
+from ballcast.core.hub import BACKBONE, MODEL
 from ballcast.export.check import differences, make_reference, model_differences, require_agreement
 from ballcast.export.export import EXCERPT, make_config
 from ballcast.export.parts import make_parts, to_onnx
@@ -41,9 +41,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing")
     args = parser.parse_args()
-    pairs: list[tuple[Path, Path | None]] = [(MODEL, BACKBONE)]
-    if (FEED_MODEL / WEIGHTS).is_file():
-        pairs.append((FEED_MODEL, None))
+    pairs: list[tuple[Path, Path | None]] = [(MODEL, BACKBONE)]  # the model of feeds: tools/make_feed_model.py
     for model, backbone in pairs:
         if not args.check:
             embed(model, backbone)

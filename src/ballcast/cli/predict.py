@@ -118,8 +118,7 @@ def predict(
     --events: a match's feed of any provider. The embedded model gives the probability of each action within 1 to 5 s,
     at every second and every event; --table, --plot and --clips write them. The periods share one clock.
 
-    --features: writes a submission file with the network's own scores or, if the model was tuned (see `ballcast tune`)
-    and no key=value is given, with calibrated times and scores.
+    --features: writes a submission, with calibrated times and scores if the model was tuned and no key=value is given.
 
     Examples:
 

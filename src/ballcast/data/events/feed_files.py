@@ -91,7 +91,7 @@ def recognise(path: Path) -> str:
                 return found
         raise InputError(f"{path}: has no file of events of a known provider; name it with --provider")
     head = read_head(path)
-    if found := _provider_of(head):
+    if found := "parquet" if path.suffix.lower() == ".parquet" else _provider_of(head):
         return found
     for provider, marks in MARKS.items():
         if marks.lineup and _all_in(marks.lineup, head):
