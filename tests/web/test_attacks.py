@@ -360,8 +360,12 @@ def test_without_the_token_nothing_but_the_login(serving: Serve, clip: Path) -> 
     for word in ("HttpOnly", "SameSite=strict", "Path=/"):
         assert word in cookie
     assert server.client.get("/api/jobs").status_code == 200  # the client keeps the cookie
+    session = server.client.cookies["ballcast_session"]
     server.client.post("/api/logout")
     assert server.client.get("/api/jobs").status_code == 401
+    server.client.cookies.set("ballcast_session", session)  # who has copied the cookie
+    assert server.client.get("/api/jobs").status_code == 401
+    server.client.cookies.clear()
     server.client.cookies.set("ballcast_session", TOKEN)
     assert server.client.get("/api/jobs").status_code == 401
 
@@ -379,6 +383,35 @@ def test_guessing_the_token_is_slowed_down(serving: Serve) -> None:
         assert other.get("/api/jobs").status_code == 200
     time.sleep(1.6)
     assert server.client.post("/api/login", json={"token": TOKEN}).status_code == 204
+
+
+def test_behind_a_trusted_proxy_each_client_has_its_address(serving: Serve) -> None:
+    """Before: wrong tokens of one client locked out all others behind the same proxy."""
+    server = serving(token=TOKEN, proxies=("127.0.0.1",), limits={"guesses": 2})
+    for i in range(3):
+        said = {"X-Forwarded-For": f"203.0.113.{i}, 192.0.2.1"}  # the first is what the client says
+        server.client.post("/api/login", json={"token": f"guess {i}"}, headers=said)
+    right = {"Authorization": f"Bearer {TOKEN}"}
+    assert server.client.get("/api/jobs", headers={**right, "X-Forwarded-For": "192.0.2.1"}).status_code == 429
+    assert server.client.get("/api/jobs", headers={**right, "X-Forwarded-For": "192.0.2.2"}).status_code == 200
+    over_tls = {"X-Forwarded-For": "192.0.2.2", "X-Forwarded-Proto": "https"}
+    assert "Secure" in server.client.post("/api/login", json={"token": TOKEN}, headers=over_tls).headers["set-cookie"]
+
+
+def test_others_cannot_choose_their_address(serving: Serve) -> None:
+    server = serving(token=TOKEN, proxies=("127.0.0.9",), limits={"guesses": 2})
+    statuses = [
+        server.client.post(
+            "/api/login",
+            json={"token": f"guess {i}"},
+            headers={"X-Forwarded-For": f"192.0.2.{i}", "X-Forwarded-Proto": "https"},
+        ).status_code
+        for i in range(3)
+    ]
+    assert statuses == [401, 401, 429]
+    with httpx.Client(base_url=server.url, transport=httpx.HTTPTransport(local_address="127.0.0.2")) as other:
+        answer = other.post("/api/login", json={"token": TOKEN}, headers={"X-Forwarded-Proto": "https"})
+    assert "Secure" not in answer.headers["set-cookie"]
 
 
 def test_streams_come_from_the_list_alone(serving: Serve) -> None:

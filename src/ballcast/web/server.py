@@ -17,6 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ballcast import __version__
@@ -47,7 +48,9 @@ def build_app(service: Service) -> ASGIApp:
     for kind in (OSError, sqlite3.Error):
         app.add_exception_handler(kind, _on_disk_error)
     app.add_exception_handler(Exception, _on_crash)  # starlette logs it too
-    return Guard(app, auth=service.auth, hosts=service.settings.hosts, limits=service.limits)
+    guard = Guard(app, auth=service.auth, hosts=service.settings.hosts, limits=service.limits)
+    proxies = list(service.settings.proxies)
+    return ProxyHeadersMiddleware(guard, proxies) if proxies else guard  # type: ignore[arg-type, return-value]
 
 
 async def _on_crash(*_: object) -> Response:

@@ -34,8 +34,9 @@ class Limits:
     open_jobs: int = 8  # started and not ended, of all users; each holds a decoder process
     viewers: int = 1000  # following streams or jobs at once
     connections: int = 2000
-    guesses: int = 10  # wrong tokens from one address within `guesses_s`
+    guesses: int = 10  # wrong tokens and cookies from one address within `guesses_s`
     guesses_s: float = 60.0
+    session_s: float = 7 * 86400.0  # from login
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Settings:
         streams: name → address of the streams that can be watched.
         token: token that every request needs; None: no authentication.
         hosts: accepted host names, besides IP addresses and the names of this machine.
+        proxies: addresses and networks of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed.
         workers: number of videos computed at once.
         every_ms: interval between forecasts.
         limits: bounds on requests, users and videos.
@@ -58,6 +60,7 @@ class Settings:
     streams: dict[str, str] = field(default_factory=dict)
     token: str | None = None
     hosts: tuple[str, ...] = ()
+    proxies: tuple[str, ...] = ()
     workers: int = 1
     every_ms: int = 1000
     limits: Limits = field(default_factory=Limits)
