@@ -72,15 +72,13 @@ async def streams(request: Request) -> list[StreamRecord]:
     return [StreamRecord(name=s.name, state=s.state, viewers=s.viewers) for s in service_of(request).streams.values()]
 
 
-@router.get("/api/streams/{name}/events", tags=["streams"], response_class=EventStream, responses=errors(404))
+@router.get("/api/streams/{name}/events", tags=["streams"], response_class=EventStream, responses=errors(404, 429, 503))
 async def stream_events(request: Request, name: str) -> EventStream:
     """Follow a stream as server-sent events: session, anticipation, status, preview, lost; see docs/live.md."""
     service = service_of(request)
     if name not in service.streams:
         raise RequestError(404, "there is no such stream")
-    if service.viewers() >= service.limits.viewers:
-        raise RequestError(503, "too many viewers at once; try again later", retry_s=30)
-    return EventStream(service.streams[name].follow())
+    return EventStream(service.streams[name].follow(), service.add_viewer(user_of(request.scope)))
 
 
 @router.get("/api/streams/{name}/actual", tags=["streams"], responses=errors(404, 422))
