@@ -683,7 +683,7 @@ def test_one_address_has_so_many_viewers(serving: Serve, clip: Path) -> None:
             ):
                 assert answer.status_code == 200
         until = time.monotonic() + 5
-        while server.service._viewers:
+        while server.service.viewers():
             assert time.monotonic() < until, "still counted"
             time.sleep(0.05)
     finally:

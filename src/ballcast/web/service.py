@@ -294,6 +294,11 @@ class Service:
         self.workers.drop_ended()
         self.workers.wake()
 
+    def viewers(self) -> int:
+        """Number of viewers of all jobs and streams."""
+        with self._counting:
+            return self._viewers.total()
+
     def add_viewer(self, user: str) -> Callable[[], None]:
         """Count a viewer of a job or stream; raises RequestError 429 or 503 if there are too many.
 
