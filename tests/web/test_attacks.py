@@ -4,13 +4,15 @@ import os
 import resource
 import socket
 import struct
+import subprocess
 import threading
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import av
@@ -22,7 +24,7 @@ from ballcast.video.file import VideoFile
 from ballcast.web import decoder
 from ballcast.web.settings import Limits
 from tests.video.conftest import make_video
-from tests.web.conftest import Running, Serve
+from tests.web.conftest import Running, Serve, paused
 
 TOKEN = "a token of some length"
 
@@ -303,6 +305,97 @@ def test_a_decoder_that_dies_takes_nothing_with_it(serving: Serve, clip: Path, m
     assert server.until(taken["id"], "done", "failed")
 
 
+# ------------------------------------------------------------------------------------------- files of a job's folder
+
+
+@pytest.mark.parametrize("what", ["video", "folder", "timeline.json", "pipe", "text"])
+def test_links_in_a_jobs_folder_are_not_followed(serving: Serve, clip: Path, tmp_path: Path, what: str) -> None:
+    """Before: the server sent whatever the link pointed to."""
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"root:x:0:0")
+    server = serving()
+    job = server.upload(clip).json()["id"]
+    server.until(job, "done")
+    folder = server.service.folder(job)
+    path = folder / ("timeline.json" if what == "timeline.json" else "video")
+    if what == "folder":
+        folder.rename(tmp_path / "elsewhere")
+        folder.symlink_to(tmp_path / "elsewhere")
+    else:
+        path.unlink()
+        if what == "pipe":
+            os.mkfifo(path)
+        elif what == "text":
+            path.write_bytes(secret.read_bytes())
+        else:
+            path.symlink_to(secret)
+    answer = server.client.get(f"/api/jobs/{job}/{'timeline' if what == 'timeline.json' else 'video'}")
+    assert answer.status_code == 404, answer.text
+    assert "root" not in answer.text
+
+
+def test_ranges_of_a_video_and_no_descriptor_stays_open(serving: Serve, clip: Path) -> None:
+    server = serving()
+    job = server.upload(clip).json()["id"]
+    server.until(job, "done")
+    size, before = clip.stat().st_size, None
+    for given, status in (("bytes=4-7", 206), ("bytes=0-1,4-7", 206), ("bytes=99999999-", 416), ("bytes=x", 400)):
+        answer = server.client.get(f"/api/jobs/{job}/video", headers={"Range": given})
+        assert answer.status_code == status
+        before = before or len(os.listdir("/proc/self/fd"))
+    assert server.client.get(f"/api/jobs/{job}/video", headers={"Range": "bytes=4-7"}).content == b"ftyp"
+    answer = server.client.get(f"/api/jobs/{job}/video")
+    assert (answer.content, answer.headers["content-type"]) == (clip.read_bytes(), "video/mp4")
+    assert len(answer.content) == size
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+def test_uploads_are_for_this_user_only(serving: Serve, clip: Path, tmp_path: Path) -> None:
+    """Before: any user of the machine could read them."""
+    (tmp_path / "data" / "jobs").mkdir(parents=True, mode=0o755)
+    server = serving()
+    job = server.upload(clip).json()["id"]
+    folder = server.service.folder(job)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (folder.parent, folder, folder / "video")}
+    assert modes == {"jobs": 0o700, job: 0o700, "video": 0o600}
+
+
+def test_the_decoder_process_knows_no_secrets(monkeypatch: pytest.MonkeyPatch, clip: Path) -> None:
+    monkeypatch.setenv("BALLCAST_TOKEN", TOKEN)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    given: list[dict[str, str]] = []
+    popen = subprocess.Popen
+
+    def noted(*args: Any, env: dict[str, str], **how: Any) -> Any:
+        given.append(env)
+        return popen(*args, env=env, **how)
+
+    monkeypatch.setattr(subprocess, "Popen", noted)
+    assert decoder.probe(clip, "clip.mp4", Limits()).width == 64
+    assert TOKEN not in given[0].values()
+    assert given[0]["PATH"] == os.environ["PATH"]
+
+
+def test_labels_of_too_many_values_are_refused_unread(
+    serving: Serve, clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before: six files of 16 MiB at once took 7.7 GB."""
+    server = serving(limits={"labels_entries": 1000, "labels_events": 3})
+    job = server.upload(clip).json()["id"]
+    put = lambda body: server.client.put(f"/api/jobs/{job}/labels", content=body)  # noqa: E731
+    event = b'{"label": "PASS", "position": "1000", "gameTime": "1 - 0:01", "team": "left", "visibility": "visible"}'
+    assert put(b'{"annotations": [' + b", ".join([event] * 3) + b"]}").status_code == 200
+    answer = put(b'{"annotations": [' + b", ".join([event] * 4) + b"]}")
+    assert answer.status_code == 422
+    assert answer.json()["error"].startswith("the labels: has 4 events of the video, more than the 3 allowed here")
+    assert len(server.client.get(f"/api/jobs/{job}/actual").json()["events"]) == 3
+    monkeypatch.setattr("ballcast.web.labels.read_json", lambda *_: pytest.fail("parsed"))
+    answer = put(b"[" * 500 + b"{}," * 400)
+    assert answer.status_code == 422
+    assert "more than the 1,000 values allowed here" in answer.json()["error"]
+    assert len(server.client.get(f"/api/jobs/{job}/actual").json()["events"]) == 3  # kept, and not parsed again
+
+
 # --------------------------------------------------------------------------------------------------- who may come in
 
 
@@ -360,8 +453,12 @@ def test_without_the_token_nothing_but_the_login(serving: Serve, clip: Path) -> 
     for word in ("HttpOnly", "SameSite=strict", "Path=/"):
         assert word in cookie
     assert server.client.get("/api/jobs").status_code == 200  # the client keeps the cookie
+    session = server.client.cookies["ballcast_session"]
     server.client.post("/api/logout")
     assert server.client.get("/api/jobs").status_code == 401
+    server.client.cookies.set("ballcast_session", session)  # who has copied the cookie
+    assert server.client.get("/api/jobs").status_code == 401
+    server.client.cookies.clear()
     server.client.cookies.set("ballcast_session", TOKEN)
     assert server.client.get("/api/jobs").status_code == 401
 
@@ -379,6 +476,35 @@ def test_guessing_the_token_is_slowed_down(serving: Serve) -> None:
         assert other.get("/api/jobs").status_code == 200
     time.sleep(1.6)
     assert server.client.post("/api/login", json={"token": TOKEN}).status_code == 204
+
+
+def test_behind_a_trusted_proxy_each_client_has_its_address(serving: Serve) -> None:
+    """Before: wrong tokens of one client locked out all others behind the same proxy."""
+    server = serving(token=TOKEN, proxies=("127.0.0.1",), limits={"guesses": 2})
+    for i in range(3):
+        said = {"X-Forwarded-For": f"203.0.113.{i}, 192.0.2.1"}  # the first is what the client says
+        server.client.post("/api/login", json={"token": f"guess {i}"}, headers=said)
+    right = {"Authorization": f"Bearer {TOKEN}"}
+    assert server.client.get("/api/jobs", headers={**right, "X-Forwarded-For": "192.0.2.1"}).status_code == 429
+    assert server.client.get("/api/jobs", headers={**right, "X-Forwarded-For": "192.0.2.2"}).status_code == 200
+    over_tls = {"X-Forwarded-For": "192.0.2.2", "X-Forwarded-Proto": "https"}
+    assert "Secure" in server.client.post("/api/login", json={"token": TOKEN}, headers=over_tls).headers["set-cookie"]
+
+
+def test_others_cannot_choose_their_address(serving: Serve) -> None:
+    server = serving(token=TOKEN, proxies=("127.0.0.9",), limits={"guesses": 2})
+    statuses = [
+        server.client.post(
+            "/api/login",
+            json={"token": f"guess {i}"},
+            headers={"X-Forwarded-For": f"192.0.2.{i}", "X-Forwarded-Proto": "https"},
+        ).status_code
+        for i in range(3)
+    ]
+    assert statuses == [401, 401, 429]
+    with httpx.Client(base_url=server.url, transport=httpx.HTTPTransport(local_address="127.0.0.2")) as other:
+        answer = other.post("/api/login", json={"token": TOKEN}, headers={"X-Forwarded-Proto": "https"})
+    assert "Secure" not in answer.headers["set-cookie"]
 
 
 def test_streams_come_from_the_list_alone(serving: Serve) -> None:
@@ -462,6 +588,115 @@ def test_slow_headers_are_not_waited_for(serving: Serve) -> None:
     finally:
         for connection in many:
             connection.close()
+
+
+def test_slow_bodies_are_not_waited_for(serving: Serve) -> None:
+    """Before: a byte every 25 s held a connection without end; 2000 of them gave everyone 503."""
+    server = serving(limits={"body_s": 0.5})
+    at = urlsplit(server.url)
+    began = time.monotonic()
+    with socket.create_connection((at.hostname, at.port), 10) as connection:
+        connection.sendall(b"POST /api/login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n")
+        connection.settimeout(0.1)
+        answer = b""
+        while time.monotonic() - began < 8 and not answer:
+            try:
+                answer = connection.recv(1000)
+            except TimeoutError:
+                connection.sendall(b"x")
+    assert answer.startswith(b"HTTP/1.1 408"), answer
+
+
+def connect(server: Running, address: str = "127.0.0.1") -> socket.socket:
+    at = urlsplit(server.url)
+    return socket.create_connection((at.hostname, at.port), 10, source_address=(address, 0))
+
+
+SLOW = b"POST /api/login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\nx"
+ASKED = b"GET /api/health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+
+
+def answer_of(connection: socket.socket) -> bytes:
+    found = b""
+    with suppress(ConnectionResetError):
+        while part := connection.recv(65536):
+            found += part
+    return found
+
+
+def test_one_address_cannot_take_all_connections(serving: Serve) -> None:
+    """Before: one client with 2000 connections gave everyone else 503."""
+    server = serving(limits={"connections_a_user": 5})
+    with ExitStack() as stack:
+        slow = [stack.enter_context(connect(server, "127.0.0.2")) for _ in range(5)]
+        for connection in slow:
+            connection.sendall(SLOW)
+        time.sleep(0.5)
+        refused = stack.enter_context(connect(server, "127.0.0.2"))
+        refused.settimeout(5)
+        assert answer_of(refused).startswith(b"HTTP/1.1 429")
+        assert server.client.get("/api/health").status_code == 200
+        slow[0].close()
+        time.sleep(0.5)
+        again = stack.enter_context(connect(server, "127.0.0.2"))
+        again.sendall(ASKED)
+        assert answer_of(again).startswith(b"HTTP/1.1 200")
+
+
+def test_idle_connections_make_room(serving: Serve) -> None:
+    """Before: 2000 connections that ask nothing gave everyone 503, from any number of addresses."""
+    server = serving(limits={"connections": 20, "connections_a_user": 8})
+    with ExitStack() as stack:
+        idle = [stack.enter_context(connect(server, f"127.0.0.{2 + i % 8}")) for i in range(60)]
+        time.sleep(0.3)
+        asked = stack.enter_context(connect(server))
+        asked.sendall(ASKED)
+        assert answer_of(asked).startswith(b"HTTP/1.1 200")
+        assert len(server.server.server_state.connections) <= 20
+        idle[0].settimeout(5)
+        assert answer_of(idle[0]) == b""
+
+
+def test_a_trusted_proxy_may_have_more_connections(serving: Serve) -> None:
+    server = serving(limits={"connections_a_user": 2}, proxies=("127.0.0.0/30",))
+    with ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(connect(server)).sendall(SLOW)
+        time.sleep(0.3)
+        asked = stack.enter_context(connect(server))
+        asked.sendall(ASKED)
+        assert answer_of(asked).startswith(b"HTTP/1.1 200")
+
+
+def test_one_address_has_so_many_viewers(serving: Serve, clip: Path) -> None:
+    engine, release = paused()
+    server = serving(limits={"viewers_a_user": 2}, engine=engine)
+    events = f"/api/jobs/{server.upload(clip).json()['id']}/events"
+    try:
+        with ExitStack() as stack:
+            for _ in range(2):
+                assert stack.enter_context(server.client.stream("GET", events)).status_code == 200
+            assert server.client.get(events).status_code == 429
+            with (
+                httpx.Client(base_url=server.url, transport=httpx.HTTPTransport(local_address="127.0.0.2")) as other,
+                other.stream("GET", events) as answer,
+            ):
+                assert answer.status_code == 200
+        until = time.monotonic() + 5
+        while server.service.viewers():
+            assert time.monotonic() < until, "still counted"
+            time.sleep(0.05)
+    finally:
+        release.set()
+
+
+@pytest.mark.parametrize(
+    "headers", ["A: " + "x" * 20_000, "Cookie: " + "a=b; " * 4000, "\n".join(f"A{i}: b" for i in range(200))]
+)
+def test_headers_are_bounded(serving: Serve, headers: str) -> None:
+    """Also those that arrive at once, which the parser does not limit."""
+    answer = raw(serving(), f"GET /api/health HTTP/1.1\nHost: 127.0.0.1\n{headers}\n\n")
+    assert answer.split()[1] in (b"431", b"400"), answer
 
 
 def test_a_reader_that_stops_reading_is_let_go(serving: Serve, tmp_path: Path) -> None:

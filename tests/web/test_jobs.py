@@ -1,12 +1,13 @@
 """Jobs on disk: whose turn it is, what a restart finds, what cannot be changed any more."""
 
+import sqlite3
 import threading
 from pathlib import Path
 
 import pytest
 
 from ballcast.core.errors import InputError
-from ballcast.web.jobs import Job, JobStore
+from ballcast.web.jobs import MAX_ATTEMPTS, Job, JobStore
 
 
 @pytest.fixture
@@ -61,6 +62,52 @@ def test_what_was_running_is_queued_again(tmp_path: Path, store: JobStore) -> No
     store.close()
     again = JobStore(tmp_path / "jobs.sqlite")
     assert {job.id: job.state for job in again.all()} == {running: "queued", done: "done"}
+
+
+def killed(store: JobStore) -> None:
+    """What a kill leaves behind: a database that was not closed in order."""
+    store._db.close()
+
+
+def test_a_job_that_kills_the_server_is_given_up(tmp_path: Path, store: JobStore) -> None:
+    """Before: it was started again at every start, and the server never stayed up."""
+    bad, good = add(store, "ann"), add(store, "ann")
+    for _ in range(MAX_ATTEMPTS):
+        assert (job := store.take()) is not None
+        assert job.id == bad
+        store.take()  # its next turn is no new attempt
+        killed(store)
+        store = JobStore(tmp_path / "jobs.sqlite")
+    assert (job := store.get(bad)) is not None
+    assert job.state == "failed"
+    assert job.message.startswith("the server died 3 times")
+    assert job.finished
+    assert (job := store.take()) is not None
+    assert job.id == good
+
+
+def test_a_server_that_stops_in_order_counts_no_attempt(tmp_path: Path, store: JobStore) -> None:
+    job = add(store, "ann")
+    for _ in range(MAX_ATTEMPTS + 2):
+        assert (taken := store.take()) is not None
+        assert taken.id == job
+        store.close()
+        store = JobStore(tmp_path / "jobs.sqlite")
+
+
+def test_a_database_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "jobs.sqlite") as old:
+        old.execute(
+            "CREATE TABLE jobs (id TEXT PRIMARY KEY, user TEXT NOT NULL, name TEXT NOT NULL, library TEXT NOT NULL, "
+            "height INTEGER, width INTEGER, duration_ms INTEGER, state TEXT NOT NULL, message TEXT NOT NULL, "
+            "created REAL NOT NULL, finished REAL)"
+        )
+        old.execute("INSERT INTO jobs VALUES ('1', 'ann', 'a.mp4', '', 32, 64, 1000, 'running', '', 1.0, NULL)")
+    old.close()
+    store = JobStore(tmp_path / "jobs.sqlite")
+    assert [(job.id, job.state, job.attempts) for job in store.all()] == [("1", "queued", 0)]
+    store.take()
+    assert store.all()[0].attempts == 1
 
 
 def test_an_end_is_an_end(store: JobStore) -> None:

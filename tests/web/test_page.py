@@ -415,6 +415,15 @@ def test_login(serving: Serve, browser: Browser) -> None:
     browser.wait(lambda: browser.all("#token"), "the login page")
 
 
+def test_login_by_the_printed_address(serving: Serve, browser: Browser) -> None:
+    server = serving(token="the_right_token-long_enough")
+    browser.show(f"{server.url}/login#the_right_token-long_enough")
+    browser.wait(lambda: browser.all(".home"), "the page")
+    assert "right" not in browser.run("return document.cookie + location.href")
+    browser.driver.back()
+    assert "right" not in browser.run("return location.href")
+
+
 def test_the_interface_is_described(serving: Serve, browser: Browser) -> None:
     browser.show(serving().url + "/docs")
     browser.wait(lambda: "/api/jobs/{job_id}/timeline.csv" in browser.text(), "the description")

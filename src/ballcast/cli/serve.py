@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ballcast.web.settings import Settings
 
 
-Host = Annotated[str, typer.Option("--host", help="The address to listen on; any but localhost requires a token.")]
+Host = Annotated[str, typer.Option("--host", help="The address to listen on.")]
 Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free one.")]
 Videos = Annotated[Path | None, typer.Option("--videos", help="A folder of videos to pick from.")]
 Streams = Annotated[
@@ -34,7 +34,15 @@ MaxPixels = Annotated[
 ]
 Token = Annotated[
     str | None,
-    typer.Option("--token", envvar="BALLCAST_TOKEN", help="Require this token; generated if one is needed."),
+    typer.Option("--token", envvar="BALLCAST_TOKEN", help="Require this token; without it, one is generated."),
+]
+NoToken = Annotated[bool, typer.Option("--no-token", help="Require no token; on localhost only.")]
+TrustedProxy = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trusted-proxy",
+        help="Address or network of a proxy; its X-Forwarded-For and X-Forwarded-Proto are believed; several.",
+    ),
 ]
 AllowHost = Annotated[
     list[str] | None,
@@ -57,16 +65,20 @@ def serve(
     max_minutes: MaxMinutes = 240.0,
     max_pixels: MaxPixels = 1920 * 1088,
     token: Token = None,
+    no_token: NoToken = False,
     allow_host: AllowHost = None,
+    trusted_proxy: TrustedProxy = None,
     device: Device = "auto",
     runtime: Kind = "auto",
     size: PictureSize = None,
 ) -> None:
     """Serve the web page: upload or pick a video, or watch a stream, and see the anticipated actions arrive.
 
-    The server listens on this machine only. To admit others, give --host an address of this machine (or 0.0.0.0): then
-    a token is required. It is printed, unless you set your own in BALLCAST_TOKEN. Use a proxy with TLS if you do not
-    trust the network.
+    The server listens on this machine only. To admit others, give --host an address of this machine (or 0.0.0.0). Use a
+    proxy with TLS if you do not trust the network.
+
+    Every request needs a token. A generated one is printed in the address; open that, or set your own in
+    BALLCAST_TOKEN. On a machine that only you use, --no-token does without.
 
     Jobs and results are kept in --data and survive a restart. Users take turns, so a long video does not hold up the
     others. The HTTP interface is described at /docs.
@@ -79,29 +91,42 @@ def serve(
 
     ballcast serve --model exported
     """
-    from ballcast.web.auth import check_token, is_local, new_token
+    from ballcast.web.auth import check_proxy
     from ballcast.web.settings import Limits, Settings
 
     streams = _named(stream or [])
-    generated = token is None and not is_local(host)
-    if token is not None:
-        check_token(token)
+    chosen = _choose_token(token, no_token, host)
     settings = Settings(
         data=data,
         videos=videos,
         streams=streams,
-        token=new_token() if generated else token,
+        token=chosen,
         hosts=(host, *(allow_host or ())),
+        proxies=tuple(map(check_proxy, trusted_proxy or ())),
         workers=workers,
         every_ms=round(1000 * every),
         limits=Limits(upload_bytes=round(max_upload * (1 << 30)), video_s=60 * max_minutes, pixels=max_pixels),
     )
-    _run(settings, host, port, lambda: load_model(runtime, model, backbone, device, "serve", size), generated)
+    _run(settings, host, port, lambda: load_model(runtime, model, backbone, device, "serve", size), token is None)
+
+
+def _choose_token(token: str | None, no_token: bool, host: str) -> str | None:
+    """The token of the server: the given one, a generated one, or with --no-token None."""
+    from ballcast.web.auth import check_token, is_local, new_token
+
+    if not no_token:
+        return new_token() if token is None else check_token(token)
+    if token is not None:
+        raise InputError("--no-token and a token (--token, BALLCAST_TOKEN) exclude each other; give one of them")
+    if not is_local(host):
+        raise InputError(f"--no-token: anyone could use the server at {host}; leave it out, or listen on localhost")
+    return None
 
 
 def _run(settings: "Settings", host: str, port: int, open_model: "Callable[[], LoadedModel]", show_token: bool) -> None:
-    """Bind the address, open the model, and serve until stopped; print the address and, if asked to, the token."""
+    """Bind the address, open the model, and serve until stopped; print the address, if asked to with the token."""
     import asyncio
+    import os
 
     from ballcast.web.server import bind
     from ballcast.web.server import serve as run
@@ -115,10 +140,13 @@ def _run(settings: "Settings", host: str, port: int, open_model: "Callable[[], L
 
     def ready(_: object) -> None:
         shown = f"[{host}]" if ":" in host else host
-        console.print(f"ballcast is at http://{shown}:{listener.getsockname()[1]}/ (Ctrl-C stops it)", soft_wrap=True)
-        if show_token:
-            console.print(f"the token to log in with: {settings.token}", soft_wrap=True, markup=False)
+        token = f"login#{settings.token}" if show_token and settings.token else ""  # after #: not sent, not logged
+        address = f"http://{shown}:{listener.getsockname()[1]}/{token}"
+        console.print(f"ballcast is at {address} (Ctrl-C stops it)", soft_wrap=True, markup=False)
 
+    if getattr(os, "geteuid", lambda: 1)() == 0:
+        new_console(stderr=True).print("the server runs as root; run it as a user without rights", soft_wrap=True)
+    os.umask(0o077)  # uploads and results are for this user only
     asyncio.run(run(service, listener, ready))
 
 

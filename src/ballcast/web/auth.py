@@ -1,18 +1,19 @@
-"""Authentication by token: in a header, or as a session cookie after login. Wrong tokens are limited per address."""
+"""Authentication by a token in a header, or by a session's cookie after login. Wrong ones are limited per address."""
 
 import hashlib
 import hmac
 import ipaddress
 import secrets
 import time
-from collections import deque
 
 from ballcast.core.errors import InputError
 from ballcast.web.settings import Limits, RequestError
 
 COOKIE = "ballcast_session"
 MIN_TOKEN_LENGTH = 16  # characters of a token given with --token
-MAX_ADDRESSES = 10_000  # addresses whose wrong tokens are counted at once
+MAX_ADDRESSES = 10_000  # addresses whose wrong credentials are counted at once
+SHARED = 256  # counters of all further addresses
+MAX_SESSIONS = 10_000
 MAX_COOKIES = 32 << 10  # characters of a Cookie header that are read
 
 
@@ -30,32 +31,58 @@ def check_token(token: str) -> str:
     return token
 
 
-class TokenAuth:
-    """Checks tokens in constant time and counts wrong ones per address.
+def check_proxy(address: str) -> str:
+    """Return the address or network of a proxy given by the user; raise InputError if it is neither."""
+    try:
+        return str(ipaddress.ip_network(address) if "/" in address else ipaddress.ip_address(address))
+    except ValueError as error:
+        raise InputError(
+            f"--trusted-proxy {address}: {error}; give an IP address, or a network as 10.0.0.0/8"
+        ) from None
 
-    The session cookie holds a keyed hash of the token, not the token: it stays valid after a restart, and is of no use
-    elsewhere.
+
+class TokenAuth:
+    """Checks tokens and sessions, and counts wrong ones per address. Event loop only, but for `check_session`.
+
+    Login exchanges the token for a session: a random id in a cookie, of which only a hash is kept here. A session ends
+    at logout, after `Limits.session_s`, and with the server.
 
     Args:
         token: the token that requests must carry; None: no authentication.
-        limits: how many wrong tokens an address may send, and in what time.
+        limits: how long a session lasts, how many wrong credentials an address may send, and in what time.
     """
 
     def __init__(self, token: str | None, limits: Limits) -> None:
         self._token = None if token is None else token.encode()
-        self._session = b"" if token is None else _keyed(token)
         self._limits = limits
-        self._wrong: dict[str, deque[float]] = {}
+        self._sessions: dict[bytes, float] = {}  # hash of the id → end of the session, in order of their beginning
+        self._wrong: dict[str, _Guesses] = {}  # in order of the last wrong credential
+        self._shared: dict[int, _Guesses] = {}  # of addresses that find the table full
+        self._salt = secrets.token_bytes(16)
 
     @property
     def open(self) -> bool:
         """Whether no token is needed."""
         return self._token is None
 
-    @property
-    def session(self) -> str:
-        """Value of the session cookie."""
-        return self._session.decode()
+    def new_session(self) -> str:
+        """Begin a session; returns its id, the value of the cookie. The oldest of `MAX_SESSIONS` is ended for it."""
+        now = time.monotonic()
+        for old in [key for key, end in self._sessions.items() if end <= now]:
+            del self._sessions[old]
+        while len(self._sessions) >= MAX_SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
+        session = secrets.token_urlsafe(32)
+        self._sessions[_hash(session)] = now + self._limits.session_s
+        return session
+
+    def end_session(self, cookie: str) -> None:
+        """End the session of a Cookie header, if it has one."""
+        self._sessions.pop(_hash(_cookie(cookie)), None)
+
+    def check_session(self, cookie: str) -> bool:
+        """Whether a Cookie header holds the id of a session that has not ended."""
+        return self._sessions.get(_hash(_cookie(cookie)), 0.0) > time.monotonic()
 
     def authenticate(self, authorization: str, cookie: str, client: str) -> bool:
         """Check the headers of a request.
@@ -66,46 +93,81 @@ class TokenAuth:
             client: address of the client.
 
         Returns:
-            Whether the request is authenticated.
+            Whether the request is authenticated. A session is accepted also from an address with too many wrong
+            credentials: its id cannot be guessed, and others may share the address.
 
         Raises:
-            RequestError: 429, if the address has sent too many wrong tokens.
+            RequestError: 429, if the address has sent too many wrong tokens or cookies.
         """
-        if self._token is None:
-            return True
-        if _same(_cookie(cookie), self._session):
+        if self._token is None or self.check_session(cookie):
             return True
         scheme, _, given = authorization.partition(" ")
-        return scheme.lower() == "bearer" and self.check(given.strip(), client)
+        if scheme.lower() == "bearer" and self.check(given.strip(), client):
+            return True
+        if session := _cookie(cookie):
+            self._count(f"cookie {session}", client)
+        return False
 
     def check(self, token: str, client: str) -> bool:
-        """Compare with the token, and count a wrong one against the address of the client. Event loop only.
+        """Compare with the token in constant time, and count a wrong one against the address of the client.
 
         An address with too many wrong tokens gets RequestError 429 even for the right one: else it would learn it.
         """
         if self._token is None:
             return True
-        address = network(client)
-        wrong = self._recent(address)
-        if len(wrong) >= self._limits.guesses:
-            wait = max(1, round(wrong[0] + self._limits.guesses_s - time.monotonic()))
-            raise RequestError(429, f"too many wrong tokens from your address; try again in {wait} s", retry_s=wait)
-        if _same(token, self._token):
-            self._wrong.pop(address, None)
+        if hmac.compare_digest(token.encode(errors="replace"), self._token):
+            self._check_guesses(self._guesses(client))
+            self._wrong.pop(network(client), None)
             return True
-        self._wrong.pop(address, None)  # inserted again at the end: the table is in order of the last wrong token
-        if len(self._wrong) >= MAX_ADDRESSES:
-            self._wrong.pop(next(iter(self._wrong)))
-        wrong.append(time.monotonic())
-        self._wrong[address] = wrong
+        self._count(f"token {token}", client)
         return False
 
-    def _recent(self, address: str) -> deque[float]:
-        """Times of the wrong tokens of the last `guesses_s` seconds."""
-        times, since = self._wrong.get(address, deque()), time.monotonic() - self._limits.guesses_s
-        while times and times[0] < since:
-            times.popleft()
-        return times
+    def _count(self, wrong: str, client: str) -> None:
+        """Count a wrong credential. The same one again is not counted: it tells the guesser nothing, and a page that
+        was left open sends its expired cookie again and again."""
+        guesses, digest = self._guesses(client), _hash(wrong)
+        if digest not in guesses:
+            self._check_guesses(guesses)
+            guesses[digest] = time.monotonic()
+
+    def _check_guesses(self, guesses: "_Guesses") -> None:
+        """Raise RequestError 429 if there are too many."""
+        if len(guesses) >= self._limits.guesses:
+            wait = max(1, round(next(iter(guesses.values())) + self._limits.guesses_s - time.monotonic()))
+            raise RequestError(429, f"too many wrong tokens from your address; try again in {wait} s", retry_s=wait)
+
+    def _guesses(self, client: str) -> "_Guesses":
+        """The wrong credentials of an address in the last `guesses_s` seconds, to be added to.
+
+        In a full table of `MAX_ADDRESSES` a new address shares one of `SHARED` counters with others, by a secret hash:
+        so memory is bounded, no address is forgotten, and no guess is free.
+        """
+        address, since = network(client), time.monotonic() - self._limits.guesses_s
+        guesses = self._wrong.pop(address, None)
+        if guesses is None and len(self._wrong) >= MAX_ADDRESSES:
+            self._drop_expired(since)
+            if len(self._wrong) >= MAX_ADDRESSES:
+                slot = int.from_bytes(_hash(f"{self._salt.hex()} {address}")[:4]) % SHARED
+                return self._recent(self._shared.setdefault(slot, {}), since)
+        guesses = {} if guesses is None else guesses
+        self._wrong[address] = guesses  # at the end: the table is in order of the last
+        return self._recent(guesses, since)
+
+    def _drop_expired(self, since: float) -> None:
+        """Drop the addresses at the front of the table that have sent nothing wrong since."""
+        for address in list(self._wrong):
+            if self._recent(self._wrong[address], since):
+                return
+            del self._wrong[address]
+
+    @staticmethod
+    def _recent(guesses: "_Guesses", since: float) -> "_Guesses":
+        for digest in [digest for digest, when in guesses.items() if when < since]:
+            del guesses[digest]
+        return guesses
+
+
+_Guesses = dict[bytes, float]  # hash of a wrong credential → when it was first sent
 
 
 def network(client: str) -> str:
@@ -120,12 +182,8 @@ def network(client: str) -> str:
     return str(mapped or ipaddress.ip_network((address, 64), strict=False))
 
 
-def _keyed(token: str) -> bytes:
-    return hmac.digest(token.encode(), b"ballcast session", hashlib.sha256).hex().encode()
-
-
-def _same(given: str, right: bytes) -> bool:
-    return hmac.compare_digest(given.encode(errors="replace"), right)
+def _hash(text: str) -> bytes:
+    return hashlib.sha256(text.encode(errors="replace")).digest()
 
 
 def _cookie(header: str) -> str:

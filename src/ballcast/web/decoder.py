@@ -11,6 +11,7 @@ stderr, exit code 2.
 import json
 import os
 import queue
+import re
 import select
 import subprocess
 import sys
@@ -30,6 +31,9 @@ from ballcast.video.container import VideoInfo
 from ballcast.video.luma import array_shape, fitted
 from ballcast.web.settings import Limits
 
+ENVIRONMENT = re.compile(
+    r"PATH|PYTHON\w*|VIRTUAL_ENV|(LD|DYLD)_LIBRARY_PATH|LANG|LC_\w+|TZ|TMPDIR|TEMP|TMP|SYSTEMROOT|WINDIR"
+)
 SNIFFED = 1024  # bytes that identify the container: several packets of MPEG-TS
 TS_PACKETS = (188, 204)  # sizes in bytes, the second with error correction; each packet begins with 0x47
 
@@ -226,6 +230,11 @@ class _Process:
         return InputError(f"{self._name}: cannot be decoded within the memory limit; is it a video?")
 
 
+def _environment() -> dict[str, str]:
+    """The variables that Python needs to start: no tokens or passwords, which a hostile video could be after."""
+    return {name: value for name, value in os.environ.items() if ENVIRONMENT.fullmatch(name.upper())}
+
+
 @contextmanager
 def _process(
     path: Path, name: str, limits: Limits, *, only_probe: bool = False, colour: bool = False
@@ -244,7 +253,7 @@ def _process(
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        env={**_environment(), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         cwd=os.path.abspath(os.sep),
     )
     try:

@@ -115,6 +115,9 @@ class Guard:
     def _reject(self, scope: Scope, headers: Headers) -> Response | None:
         """The response to a request that may not pass (or a RequestError); None if it may pass."""
         path = scope["path"]
+        size = len(scope["raw_path"]) + len(scope["query_string"]) + sum(len(n) + len(v) for n, v in scope["headers"])
+        if size > self._limits.header_bytes or len(scope["headers"]) > self._limits.header_count:
+            raise RequestError(431, "the request's address and headers are too large; delete the site's cookies")
         if not self._is_known_host(headers.get("host", "")):
             raise RequestError(421, "unknown host name; the server's operator can allow it with --allow-host")
         if scope["method"] not in READS or path.startswith("/api/"):
@@ -129,16 +132,17 @@ class Guard:
 
     async def _small_body(self, receive: Receive) -> bytes:
         body = bytearray()
-        while True:
-            try:
-                message = await asyncio.wait_for(receive(), self._limits.stall_s)
-            except TimeoutError:
-                raise RequestError(408, "the request's body did not arrive in time") from None
-            body += message.get("body", b"")
-            if len(body) > self._limits.body_bytes:
-                raise RequestError(413, "the request's body is too large")
-            if not message.get("more_body", False):
-                return bytes(body)
+        try:
+            async with asyncio.timeout(self._limits.body_s):  # in all: a byte now and then does not help
+                while True:
+                    message = await receive()
+                    body += message.get("body", b"")
+                    if len(body) > self._limits.body_bytes:
+                        raise RequestError(413, "the request's body is too large")
+                    if not message.get("more_body", False):
+                        return bytes(body)
+        except TimeoutError:
+            raise RequestError(408, "the request's body did not arrive in time") from None
 
     def _is_known_host(self, host: str) -> bool:
         """Whether a Host header is an IP address, which DNS rebinding cannot fake, or one of our names."""
@@ -169,7 +173,7 @@ def error_response(error: RequestError) -> Response:
     headers = dict(error.headers)
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    if error.status in (408, 413):
+    if error.status in (408, 413, 431):
         headers["Connection"] = "close"  # the rest of the body is not read
     return JSONResponse({"error": error.message}, error.status, headers)
 

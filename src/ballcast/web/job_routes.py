@@ -1,11 +1,14 @@
 """HTTP routes of jobs: submit a video, follow its progress, get the results, cancel, delete."""
 
+import os
 import shutil
+from pathlib import Path as FilePath
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Request, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse
+from starlette.types import Receive, Scope, Send
 
 from ballcast.core.errors import InputError
 from ballcast.core.files import replacing
@@ -13,10 +16,9 @@ from ballcast.video.container import VideoInfo
 from ballcast.web import decoder
 from ballcast.web.guard import user_of
 from ballcast.web.jobs import ACTIVE, Job
-from ballcast.web.labels import read_actual
 from ballcast.web.schema import Actual, JobRecord, Submission, VideoRecord, errors
 from ballcast.web.server_sent_events import EventStream
-from ballcast.web.service import LABELS, UNFINISHED, UPLOAD, Service
+from ballcast.web.service import LABELS, UNFINISHED, UPLOAD, Service, open_own_file
 from ballcast.web.settings import RequestError
 from ballcast.web.uploads import save_body, shown_name
 from ballcast.web.workers import CSV, TIMELINE
@@ -25,6 +27,39 @@ router = APIRouter(prefix="/api", tags=["videos"])
 JobId = Annotated[str, Path(pattern="^[0-9a-f]{16}$")]
 MEDIA = {"MP4": "video/mp4", "Matroska": "video/webm", "AVI": "video/x-msvideo", "MPEG-TS": "video/mp2t"}
 _BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {"application/octet-stream": {}}}}
+
+
+class OpenedFile(FileResponse):
+    """Response with a regular file, opened without following links; it stays the one that was checked.
+
+    Args:
+        path: of the file.
+        media_type: its content type.
+        filename: the name under which browsers save it.
+
+    Raises:
+        RequestError: 404, if it is not there, or is not a regular file.
+    """
+
+    def __init__(self, path: FilePath, *, media_type: str, filename: str | None = None) -> None:
+        try:
+            self._descriptor = open_own_file(path)
+        except OSError:
+            raise RequestError(404, "the file is no longer there") from None
+        self.head = os.read(self._descriptor, decoder.SNIFFED)
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
+        opened = FilePath(f"/dev/fd/{self._descriptor}")
+        super().__init__(opened if opened.exists() else path, media_type=media_type, filename=filename)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.close()
 
 
 def service_of(request: Request) -> Service:
@@ -78,7 +113,7 @@ async def upload(request: Request, x_file_name: Annotated[str, Header(max_length
     name, job_id = shown_name(x_file_name), Job.new_id()
     folder = service.folder(job_id)
     with service.upload_limit.enter(user):
-        folder.mkdir()
+        folder.mkdir(mode=0o700)
         (folder / UNFINISHED).touch()
         try:
             await save_body(request, folder / UPLOAD, service.limits.upload_bytes, service.limits, check=_check_head)
@@ -98,18 +133,16 @@ def job(request: Request, job_id: JobId) -> JobRecord:
     return _record(service, service.job(job_id), user_of(request.scope))
 
 
-@router.get("/jobs/{job_id}/events", response_class=EventStream, responses=errors(404, 503))
+@router.get("/jobs/{job_id}/events", response_class=EventStream, responses=errors(404, 429, 503))
 def job_events(request: Request, job_id: JobId) -> EventStream:
     """Follow an active job as server-sent events: anticipation, progress, state. Earlier ones come first."""
     service = service_of(request)
     service.job(job_id)
-    if service.viewers() >= service.limits.viewers:
-        raise RequestError(503, "too many viewers at once; try again later", retry_s=30)
     channel = service.workers.channel(job_id)
     job = service.store.get(job_id)  # read after the channel exists: else its end could be missed
     if job is None or job.state not in ACTIVE:
         service.workers.close_channel(job or service.job(job_id))
-    return EventStream(channel.follow())
+    return EventStream(channel.follow(), service.add_viewer(user_of(request.scope)))
 
 
 @router.get("/jobs/{job_id}/timeline", response_class=FileResponse, responses=errors(404, 409))
@@ -128,15 +161,17 @@ def timeline_csv(request: Request, job_id: JobId) -> FileResponse:
 def job_video(request: Request, job_id: JobId) -> FileResponse:
     """Get the video; supports Range."""
     service = service_of(request)
-    path = service.video_of(service.job(job_id))
+    job = service.job(job_id)
+    path = service.video_of(job)
     if path is None:
         raise RequestError(404, "the video is no longer there")
-    try:
-        with path.open("rb") as file:
-            kind = decoder.kind_of(file.read(decoder.SNIFFED)) or ""
-    except OSError:
-        raise RequestError(404, "the video is no longer there") from None
-    return FileResponse(path, media_type=MEDIA.get(kind, "application/octet-stream"))
+    response = OpenedFile(path.resolve() if job.library else path, media_type="application/octet-stream")
+    kind = decoder.kind_of(response.head)
+    if kind is None:  # another file in its place
+        response.close()
+        raise RequestError(404, "the video is no longer there")
+    response.headers["content-type"] = MEDIA.get(kind, "application/octet-stream")
+    return response
 
 
 @router.get("/jobs/{job_id}/actual", responses=errors(404, 422))
@@ -146,16 +181,16 @@ def actual(request: Request, job_id: JobId) -> Actual:
     return Actual.of(service.actual_of(service.job(job_id)))
 
 
-@router.put("/jobs/{job_id}/labels", openapi_extra=_BODY, responses=errors(404, 422))
+@router.put("/jobs/{job_id}/labels", openapi_extra=_BODY, responses=errors(404, 422, 429, 503))
 async def put_labels(request: Request, job_id: JobId) -> Actual:
     """Upload labels as the request's body: Labels-ball.json, matches.json or OSL JSON."""
     service = service_of(request)
     job = await run_in_threadpool(service.job, job_id)
     target = service.folder_of(job) / LABELS
-    with replacing(target) as temporary:
+    with service.labels_limit.enter(user_of(request.scope)), replacing(target) as temporary:
         await save_body(request, temporary, service.limits.labels_bytes, service.limits)
         try:
-            events = await run_in_threadpool(read_actual, temporary, job.name.rsplit("/", 1)[-1])
+            events = await run_in_threadpool(service.read_labels, temporary, job.name.rsplit("/", 1)[-1])
         except InputError as error:
             raise RequestError(422, str(error).replace(str(temporary), "the labels")) from None
     return Actual.of(events)
@@ -194,4 +229,4 @@ def _result(request: Request, job_id: str, file: str, kind: str) -> FileResponse
     job = service.job(job_id)
     if job.state != "done":
         raise RequestError(409, f"the job is {job.state}; there are results when it is done")
-    return FileResponse(service.folder_of(job) / file, media_type=kind, filename=f"{job.id}.{file}")
+    return OpenedFile(service.folder_of(job) / file, media_type=kind, filename=f"{job.id}.{file}")

@@ -1,7 +1,7 @@
 """Jobs in an SQLite file, so that they survive a crash of the server.
 
 A job is one video to process. It is queued, then running, then done, failed or cancelled. A job that was running when
-the server stopped is queued again when it starts.
+the server stopped is queued again when it starts, unless the server was killed `MAX_ATTEMPTS` times while it ran.
 
 Users take turns: the next job is the oldest of the user whose last turn is the longest ago, so that a user with a
 hundred videos does not block a user with one.
@@ -12,6 +12,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Literal
@@ -20,6 +21,8 @@ from ballcast.core.errors import InputError
 
 State = Literal["queued", "running", "done", "failed", "cancelled"]
 ACTIVE = ("queued", "running")
+MAX_ATTEMPTS = 3  # starts of a job that ended with the server's death
+_GIVEN_UP = f"the server died {MAX_ATTEMPTS} times while it processed this video; see its log, encode the video again"
 _LAST_TURN = "(SELECT turn FROM turns WHERE turns.user = jobs.user)"  # NULL, sorted first, before a user's first
 
 
@@ -39,6 +42,7 @@ class Job:
         message: why it failed.
         created: Unix time in seconds.
         finished: Unix time in seconds; None: not ended.
+        attempts: how often it was started from the beginning; a server that stops in order takes its start back.
     """
 
     id: str
@@ -52,6 +56,7 @@ class Job:
     message: str = ""
     created: float = 0.0
     finished: float | None = None
+    attempts: int = 0
 
     @staticmethod
     def new_id() -> str:
@@ -81,9 +86,15 @@ class JobStore:
             self._db.execute(
                 "CREATE TABLE IF NOT EXISTS jobs (id TEXT PRIMARY KEY, user TEXT NOT NULL, name TEXT NOT NULL, "
                 "library TEXT NOT NULL, height INTEGER, width INTEGER, duration_ms INTEGER, state TEXT NOT NULL, "
-                "message TEXT NOT NULL, created REAL NOT NULL, finished REAL)"
+                "message TEXT NOT NULL, created REAL NOT NULL, finished REAL, attempts INTEGER NOT NULL DEFAULT 0)"
             )
+            if "attempts" not in {row[1] for row in self._db.execute("PRAGMA table_info(jobs)")}:  # of version 0.1
+                self._db.execute("ALTER TABLE jobs ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0")
             self._db.execute("CREATE TABLE IF NOT EXISTS turns (user TEXT PRIMARY KEY, turn INTEGER NOT NULL)")
+            self._db.execute(
+                "UPDATE jobs SET state = 'failed', message = ?, finished = ? WHERE state = 'running' AND attempts >= ?",
+                (_GIVEN_UP, time.time(), MAX_ATTEMPTS),
+            )
             self._db.execute("UPDATE jobs SET state = 'queued' WHERE state = 'running'")
         except sqlite3.Error as error:
             raise InputError(
@@ -92,8 +103,12 @@ class JobStore:
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Close the database."""
+        """Close the database. Running jobs are queued again; this start of theirs is not counted."""
         with self._lock:
+            with suppress(sqlite3.Error):  # a full disk: they are queued at the next start
+                self._db.execute(
+                    "UPDATE jobs SET state = 'queued', attempts = MAX(attempts - 1, 0) WHERE state = 'running'"
+                )
             self._db.close()
 
     def add(self, job: Job) -> Job:
@@ -138,7 +153,10 @@ class JobStore:
                 job = Job(*row)
                 if job.id in busy or (only is not None and job.id not in only):
                     continue
-                self._db.execute("UPDATE jobs SET state = 'running' WHERE id = ?", (job.id,))
+                self._db.execute(
+                    "UPDATE jobs SET attempts = attempts + (state = 'queued'), state = 'running' WHERE id = ?",
+                    (job.id,),
+                )
                 self._db.execute(
                     "INSERT INTO turns VALUES (?1, (SELECT COALESCE(MAX(turn), 0) + 1 FROM turns)) "
                     "ON CONFLICT (user) DO UPDATE SET turn = excluded.turn",

@@ -36,25 +36,41 @@ def actual_beside(video: Path) -> tuple[Event, ...] | None:
     return None
 
 
-def read_actual(file: Path, video: str) -> tuple[Event, ...]:
+def read_actual(file: Path, video: str, *, entries: int | None = None, events: int | None = None) -> tuple[Event, ...]:
     """Read the events of a video from a labels file.
 
     Args:
         file: the labels; if they are of a single video, names are not compared.
         video: name of the video or of its clip.
+        entries: most values the file may have, checked before it is parsed; None: no limit.
+        events: most events of the video; None: no limit.
 
     Returns:
         Its events in order of time.
 
     Raises:
-        InputError: the file cannot be read, or does not contain the video.
+        InputError: the file cannot be read, is over the limits, or does not contain the video.
     """
+    if entries is not None:
+        _check_entries(file, entries)
     items = _items(file, video)
     named = _named({video: next(iter(items.values()))} if len(items) == 1 else items, video)
     if named is None:
         stem = Path(video).stem
         raise InputError(f"{file}: has {len(items)} videos, none of them called {stem}; give the file of this video")
+    if events is not None and len(named) > events:
+        raise InputError(f"{file}: has {len(named):,} events of the video, more than the {events:,} allowed here")
     return named
+
+
+def _check_entries(file: Path, most: int) -> None:
+    """Raise InputError if a JSON file has more values than `most`: each takes a hundred bytes of memory and more."""
+    try:
+        text = file.read_bytes()
+    except OSError:
+        return  # reported by the reader
+    if sum(text.count(mark) for mark in (b",", b"[", b"{")) > most:  # every value but the first comes after one
+        raise InputError(f"{file}: has more than the {most:,} values allowed here; give the labels of this video only")
 
 
 def _named(items: Items, video: str) -> tuple[Event, ...] | None:

@@ -2,12 +2,13 @@
 
 import asyncio
 import errno
+import ipaddress
 import signal
 import socket
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -17,14 +18,16 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ballcast import __version__
 from ballcast.core.errors import BallcastError, InputError, NoSpace
 from ballcast.web import feed_routes, job_routes, site_routes
+from ballcast.web.auth import network
 from ballcast.web.guard import Guard, error_response
 from ballcast.web.service import Service
-from ballcast.web.settings import RequestError
+from ballcast.web.settings import Limits, RequestError
 from ballcast.web.uploads import FULL
 
 DESCRIPTION = """Anticipate football: which ball actions come in the next 5 seconds of a video or a stream, and when.
@@ -49,7 +52,9 @@ def build_app(service: Service) -> ASGIApp:
     for kind in (OSError, sqlite3.Error):
         app.add_exception_handler(kind, _on_disk_error)
     app.add_exception_handler(Exception, _on_crash)  # starlette logs it too
-    return Guard(app, auth=service.auth, hosts=service.settings.hosts, limits=service.limits)
+    guard = Guard(app, auth=service.auth, hosts=service.settings.hosts, limits=service.limits)
+    proxies = list(service.settings.proxies)
+    return ProxyHeadersMiddleware(guard, proxies) if proxies else guard  # type: ignore[arg-type, return-value]
 
 
 async def _on_crash(*_: object) -> Response:
@@ -109,18 +114,17 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 build_app(service),
-                http=_protocol(service.limits.headers_s),
+                http=_protocol(service.limits.headers_s, _Connections(service.limits, service.settings.proxies)),
                 ws="none",
                 lifespan="off",
                 log_level="warning",
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                limit_concurrency=service.limits.connections,
                 timeout_keep_alive=15,
                 timeout_graceful_shutdown=GRACE_S,
-                h11_max_incomplete_event_size=32 << 10,
-                backlog=512,
+                h11_max_incomplete_event_size=service.limits.header_bytes,  # the guard checks those that are complete
+                backlog=2048,
             )
         )
 
@@ -148,12 +152,24 @@ async def serve(
         listener: a bound socket.
         ready: called just before the first request is accepted.
     """
+    _allow_descriptors(2 * service.limits.connections)
     with service.opened(asyncio.get_running_loop()):
         server = Server(service)
         _on_signals(server.handle_exit)  # uvicorn sets its handlers later, and restores the old ones before it returns
         ready(server)
         await server.serve(sockets=[listener])
         _on_signals(signal.SIG_IGN)  # a second Ctrl-C must not interrupt the shutdown
+
+
+def _allow_descriptors(count: int) -> None:
+    """Raise the number of files and sockets this process may open; often only 1024, of up to a million."""
+    with suppress(ImportError, ValueError, OSError):  # Windows; a system that does not allow it
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        allowed = count if hard == resource.RLIM_INFINITY else min(count, hard)
+        if soft != resource.RLIM_INFINITY and soft < allowed:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
 
 
 def _on_signals(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> None:
@@ -198,39 +214,112 @@ def running(service: Service, listener: socket.socket) -> Iterator[tuple[Server,
         raise RuntimeError("the server does not stop")
 
 
-def _protocol(headers_s: float) -> type[H11Protocol]:
-    """uvicorn's HTTP protocol with a time limit on the headers of a request."""
+class _Connections:
+    """The open connections, in order of their opening: at most so many in all, and of one user.
 
-    class TimeoutProtocol(H11Protocol):
-        _timer: asyncio.TimerHandle | None = None
+    A new one takes the place of the oldest that waits for a request. If none does, the new one is refused. Trusted
+    proxies, which connect for many users, count for the total only.
+    """
 
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            self._watch()
+    def __init__(self, limits: Limits, proxies: Iterable[str]) -> None:
+        self._limits = limits
+        self._proxies = [ipaddress.ip_network(proxy) for proxy in proxies]
+        self._all: dict[TimeoutProtocol, str] = {}
+        self._of: dict[str, dict[TimeoutProtocol, None]] = {}
 
-        def data_received(self, data: bytes) -> None:
+    def add(self, connection: "TimeoutProtocol") -> bool:
+        """Count a connection; returns False, if there are too many and none of them waits for a request."""
+        client = connection.client[0] if connection.client else "local"
+        user = network(client)
+        own = self._of.setdefault(user, {})
+        admitted = (
+            len(own) < self._limits.connections_a_user or self._is_proxy(client) or _close_oldest_idle(own)
+        ) and (len(self._all) < self._limits.connections or _close_oldest_idle(self._all))
+        self._all[connection] = user
+        own[connection] = None
+        return admitted
+
+    def remove(self, connection: "TimeoutProtocol") -> None:
+        """Count a connection no longer."""
+        user = self._all.pop(connection, None)
+        if user is not None:
+            own = self._of[user]
+            del own[connection]
+            if not own:
+                del self._of[user]
+
+    def _is_proxy(self, client: str) -> bool:
+        try:
+            return any(ipaddress.ip_address(client) in proxy for proxy in self._proxies)
+        except ValueError:
+            return False
+
+
+def _close_oldest_idle(connections: "Iterable[TimeoutProtocol]") -> bool:
+    for connection in connections:
+        if connection.idle and not connection.transport.is_closing():
+            connection.transport.abort()
+            return True
+    return False
+
+
+class TimeoutProtocol(H11Protocol):
+    """uvicorn's HTTP protocol with a limit on the time of a request's headers, and on the number of connections."""
+
+    headers_s: float
+    connections_table: _Connections
+    _timer: asyncio.TimerHandle | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request is in progress; one is from the end of its headers to that of its response."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def connection_made(self, transport: Any) -> None:
+        """Start the timer, or refuse the connection."""
+        super().connection_made(transport)
+        if not self.connections_table.add(self):
+            transport.write(_BUSY)
+            transport.close()
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """Stop the timer when the headers are complete."""
+        if not self.transport.is_closing():
             super().data_received(data)
             self._watch()
 
-        def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the timer."""
+        self._unwatch()
+        self.connections_table.remove(self)
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        """Start the timer while no request is complete; more bytes do not restart it."""
+        if not self.idle:
             self._unwatch()
-            super().connection_lost(exc)
+        elif self._timer is None:
+            self._timer = self.loop.call_later(self.headers_s, self._close)
 
-        def _watch(self) -> None:
-            """Start the timer while no request is complete; more bytes do not restart it."""
-            if self.cycle is not None and not self.cycle.response_complete:
-                self._unwatch()
-            elif self._timer is None:
-                self._timer = self.loop.call_later(headers_s, self._close)
-
-        def _unwatch(self) -> None:
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-
-        def _close(self) -> None:
+    def _unwatch(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
             self._timer = None
-            if (self.cycle is None or self.cycle.response_complete) and not self.transport.is_closing():
-                self.transport.close()
 
-    return TimeoutProtocol
+    def _close(self) -> None:
+        self._timer = None
+        if self.idle and not self.transport.is_closing():
+            self.transport.close()
+
+
+_BUSY_TEXT = b'{"error": "too many connections; close some, or try again later"}'
+_BUSY = (
+    b"HTTP/1.1 429 Too Many Requests\r\nConnection: close\r\nContent-Type: application/json\r\nRetry-After: 10\r\n"
+    b"Content-Length: %d\r\n\r\n%s" % (len(_BUSY_TEXT), _BUSY_TEXT)
+)
+
+
+def _protocol(headers_s: float, connections: _Connections) -> type[TimeoutProtocol]:
+    """The protocol of one server."""
+    return type("ServerProtocol", (TimeoutProtocol,), {"headers_s": headers_s, "connections_table": connections})

@@ -8,10 +8,11 @@ import asyncio
 import json
 import threading
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 MAX_QUEUED = 128  # messages of a slow viewer
 HEARTBEAT_S = 10.0  # a comment after this time without events, so that both sides notice a lost connection
@@ -45,11 +46,6 @@ class Channel:
         self._latest: dict[str, bytes] = {}  # by event type; of these a new viewer gets the last one only
         self._viewers: set[_Viewer] = set()
         self._closed = False
-
-    @property
-    def viewers(self) -> int:
-        """Number of viewers."""
-        return len(self._viewers)
 
     def publish(self, event: str, data: Any, *, state: bool = False) -> None:
         """Send an event to all viewers; never waits.
@@ -137,9 +133,16 @@ def _deliver(viewers: list[_Viewer], written: bytes | None) -> None:
 
 
 class EventStream(StreamingResponse):
-    """Response with the events of `Channel.follow`."""
+    """Response with the events of `Channel.follow`; `ended` is called when the viewer has left, or they end."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncIterator[bytes], status_code: int = 200) -> None:
+    def __init__(self, events: AsyncIterator[bytes], ended: Callable[[], None], status_code: int = 200) -> None:
         super().__init__(events, status_code, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._ended()

@@ -1,15 +1,19 @@
 """What the routes work on: the library of videos, the jobs and their files, the workers and the streams."""
 
 import asyncio
+import errno
 import hashlib
 import os
 import re
 import shutil
+import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from ballcast.core.errors import InputError
@@ -93,6 +97,42 @@ def _list_videos(folder: Path) -> list[Video]:
     return sorted(found, key=lambda video: natural(video.name))
 
 
+def is_own_file(path: Path) -> bool:
+    """Whether a path in a job's folder is a regular file, and neither it nor the folder a link to elsewhere."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode) and stat.S_ISDIR(path.parent.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def open_own_file(path: Path) -> int:
+    """Open a file of a job's folder for reading, without following links.
+
+    Args:
+        path: of the file.
+
+    Returns:
+        Its descriptor.
+
+    Raises:
+        OSError: it is not there, or is not a regular file.
+    """
+    if not hasattr(os, "O_NOFOLLOW"):  # Windows
+        if not is_own_file(path):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        return os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    folder = os.open(path.parent, flags | os.O_DIRECTORY)
+    try:
+        file = os.open(path.name, flags | os.O_NONBLOCK, dir_fd=folder)  # not waiting for a pipe's other end
+    finally:
+        os.close(folder)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+    return file
+
+
 UPLOAD, LABELS = "video", "labels.json"  # in a job's folder
 UNFINISHED = "unfinished"  # beside an upload until it is a job
 PROBES = 2  # videos probed at once: each may use `Limits.memory_bytes`
@@ -113,6 +153,11 @@ class Service:
         self.auth = TokenAuth(settings.token, settings.limits)
         self.library = Library(settings.videos)
         self.upload_limit = ConcurrencyLimit(settings.limits)
+        self.labels_limit = ConcurrencyLimit(settings.limits)
+        self._reading_labels = threading.Lock()  # a file of 16 MiB takes hundreds of MB while it is read
+        self._labels = lru_cache(maxsize=32)(self._parse_labels)  # of the latest files, until they change
+        self._viewers: Counter[str] = Counter()  # by user
+        self._counting = threading.Lock()
         self._probing = threading.Semaphore(PROBES)
         self._sessions = sessions or open_session(engine)
         self.feeds = settings.data.absolute() / "feeds"  # event feeds and their pages
@@ -123,6 +168,7 @@ class Service:
     def opened(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
         """Lock the data folder, open the job store and run the workers until the end of the block."""
         self._jobs.mkdir(parents=True, exist_ok=True)
+        self._jobs.chmod(0o700)  # uploads are for this user only, also those of earlier versions
         busy = f"{self.settings.data}: another server uses this folder; stop it, or give another with --data"
         with file_lock(self.settings.data / ".lock", busy):
             self.store = JobStore(self.settings.data / "jobs.sqlite")
@@ -175,16 +221,26 @@ class Service:
             video = self.library.get(job.library)
             return None if video is None else video.path
         path = self.folder_of(job) / UPLOAD
-        return path if path.is_file() else None
+        return path if is_own_file(path) else None
+
+    def read_labels(self, file: Path, video: str) -> tuple[Event, ...]:
+        """Read uploaded labels, one file at a time; arguments and errors as of `read_actual`."""
+        with self._reading_labels:
+            now = file.stat()
+            return self._labels(file, video, (now.st_ino, now.st_mtime_ns, now.st_size))
+
+    def _parse_labels(self, file: Path, video: str, _: tuple[int, ...]) -> tuple[Event, ...]:
+        return read_actual(file, video, entries=self.limits.labels_entries, events=self.limits.labels_events)
 
     def actual_of(self, job: Job) -> tuple[Event, ...] | None:
         """Actual events of the job's video, from its uploaded labels, else from those beside it; None: no labels."""
         given = self.folder_of(job) / LABELS
         try:
-            if given.is_file():
-                return read_actual(given, Path(job.name).name)
+            if is_own_file(given):
+                return self.read_labels(given, Path(job.name).name)
             video = self.video_of(job)
-            return actual_beside(video) if job.library and video is not None else None
+            with self._reading_labels:
+                return actual_beside(video) if job.library and video is not None else None
         except InputError as error:
             raise RequestError(422, self.hide_folders(str(error).replace(str(given), "the labels"))) from None
 
@@ -192,7 +248,8 @@ class Service:
         """Actual events of a stream that is a file, from the labels beside it; None: no labels."""
         path = Path(self.settings.streams[name])
         try:
-            return actual_beside(path) if path.is_file() else None
+            with self._reading_labels:
+                return actual_beside(path) if path.is_file() else None
         except InputError as error:
             message = str(error)
             for folder in (path.parent, path.parent.parent):
@@ -240,8 +297,29 @@ class Service:
         self.workers.wake()
 
     def viewers(self) -> int:
-        """Number of open event streams."""
-        return sum(stream.viewers for stream in self.streams.values()) + self.workers.viewers
+        """Number of viewers of all jobs and streams."""
+        with self._counting:
+            return self._viewers.total()
+
+    def add_viewer(self, user: str) -> Callable[[], None]:
+        """Count a viewer of a job or stream; raises RequestError 429 or 503 if there are too many.
+
+        Returns:
+            A function that counts the viewer no longer.
+        """
+
+        def remove() -> None:
+            with self._counting:
+                self._viewers[user] -= 1
+                self._viewers += Counter()  # drops users with none
+
+        with self._counting:
+            if self._viewers[user] >= self.limits.viewers_a_user:
+                raise RequestError(429, f"you follow {self._viewers[user]} jobs and streams at once; close some")
+            if self._viewers.total() >= self.limits.viewers:
+                raise RequestError(503, "too many viewers at once; try again later", retry_s=30)
+            self._viewers[user] += 1
+        return remove
 
     def _remove_partial_uploads(self) -> None:
         """Remove the files of interrupted uploads, but no other folders, nor uploads whose database was lost."""

@@ -15,12 +15,18 @@ class Limits:
 
     upload_bytes: int = 4 << 30  # of one video
     labels_bytes: int = 16 << 20  # of one labels file
+    labels_entries: int = 1_000_000  # values in one labels file
+    labels_events: int = 20_000  # of one video
     body_bytes: int = 64 << 10  # of any other request
     free_bytes: int = 1 << 30  # that stay free on the disk
     stall_s: float = 30.0  # a client that neither sends nor reads for this long is disconnected
     slow_bytes_s: int = 16 << 10  # least average rate of an upload after its first `stall_s`
+    upload_s: float = 12 * 3600.0  # for the whole of an upload
     discard_s: float = 2.0  # time for which the rest of a rejected upload is read: else the client would miss the error
     discard_bytes: int = 32 << 20  # largest part of it that is read
+    body_s: float = 20.0  # for the whole of a small body
+    header_bytes: int = 16 << 10  # of a request's line and headers
+    header_count: int = 100
     headers_s: float = 10.0  # from a connection's opening to the end of its request's headers
     uploads: int = 8  # at once, of all users
     uploads_a_user: int = 2
@@ -33,9 +39,12 @@ class Limits:
     slice_s: float = 10.0  # one user's turn while others wait
     open_jobs: int = 8  # started and not ended, of all users; each holds a decoder process
     viewers: int = 1000  # following streams or jobs at once
-    connections: int = 2000
-    guesses: int = 10  # wrong tokens from one address within `guesses_s`
+    viewers_a_user: int = 250
+    connections: int = 4000  # at once; beyond, idle ones are closed for new ones
+    connections_a_user: int = 500
+    guesses: int = 10  # wrong tokens and cookies from one address within `guesses_s`
     guesses_s: float = 60.0
+    session_s: float = 7 * 86400.0  # from login
 
 
 @dataclass(frozen=True)
@@ -48,6 +57,7 @@ class Settings:
         streams: name → address of the streams that can be watched.
         token: token that every request needs; None: no authentication.
         hosts: accepted host names, besides IP addresses and the names of this machine.
+        proxies: addresses and networks of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed.
         workers: number of videos computed at once.
         every_ms: interval between forecasts.
         limits: bounds on requests, users and videos.
@@ -58,6 +68,7 @@ class Settings:
     streams: dict[str, str] = field(default_factory=dict)
     token: str | None = None
     hosts: tuple[str, ...] = ()
+    proxies: tuple[str, ...] = ()
     workers: int = 1
     every_ms: int = 1000
     limits: Limits = field(default_factory=Limits)

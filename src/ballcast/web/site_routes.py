@@ -46,20 +46,21 @@ def about(request: Request) -> About:
 
 @router.post("/api/login", status_code=204, tags=["server"], responses=errors(401, 429))
 async def login(request: Request, credentials: LoginRequest) -> Response:
-    """Log in with the token; sets a session cookie."""
+    """Log in with the token; begins a session and sets its cookie."""
     auth = service_of(request).auth
     if not auth.check(credentials.token.strip(), user_of(request.scope)):
         raise RequestError(401, "wrong token")
     response = Response(status_code=204)
     if not auth.open:
-        secure = request.url.scheme == "https"
-        response.set_cookie(COOKIE, auth.session, httponly=True, samesite="strict", secure=secure, max_age=30 * 86400)
+        secure, age = request.url.scheme == "https", round(service_of(request).limits.session_s)
+        response.set_cookie(COOKIE, auth.new_session(), httponly=True, samesite="strict", secure=secure, max_age=age)
     return response
 
 
 @router.post("/api/logout", status_code=204, tags=["server"])
-def logout() -> Response:
-    """Log out; removes the session cookie."""
+async def logout(request: Request) -> Response:
+    """Log out; ends the session and removes its cookie."""
+    service_of(request).auth.end_session(request.headers.get("cookie", ""))
     response = Response(status_code=204)
     response.delete_cookie(COOKIE)
     return response
@@ -71,15 +72,13 @@ async def streams(request: Request) -> list[StreamRecord]:
     return [StreamRecord(name=s.name, state=s.state, viewers=s.viewers) for s in service_of(request).streams.values()]
 
 
-@router.get("/api/streams/{name}/events", tags=["streams"], response_class=EventStream, responses=errors(404))
+@router.get("/api/streams/{name}/events", tags=["streams"], response_class=EventStream, responses=errors(404, 429, 503))
 async def stream_events(request: Request, name: str) -> EventStream:
     """Follow a stream as server-sent events: session, anticipation, status, preview, lost; see docs/live.md."""
     service = service_of(request)
     if name not in service.streams:
         raise RequestError(404, "there is no such stream")
-    if service.viewers() >= service.limits.viewers:
-        raise RequestError(503, "too many viewers at once; try again later", retry_s=30)
-    return EventStream(service.streams[name].follow())
+    return EventStream(service.streams[name].follow(), service.add_viewer(user_of(request.scope)))
 
 
 @router.get("/api/streams/{name}/actual", tags=["streams"], responses=errors(404, 422))

@@ -1,6 +1,7 @@
 """Write request bodies to disk as they arrive, with limits on size, rate and concurrency."""
 
 import asyncio
+import os
 import shutil
 import time
 from collections import Counter
@@ -54,7 +55,7 @@ async def save_body(
         raise RequestError(413, f"the file is larger than the {_size(most)} allowed here")
     check_space(path.parent, expected, limits)
     total, buffer = 0, bytearray()
-    with path.open("wb") as file:
+    with open(path, "wb", opener=_private) as file:
         async for part in chunks(request, limits):
             total += len(part)
             if total > most:
@@ -74,6 +75,11 @@ async def save_body(
     return total
 
 
+def _private(path: str, flags: int) -> int:
+    """Open a file that only this user can read."""
+    return os.open(path, flags, 0o600)
+
+
 async def chunks(request: Request, limits: Limits) -> AsyncIterator[bytes]:
     """Iterate over the parts of a body; raises RequestError if they stall or are too slow."""
     began, total = time.monotonic(), 0
@@ -89,7 +95,7 @@ async def chunks(request: Request, limits: Limits) -> AsyncIterator[bytes]:
             raise RequestError(400, "the connection was closed before the file was complete") from None
         total += len(part)
         spent = time.monotonic() - began
-        if spent > limits.stall_s and total < limits.slow_bytes_s * spent:
+        if spent > limits.upload_s or (spent > limits.stall_s and total < limits.slow_bytes_s * spent):
             raise RequestError(408, "the upload is too slow; use a faster connection")
         if part:
             yield part

@@ -127,12 +127,6 @@ class Workers:
         with self._lock:
             return self._channels.setdefault(job_id, Channel(self.loop, keep=None))
 
-    @property
-    def viewers(self) -> int:
-        """Number of viewers of all jobs."""
-        with self._lock:
-            return sum(channel.viewers for channel in self._channels.values())
-
     def done_ms(self, job_id: str) -> int:
         """Length of the job's video processed so far."""
         work = self._started.get(job_id)

@@ -2,14 +2,24 @@
 
 import "./theme.js";
 
-document.getElementById("login").addEventListener("submit", async (event) => {
-  event.preventDefault();
-  const error = document.getElementById("error");
+async function login(token) {
   const response = await fetch("/api/login", {
     method: "POST",
     headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ token: document.getElementById("token").value }),
+    body: JSON.stringify({ token }),
   });
-  if (response.ok) location.assign("/");
-  else error.textContent = (await response.json()).error;
+  if (response.ok) location.replace("/");
+  else document.getElementById("error").textContent = (await response.json()).error;
+}
+
+document.getElementById("login").addEventListener("submit", (event) => {
+  event.preventDefault();
+  login(document.getElementById("token").value);
 });
+
+// The server prints the address of this page with its token after the #, which browsers do not send.
+const token = location.hash.slice(1);
+if (token) {
+  history.replaceState(null, "", "/login");
+  login(token);
+}
