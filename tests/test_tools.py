@@ -118,7 +118,7 @@ def test_the_biases_are_all_that_taking_back_changes(tmp_path: Path) -> None:
         "network.heads.classes.bias",
         "network.heads.objectness.bias",
     }
-    (outputs,) = run_models([natural], windows, torch.device("cpu"))
+    (outputs,) = run_models([natural], [windows], torch.device("cpu"))
     expected = outputs.intensity([natural.pos_weight] * 10).sum((1, 2))
     assert expected.tolist() == pytest.approx(windows.class_counts().tolist(), abs=1)
     for size in ((224, 398), (720, 1280)):  # what is said there already stays

@@ -132,7 +132,7 @@ def make_natural(folder: Path, learned: WindowSet) -> None:
     People look at these confidences, and actions shown 40 times too often are otherwise seen coming all the time.
     """
     model, path = Anticipator.from_pretrained(folder), folder / "model.safetensors"
-    (outputs,) = run_models([model], learned, torch.device("cpu"))
+    (outputs,) = run_models([model], [learned], torch.device("cpu"))
     classes, objectness = taken_back(outputs, learned.class_counts(), model.pos_weight)
     state = load_file(path)
     for head, value in (("classes", classes), ("objectness", np.array([objectness]))):

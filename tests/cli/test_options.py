@@ -21,7 +21,7 @@ from ballcast.inference.submission import write_submission
         ("predict a.mp4 --provider opta", "--provider goes with --events, not with a VIDEO"),
         ("predict a.mp4 --calibration c.json", "--calibration goes with --features, not with a VIDEO"),
         ("predict a.mp4 --model a --model b", "a second --model goes with --features, not with a VIDEO"),
-        ("predict --events no.json --runtime onnx", "no.json: no such file; give the path of the events of the match"),
+        ("predict --events no.json --runtime onnx", "no.json: no such file; give a file of events"),
         ("predict --events m.json --labels l", "--labels goes with --features, not with --events"),
         ("predict --events m.json --overlay o.mp4", "--overlay goes with a VIDEO, not with --events"),
         ("events t.parquet out --split small --every 5", "--every does not go with --split"),
@@ -42,7 +42,7 @@ def test_options_that_do_not_go_together_are_refused(command: str, words: str) -
     assert words in str(done.exception)
 
 
-@pytest.mark.parametrize(("command", "default"), [("predict", "wyscout"), ("predict", "1"), ("events", "7")])
+@pytest.mark.parametrize(("command", "default"), [("predict", "1"), ("events", "7")])
 def test_defaults_that_are_filled_in_later_are_told(command: str, default: str) -> None:
     assert f"[default: ({default})]" in CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).output
 

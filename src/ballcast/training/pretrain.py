@@ -154,7 +154,9 @@ class Pretraining:
     def _bank(self, split: str, decoded: Decoded = lambda done, total: None) -> FrameCache:
         data = self.config.data
         began = time.perf_counter()
-        bank = FrameCache(self.games[split], self.device, data.device, workers=data.workers, progress=decoded)
+        bank = FrameCache(
+            self.games[split], self.device, data.device, lines=data.lines, workers=data.workers, progress=decoded
+        )
         place = {"gpu": "on the GPU", "memory": "in memory", "disk": "on disk, read as needed"}[bank.where]
         H, W = bank.size
         events = sum(len(game.events) for game in bank.games)
