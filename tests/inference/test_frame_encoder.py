@@ -21,7 +21,7 @@ from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.extract import extract
 from ballcast.features.stack_index import snippet_count
 from ballcast.inference.onnx_runtime import OnnxRuntime
-from ballcast.inference.rolling import RollingAnticipator, anticipate_video
+from ballcast.inference.rolling import RollingAnticipator, forecast_video
 from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.live.session import LiveSession
 from ballcast.live.status import LiveForecast
@@ -133,7 +133,7 @@ def test_a_window_is_the_same_from_a_video_and_along_a_stream(
 
 def test_predict_is_live(networks: tuple[Anticipator, Backbone], video: Path) -> None:
     with VideoFile(video) as file:
-        predicted = anticipate_video(file, rolling(networks))
+        predicted = tuple(forecast_video(file, rolling(networks)))
     stream = rolling(networks)
     session = LiveSession(FileSource(video, speed=0, colour=stream.colour), stream)
     with session.subscribe(room=1000) as records, session:
@@ -173,9 +173,9 @@ def test_an_onnx_export_is_torch(networks: tuple[Anticipator, Backbone], video: 
     result = export(*names, tmp_path / "out", video=video)
     assert max(result.apart.values()) < 1e-5
     with VideoFile(video) as file:
-        expected = anticipate_video(file, rolling(networks))
+        expected = tuple(forecast_video(file, rolling(networks)))
         onnx = RollingAnticipator(OnnxRuntime.open(tmp_path / "out", threads=1), every_ms=EVERY_MS)
-        assert_same(list(anticipate_video(file, onnx)), list(expected))
+        assert_same(list(forecast_video(file, onnx)), list(expected))
     if backbone.config.shift != "none":
         with pytest.raises(InputError, match="--int8: ranges are computed stack by stack"):
             export(*names, tmp_path / "small", int8=True, video=video)

@@ -284,6 +284,7 @@ export async function watchStream(about, name) {
       source.close(); // else the browser would reconnect and restart the stream
       player.end();
       watch.play.disabled = true;
+      watch.figures(); // at once, not with the next quarter of a second
     },
   };
   const source = follow(`${address}/events`, handlers, () => {
