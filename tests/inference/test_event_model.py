@@ -152,3 +152,12 @@ def test_a_damaged_config_is_named(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(tree | {"network": {}}))
     with pytest.raises(InputError, match="network"):
         open_event_model(tmp_path)
+
+
+def test_a_period_of_a_second_has_no_forecast(folder: Path, tmp_path: Path) -> None:
+    """An excerpt may hold only the first event of a period."""
+    rows = made_up(60, seed=1)
+    whole = list(forecast_events(open_event_model(folder), feed(rows, tmp_path)))
+    longer = feed([*rows, {**rows[-1], "id": 10**6, "matchPeriod": "2H", "eventSec": 1.0}], tmp_path)
+    assert len(list(longer.halves())) == 2
+    assert [f.at_ms for f in forecast_events(open_event_model(folder), longer)] == [f.at_ms for f in whole]

@@ -141,6 +141,8 @@ def forecast_events(
         raise InputError(f"match {feed.match}: no period is longer than 5 s")
     for name, half in feed.halves():
         at_ms, event = times[name]
+        if not len(at_ms):  # a period of a few seconds, as of an excerpt
+            continue
         own, which = np.unique(at_ms, return_inverse=True)  # simultaneous events share a forecast
         chance, zones, found, last = (part[which] for part in _run(model, build_table([half]), own, flags))
         for i, T in enumerate(at_ms.tolist()):
