@@ -150,10 +150,10 @@ def write_outputs(run: Path, tests: FrameCache, target: Path, about: dict[str, A
     learner = load_learner(run / "best").to(tests.device)
     arrays: dict[str, Any] = {}
     for view, flip in (("seen", False), ("mirrored", True))[: 1 + mirrored]:
-        _, outputs = predict_moments(learner, tests, flip=flip)
+        _, slots = predict_moments(learner, tests, flip=flip)
         for key in ("objectness", "classes", "offsets"):
-            arrays[f"{view}_{key}"] = torch.cat([getattr(s, key) for s in outputs]).half().cpu().numpy()
-        arrays["counts"] = outputs[0].counts
+            arrays[f"{view}_{key}"] = getattr(slots, key).half().cpu().numpy()
+        arrays["counts"] = slots.counts
         if learner.anticipator.config.auxiliary:
             spotted = [game_scores(learner, tests, g, flip=flip) for g in range(len(tests.games))]
             arrays |= {f"{view}_spotting": np.stack([s for s, _ in spotted]).astype(np.float16), "times": spotted[0][1]}
@@ -273,20 +273,20 @@ def table(args: argparse.Namespace) -> None:
     everything = [*games["test"], *games["test_more"]]
     sets = {"simbaa": (0, games["test"]), "ten more": (len(games["test"]), games["test_more"])}
     lengths = np.full(len(everything), 7500)
-    per_game = len(official_moments(everything[:1], lengths[:1] * 0, lengths[:1]))
+    per_game = len(official_moments(everything[:1], lengths[:1] * 0, lengths[:1])[1])
     for path in sorted(args.work.glob("*.npz")):
         data = np.load(path)
         about = json.loads(str(data["about"]))
         for title, (first, chosen) in sets.items():
             if not chosen:
                 continue
-            moments = official_moments(chosen, lengths[: len(chosen)] * 0, lengths[: len(chosen)])
+            _, clips = official_moments(chosen, lengths[: len(chosen)] * 0, lengths[: len(chosen)])
             part = slice(first * per_game, (first + len(chosen)) * per_game)
             for mirrored in (False, True):
-                matches = anticipated(data, part, moments.clips, mirrored=mirrored)
-                names = [clip.name.rpartition("+")[0] for clip in moments.clips]
+                matches = anticipated(data, part, clips, mirrored=mirrored)
+                names = [clip.name.rpartition("+")[0] for clip in clips]
                 groups = names if len(set(names)) >= 10 else None
-                intervals = bootstrap_matches(matches, len(moments.clips), groups=groups)
+                intervals = bootstrap_matches(matches, len(clips), groups=groups)
                 line = {"mAP": score_of_matches(matches).avg, "interval": intervals.avg.tolist()}
                 if "seen_spotting" in data:
                     ap, draws = spotted(data, chosen, first, mirrored=mirrored)

@@ -87,9 +87,9 @@ def test_a_game_that_is_too_short_is_one_sentence() -> None:
 
 
 def test_official_moments_are_every_five_seconds_from_thirty_on() -> None:
-    found = official_moments([GAME], np.array([100]), np.array([1000]))
-    assert found.frame.tolist() == [850, 975]
-    assert [clip.name for clip in found.clips] == ["a+0", "a+5000"]
+    ends, clips = official_moments([GAME], np.array([100]), np.array([1000]))
+    assert ends.tolist() == [850, 975]
+    assert [clip.name for clip in clips] == ["a+0", "a+5000"]
 
 
 def test_spotting_targets_are_a_gaussian_around_each_action() -> None:
@@ -144,10 +144,10 @@ def test_mirrored_and_along_a_game(matches: Path, tmp_path: Path) -> None:
     train(recipe(matches, "train.epochs=1"), tmp_path / "run", device=CPU)
     learner = load_learner(tmp_path / "run/best")
     bank = FrameCache(find_games(matches)[:1], CPU)
-    moments, seen = predict_moments(learner, bank)
+    clips, seen = predict_moments(learner, bank)
     _, mirrored = predict_moments(learner, bank, flip=True)
-    assert len(moments) == len(seen[0].objectness) == len(mirrored[0].objectness)
-    assert not torch.equal(seen[0].objectness, mirrored[0].objectness)
+    assert len(clips) == len(seen.objectness) == len(mirrored.objectness)
+    assert not torch.equal(seen.objectness, mirrored.objectness)
     scores, times = game_scores(learner, bank, 0)
     assert len(scores) == len(times)
     assert times[0] == 40  # the middle of the first stack of three frames

@@ -9,7 +9,6 @@ run/best_backbone, run/last_backbone   the frame encoder it was trained with, fo
 run/report.json                        scores of the best model on the test games
 """
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +18,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ballcast.core.actions import ACTIONS
+from ballcast.core.actions import ACTIONS, WINDOW_FRAMES
 from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import to_dict
 from ballcast.core.errors import InputError
 from ballcast.core.files import write_json
 from ballcast.data.labels.games import choose_games, count_actions
 from ballcast.data.labels.label_sets import LabelSet, choose_label_sets
-from ballcast.data.samples.frames import FrameCache
+from ballcast.data.samples.frames import FrameCache, open_frames
 from ballcast.data.samples.frames import Progress as Decoded
 from ballcast.data.samples.moments import MomentSampler, spotting_targets
 from ballcast.features.stack_index import snippet_count
@@ -71,23 +70,8 @@ def open_end_to_end_data(
     def cache(split: str) -> FrameCache | None:
         if not games[split]:
             return None
-        config, began = recipe.games, time.perf_counter()
-        bank = FrameCache(
-            games[split],
-            device,
-            config.device,
-            lines=config.lines,
-            workers=config.workers,
-            progress=decoded,
-            colour=recipe.encoder.network.colour,
-        )
-        H, W = bank.size
-        place = {"gpu": "on the GPU", "memory": "in memory", "disk": "on disk, read as needed"}[bank.where]
-        log(
-            f"{split}: {len(bank.games)} game{'s' * (len(bank.games) != 1)}, {bank.total} frames of {W}×{H}, "
-            f"{sum(len(g.events) for g in bank.games)} actions; {place} after {time.perf_counter() - began:.0f} s"
-        )
-        return bank
+        colour = recipe.encoder.network.colour
+        return open_frames(games[split], recipe.games, device, title=split, log=log, progress=decoded, colour=colour)
 
     train = cache("train")
     assert train is not None  # `choose_games` refuses an empty one
@@ -196,7 +180,7 @@ class EndToEndTask:
         rng = np.random.default_rng([recipe.train.seed, epoch, 1 + rank])
         changes = draw_augmentation(recipe.augment, total, size, len(offsets), rng).to(self.device)
         frames = (mine.frame[:, None] - self.learner.span + offsets).reshape(total, size, -1)  # (steps, B, W · F)
-        middles = mine.frame[:, None] - self.learner.last_span + self.learner.middles  # (S, N)
+        middles = mine.frame[:, None] - WINDOW_FRAMES + self.learner.middles  # (S, N)
         classes, position_ms, middles_of = (
             torch.from_numpy(array).to(self.device).unflatten(0, (total, size))
             for array in (mine.classes, mine.position_ms, middles)

@@ -13,9 +13,10 @@ from ballcast import __version__
 from ballcast.core.actions import ACTIONS, WINDOW_FRAMES
 from ballcast.core.anticipator_config import Recipe
 from ballcast.core.errors import InputError
+from ballcast.core.hub import named_backbone
 from ballcast.data.labels.games import Game
 from ballcast.features.backbone import Backbone, pad_frames, read_about
-from ballcast.features.imagenet import describe_games, load_imagenet
+from ballcast.features.imagenet import began_with, describe_games, load_imagenet
 from ballcast.features.stack_index import snippet_count, snippet_middle, stack_frames, start_frame
 from ballcast.loss.criterion import Criterion, Losses, Reduce, soft_focal_bce
 from ballcast.loss.matcher import Targets
@@ -23,6 +24,7 @@ from ballcast.model.anticipator import Anticipator, read_config
 from ballcast.model.slots import Slots
 from ballcast.training.augment import Augmentation, change
 from ballcast.training.ema import Ema
+from ballcast.training.steps import descend
 
 
 class EndToEnd(nn.Module):
@@ -37,7 +39,7 @@ class EndToEnd(nn.Module):
 
     Attributes:
         frame_offsets: (W · F,) int64, the frames it reads, counted from the first of its windows.
-        span: frames of all its windows. last_span: of one.
+        span: frames of all its windows.
         middles: (N,) int64, the middle frame of each stack, counted from its window's first.
     """
 
@@ -53,7 +55,7 @@ class EndToEnd(nn.Module):
         self.colour = config.colour
         starts = WINDOW_FRAMES * np.arange(self.windows)
         self.frame_offsets = (starts[:, None] + used).ravel()
-        self.span, self.last_span = WINDOW_FRAMES * self.windows, WINDOW_FRAMES
+        self.span = WINDOW_FRAMES * self.windows
         self.middles = start_frame(config, np.arange(self.stacks)) + snippet_middle(config)
         planes = np.searchsorted(used, read)  # (N, stack), or in colour (N, 3)
         planes = 3 * planes + np.arange(3) if config.colour else planes
@@ -114,8 +116,7 @@ def build_learner(
             raise InputError(f"{start}: its sizes are not those of the recipe; give the recipe it was trained with")
         backbone.load_state_dict(given.backbone.state_dict())
         model.load_state_dict(given.anticipator.state_dict())
-        seen = list(given.backbone.identity.trained_on)
-        backbone.metadata |= {"start": given.backbone.name, "start_hash": given.backbone.hash, "started_on": seen}
+        backbone.metadata |= began_with(given.backbone)
     backbone.metadata |= {**about, "task": "anticipation", "actions": list(ACTIONS)}
     backbone.note = f"learned end to end on {describe_games(names)}"
     model.metadata |= {**about, "trained_on": list(recipe.games.train), "validated_on": list(recipe.games.valid)}
@@ -130,10 +131,10 @@ def build_learner(
 def load_learner(folder: Path) -> EndToEnd:
     """Load an end-to-end model from the folder of its anticipator, its encoder from where the metadata name it."""
     model = Anticipator.from_pretrained(folder)
-    place = model.metadata.get("backbone", {}).get("folder")
-    if not isinstance(place, str):
+    place = named_backbone(folder)
+    if place is None:
         raise InputError(f"{folder}: names no encoder; give the best or last of a run with train.backbone=end_to_end")
-    return EndToEnd(Backbone.from_pretrained((folder / place).resolve()), model).eval()
+    return EndToEnd(Backbone.from_pretrained(place), model).eval()
 
 
 @dataclass
@@ -210,11 +211,7 @@ class EndToEndStep:
     def __call__(self, batch: MomentBatch, how: Augmentation) -> Tensor:
         self.optimizer.zero_grad(set_to_none=True)
         losses = self._losses(batch, how)
-        losses.total.backward()
-        nn.utils.clip_grad_norm_(self.parameters, self.recipe.train.clip)
-        self.optimizer.step()
-        if self.ema is not None:
-            self.ema.update()
+        descend(losses.total, self.parameters, self.optimizer, clip=self.recipe.train.clip, ema=self.ema)
         return torch.stack(losses).detach()
 
 

@@ -6,7 +6,6 @@ run/steps.csv          the loss of each step  run/state.safetensors   everything
 run/epochs.csv         scores of each epoch   run/report.json, run/tensorboard/
 """
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from ballcast.core.config import to_dict
 from ballcast.core.files import write_json
 from ballcast.core.pretrain_config import PretrainConfig
 from ballcast.data.labels.games import choose_games, count_actions
-from ballcast.data.samples.frames import FrameCache
+from ballcast.data.samples.frames import FrameCache, open_frames
 from ballcast.data.samples.frames import Progress as Decoded
 from ballcast.data.samples.snippets import SnippetSampler, frame_targets
 from ballcast.features.backbone import Backbone, read_about
@@ -152,20 +151,8 @@ class Pretraining:
         self.targets = torch.from_numpy(frame_targets(games, bank.length, clips)).to(self.device)
 
     def _bank(self, split: str, decoded: Decoded = lambda done, total: None) -> FrameCache:
-        data = self.config.data
-        began = time.perf_counter()
-        bank = FrameCache(
-            self.games[split], self.device, data.device, lines=data.lines, workers=data.workers, progress=decoded
-        )
-        place = {"gpu": "on the GPU", "memory": "in memory", "disk": "on disk, read as needed"}[bank.where]
-        H, W = bank.size
-        events = sum(len(game.events) for game in bank.games)
-        games = f"{len(bank.games)} game{'s' * (len(bank.games) != 1)}"
-        self.log(
-            f"{split}: {games}, {bank.total} frames of {W}×{H}, {events} actions; {place} "
-            f"after {time.perf_counter() - began:.0f} s"
-        )
-        return bank
+        games, data = self.games[split], self.config.data
+        return open_frames(games, data, self.device, title=split, log=self.log, progress=decoded)
 
     def train_epoch(self, epoch: int, first: int) -> Iterator[tuple[float, Tensor]]:
         config, total = self.config.train, self.config.train.steps

@@ -128,6 +128,17 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
             group["lr"] = own
 
 
+def descend(
+    loss: Tensor, parameters: list[nn.Parameter], optimizer: torch.optim.Optimizer, *, clip: float, ema: Ema | None
+) -> None:
+    """The second half of every step: gradients of the loss, clipped to the norm `clip`, the optimizer, the EMA."""
+    loss.backward()
+    nn.utils.clip_grad_norm_(parameters, clip)
+    optimizer.step()
+    if ema is not None:
+        ema.update()
+
+
 def compute_losses(
     model: nn.Module,
     criterion: Criterion,
@@ -231,11 +242,7 @@ class TrainStep:
             precision=self.precision,
             reduce=self.reduce,
         )
-        losses.total.backward()
-        nn.utils.clip_grad_norm_(self.parameters, self.config.clip)
-        self.optimizer.step()
-        if self.ema is not None:
-            self.ema.update()
+        descend(losses.total, self.parameters, self.optimizer, clip=self.config.clip, ema=self.ema)
         return torch.stack(losses).detach()
 
     def _record(self, batch: Batch, share: Tensor, absent: Tensor) -> None:
@@ -294,9 +301,5 @@ class SpotStep:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self._half):
             logits = self._logits(x)
         loss = spotting_loss(logits, target, alpha=self.config.focal_alpha, gamma=self.config.focal_gamma)
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.parameters, self.config.clip)
-        self.optimizer.step()
-        if self.ema is not None:
-            self.ema.update()
+        descend(loss, self.parameters, self.optimizer, clip=self.config.clip, ema=self.ema)
         return loss.detach()

@@ -4,18 +4,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ballcast.core.actions import FPS
+from ballcast.core.actions import FPS, WINDOW_FRAMES
 from ballcast.core.anticipator_config import EmitConfig
-from ballcast.core.events import merge_arrays
+from ballcast.core.events import Clip, merge_arrays
 from ballcast.core.pretrain_config import SpottingConfig
 from ballcast.data.samples.frames import FrameCache
-from ballcast.data.samples.moments import Moments, official_moments
+from ballcast.data.samples.moments import official_moments
 from ballcast.features.stack_index import snippet_middle
 from ballcast.metrics.average_precision import Score, score_arrays
 from ballcast.metrics.spotting import Peaks, SpottingScore, spotting_score, suppress_non_maxima
 from ballcast.model.postprocess import emit_flat
 from ballcast.model.slots import Slots
 from ballcast.training.augment import planes
+from ballcast.training.engine import join_slots
 from ballcast.training.learner import EndToEnd
 
 AT_ONCE = 16  # windows of an evaluation
@@ -23,7 +24,7 @@ SPOTTING = SpottingConfig(smooth_ms=80)
 
 
 @torch.no_grad()
-def run_windows(learner: EndToEnd, bank: FrameCache, ends: np.ndarray, *, flip: bool = False) -> list[Slots]:
+def run_windows(learner: EndToEnd, bank: FrameCache, ends: np.ndarray, *, flip: bool = False) -> Slots:
     """The slots at the moments `ends` (S,), numbers of frames; with `flip`, those of mirrored frames."""
     device, training = next(learner.parameters()).device, learner.training
     learner.eval()
@@ -37,25 +38,19 @@ def run_windows(learner: EndToEnd, bank: FrameCache, ends: np.ndarray, *, flip: 
             outputs.append(slots.map(lambda t: t.float()))
     finally:
         learner.train(training)
-    return outputs
+    return join_slots(outputs)
 
 
-def predict_moments(learner: EndToEnd, bank: FrameCache, *, flip: bool = False) -> tuple[Moments, list[Slots]]:
-    """The official moments of the bank's games, and their slots, in order; with `flip`, of mirrored frames."""
-    moments = official_moments(bank.games, bank.first, bank.length)
-    return moments, run_windows(learner, bank, moments.frame, flip=flip)
+def predict_moments(learner: EndToEnd, bank: FrameCache, *, flip: bool = False) -> tuple[list[Clip], Slots]:
+    """The official clips of the bank's games, and their slots, in order; with `flip`, of mirrored frames."""
+    ends, clips = official_moments(bank.games, bank.first, bank.length)
+    return clips, run_windows(learner, bank, ends, flip=flip)
 
 
 def score_moments(learner: EndToEnd, bank: FrameCache, config: EmitConfig) -> Score:
     """The official score on the clips of the bank's games."""
-    moments, outputs = predict_moments(learner, bank)
-    emitted, done = [], 0
-    for slots in outputs:
-        sample, position_ms, vectors = emit_flat(slots, config)
-        emitted.append((sample + done, position_ms, vectors))
-        done += len(slots.objectness)
-    sample, position_ms, vectors = (np.concatenate(parts) for parts in zip(*emitted, strict=True))
-    return score_arrays(list(moments.clips), *merge_arrays(sample, position_ms, vectors))
+    clips, slots = predict_moments(learner, bank)
+    return score_arrays(clips, *merge_arrays(*emit_flat(slots, config)))
 
 
 def game_scores(learner: EndToEnd, bank: FrameCache, game: int, *, flip: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -71,10 +66,9 @@ def game_scores(learner: EndToEnd, bank: FrameCache, game: int, *, flip: bool = 
     weight = 1.0 + np.minimum(np.arange(N), np.arange(N)[::-1])[:, None]  # (N, 1)
     count = (length - 1) // stride + 1
     total, mass = np.zeros((count, learner.anticipator.config.classes)), np.zeros((count, 1))
-    slots = run_windows(learner, bank, first + ends, flip=flip)
-    scores = torch.cat([presence_scores(s) for s in slots]).cpu().numpy()  # (S, N, C)
+    scores = presence_scores(run_windows(learner, bank, first + ends, flip=flip)).cpu().numpy()  # (S, N, C)
     for end, own in zip(ends, scores, strict=True):
-        at = (end - learner.last_span) // stride + np.arange(N)
+        at = (end - WINDOW_FRAMES) // stride + np.arange(N)
         total[at] += weight * own
         mass[at] += weight
     seen = mass[:, 0] > 0

@@ -10,7 +10,7 @@ from ballcast.core.anticipator_config import Recipe
 from ballcast.core.events import Clip, merge_bins
 from ballcast.data.labels.games import choose_games
 from ballcast.data.samples.batches import Samples
-from ballcast.data.samples.frames import FrameCache
+from ballcast.data.samples.frames import open_frames
 from ballcast.metrics.average_precision import score
 from ballcast.metrics.bootstrap import bootstrap
 from ballcast.model.anticipator import Anticipator
@@ -18,7 +18,7 @@ from ballcast.model.postprocess import emit
 from ballcast.model.slots import Slots
 from ballcast.report.report import History, Report, write_report
 from ballcast.training.end_to_end import EndToEndTask
-from ballcast.training.engine import join_slots, predict_slots
+from ballcast.training.engine import predict_slots
 from ballcast.training.learner import load_learner
 from ballcast.training.run_folder import EPOCH_COLUMNS, Table
 from ballcast.training.splits import TrainingData, open_splits, scored_windows
@@ -108,7 +108,6 @@ def _from_videos(recipe: Recipe, folder: Path, device: torch.device) -> _Validat
     if not games:
         return None
     learner = load_learner(folder / "best").to(device)
-    bank = FrameCache(games, device, config.device, lines=config.lines, workers=config.workers, colour=learner.colour)
-    moments, outputs = predict_moments(learner, bank)
-    clips = moments.clips
-    return _Validated(learner.anticipator, join_slots(outputs), clips, ", ".join(config.train), ", ".join(config.valid))
+    bank = open_frames(games, config, device, colour=learner.colour)
+    clips, slots = predict_moments(learner, bank)
+    return _Validated(learner.anticipator, slots, clips, ", ".join(config.train), ", ".join(config.valid))

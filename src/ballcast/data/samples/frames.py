@@ -6,6 +6,7 @@ fit in memory are decoded snippet by snippet, by seeking, some batches ahead.
 
 import copy
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from ballcast.core.actions import FPS
 from ballcast.core.errors import InputError
+from ballcast.core.pretrain_config import GamesConfig
 from ballcast.core.util import cores
 from ballcast.data.labels.games import Game, VideoSegment
 from ballcast.data.samples.batches import place
@@ -35,6 +37,38 @@ Progress = Callable[[int, int], None]  # frames done, frames in all
 def scaled_size(size: tuple[int, int], lines: int) -> tuple[int, int]:
     """H, W of frames of `size` scaled to so many lines, both even; 0: as they are."""
     return (lines, 2 * round(size[1] * lines / size[0] / 2)) if lines and lines != size[0] else size
+
+
+def open_frames(
+    games: Sequence[Game],
+    config: GamesConfig,
+    device: torch.device,
+    *,
+    title: str = "",
+    log: Callable[[str], None] = lambda line: None,
+    progress: Progress = lambda done, total: None,
+    colour: bool = False,
+) -> "FrameCache":
+    """Decode games as a recipe has it; `log` gets one line, which begins with `title`: how many, and where they are."""
+    began = time.perf_counter()
+    bank = FrameCache(
+        games,
+        device,
+        config.device,
+        lines=config.lines,
+        workers=config.workers,
+        progress=progress,
+        colour=colour,
+    )
+    place = {"gpu": "on the GPU", "memory": "in memory", "disk": "on disk, read as needed"}[bank.where]
+    H, W = bank.size
+    events = sum(len(game.events) for game in bank.games)
+    count = f"{len(bank.games)} game{'s' * (len(bank.games) != 1)}"
+    log(
+        f"{title}: {count}, {bank.total} frames of {W}×{H}, {events} actions; {place} "
+        f"after {time.perf_counter() - began:.0f} s"
+    )
+    return bank
 
 
 class FrameCache:

@@ -9,17 +9,24 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ballcast.core.actions import ACTIONS, CLIP_FRAMES, END_MS, FPS, FRAME_MS, MAX_EVENTS, OBSERVED_MS, WINDOW_FRAMES
+from ballcast.core.actions import (
+    ACTIONS,
+    CLIP_FRAMES,
+    FRAME_MS,
+    HORIZON_MS,
+    MAX_EVENTS,
+    OBSERVED_MS,
+    WINDOW_FRAMES,
+)
 from ballcast.core.anticipator_config import DataConfig
 from ballcast.core.errors import InputError
 from ballcast.core.events import Clip
-from ballcast.data.labels.games import Game
+from ballcast.data.labels.games import STEP_FRAMES, Game
 from ballcast.data.samples.batches import sample_weights
 from ballcast.data.samples.windows import cut_clip
 
 Ints = NDArray[np.int64]
-STEP_FRAMES = 5 * FPS  # from one official clip to the next
-HORIZON_FRAMES = (END_MS - OBSERVED_MS) // FRAME_MS
+HORIZON_FRAMES = HORIZON_MS // FRAME_MS
 
 
 @dataclass(frozen=True)
@@ -29,20 +36,18 @@ class Moments:
     - `frame` (S,): the number of the first frame that is not seen, in a `FrameCache`.
     - `game` (S,): the number of its game.
     - `classes`, `position_ms` (S, 8): the actions of the next 5 s, as in `WindowSet`; class −1 where there is none.
-    - `clips`: the official clips, if the moments are their ends and can be scored.
     """
 
     frame: Ints
     game: Ints
     classes: Ints
     position_ms: Ints
-    clips: tuple[Clip, ...] = ()
 
     def __len__(self) -> int:
         return len(self.frame)
 
     def __getitem__(self, chosen: slice | Ints) -> "Moments":
-        """Some of the moments, without clips."""
+        """Some of the moments."""
         return Moments(self.frame[chosen], self.game[chosen], self.classes[chosen], self.position_ms[chosen])
 
 
@@ -98,7 +103,7 @@ class MomentSampler:
         now_ms = (frame - self._first[game]) * FRAME_MS
         for g, (times, actions) in enumerate(self._events):
             own = np.flatnonzero(game == g)
-            begin, end = np.searchsorted(times, now_ms[own]), np.searchsorted(times, now_ms[own] + END_MS - OBSERVED_MS)
+            begin, end = np.searchsorted(times, now_ms[own]), np.searchsorted(times, now_ms[own] + HORIZON_MS)
             for m in range(MAX_EVENTS):
                 there = begin + m < end
                 rows, event = own[there], (begin + m)[there]
@@ -106,26 +111,26 @@ class MomentSampler:
         return Moments(frame, game, classes, position_ms)
 
 
-def official_moments(games: Sequence[Game], first: Ints, length: Ints) -> Moments:
-    """The ends of official clips: those of SN-BAA where a game is made of them, else one every 5 s from 30 s on."""
+def official_moments(games: Sequence[Game], first: Ints, length: Ints) -> tuple[Ints, list[Clip]]:
+    """The ends of official clips: those of SN-BAA where a game is made of them, else one every 5 s from 30 s on.
+
+    Args:
+        games, first, length: as of `MomentSampler`.
+
+    Returns:
+        The number of the first frame after each clip (S,), and the clips.
+    """
     frames: list[int] = []
     clips: list[Clip] = []
-    of_game: list[int] = []
-    for number, (game, begin, count) in enumerate(zip(games, first.tolist(), length.tolist(), strict=True)):
+    for game, begin, count in zip(games, first.tolist(), length.tolist(), strict=True):
         starts = game.clips or {
             f"{game.name}+{start * FRAME_MS}": start
             for start in range(0, count - CLIP_FRAMES - HORIZON_FRAMES + 1, STEP_FRAMES)
         }
         for name, start in starts.items():
             frames.append(begin + start + CLIP_FRAMES)
-            of_game.append(number)
             clips.append(cut_clip(game.events, start * FRAME_MS, name))
-    classes = np.full((len(frames), MAX_EVENTS), -1, np.int64)
-    position_ms = np.full((len(frames), MAX_EVENTS), OBSERVED_MS, np.int64)
-    for s, clip in enumerate(clips):
-        for m, event in enumerate(sorted(clip.anticipation, key=lambda e: e.position_ms)[:MAX_EVENTS]):
-            classes[s, m], position_ms[s, m] = event.action, event.position_ms
-    return Moments(np.array(frames, np.int64), np.array(of_game, np.int64), classes, position_ms, tuple(clips))
+    return np.array(frames, np.int64), clips
 
 
 def spotting_targets(
