@@ -17,7 +17,7 @@ import json
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ import yaml
 from ballcast.core.actions import ACTIONS, FPS, FRAME_MS
 from ballcast.core.anticipator_config import EmitConfig, Recipe
 from ballcast.core.config import load
-from ballcast.core.events import merge_arrays
+from ballcast.core.events import Clip, merge_arrays, merge_bins
 from ballcast.core.files import write_bytes, write_json
 from ballcast.data.labels.games import Game, find_games
 from ballcast.data.labels.label_sets import LabelSet
@@ -40,7 +40,8 @@ from ballcast.data.samples.moments import official_moments
 from ballcast.data.samples.windows import WindowSet, game_windows
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
-from ballcast.metrics.average_precision import Matches, match_arrays, score_of_matches
+from ballcast.inference.baselines import ClassPrior, Markov
+from ballcast.metrics.average_precision import Matches, match_all, match_arrays, score_of_matches
 from ballcast.metrics.bootstrap import bootstrap_matches, difference
 from ballcast.metrics.spotting import Peaks, average_precisions, suppress_non_maxima
 from ballcast.model.anticipator import Anticipator
@@ -268,38 +269,52 @@ def resampled_spotting(games: Sequence[tuple[Any, Peaks]], resamples: int = 1000
     return float(values[0]), values[1:]
 
 
+def clips_of(games: Sequence[Game]) -> list[Clip]:
+    """The official clips of simulated matches, 5 minutes each."""
+    length = np.full(len(games), 7500)
+    return official_moments(games, 0 * length, length)[1]
+
+
+def scored_rows(work: Path, games: dict[str, list[Game]], title: str) -> Iterator[tuple[str, bool, Matches, Any]]:
+    """Yield the name of a row, whether mirrored frames count too, its matches on a test set and its spotting scores:
+    the baselines that need no video, then every row of `work`."""
+    chosen, known = games[title], clips_of(games["train"])
+    first, clips = (0 if title == "test" else len(games["test"])), clips_of(games[title])
+    for kind in (ClassPrior, Markov):
+        baseline = kind(known)
+        predictions = {clip.name: merge_bins(baseline.predict(clip)) for clip in clips}
+        yield kind.__name__, False, match_all(clips, predictions), {}
+    per_game = len(clips) // len(chosen)
+    part = slice(first * per_game, (first + len(chosen)) * per_game)
+    for path in sorted(work.glob("*.npz")):
+        data = np.load(path)
+        row = json.loads(str(data["about"]))["row"]
+        for mirrored in (False, True)[: 1 + ("mirrored_objectness" in data)]:
+            spotting = {}
+            if "seen_spotting" in data:
+                ap, draws = spotted(data, chosen, first, mirrored=mirrored)
+                spotting = {"AP": ap, "AP interval": np.quantile(draws, [0.025, 0.975]).tolist()}
+            yield row, mirrored, anticipated(data, part, clips, mirrored=mirrored), spotting
+
+
 def table(args: argparse.Namespace) -> None:
     games, results = games_of(args.data), {}
-    everything = [*games["test"], *games["test_more"]]
-    sets = {"simbaa": (0, games["test"]), "ten more": (len(games["test"]), games["test_more"])}
-    lengths = np.full(len(everything), 7500)
-    per_game = len(official_moments(everything[:1], lengths[:1] * 0, lengths[:1])[1])
-    for path in sorted(args.work.glob("*.npz")):
-        data = np.load(path)
-        about = json.loads(str(data["about"]))
-        for title, (first, chosen) in sets.items():
-            if not chosen:
-                continue
-            _, clips = official_moments(chosen, lengths[: len(chosen)] * 0, lengths[: len(chosen)])
-            part = slice(first * per_game, (first + len(chosen)) * per_game)
-            for mirrored in (False, True):
-                matches = anticipated(data, part, clips, mirrored=mirrored)
-                names = [clip.name.rpartition("+")[0] for clip in clips]
-                groups = names if len(set(names)) >= 10 else None
-                intervals = bootstrap_matches(matches, len(clips), groups=groups)
-                line = {"mAP": score_of_matches(matches).avg, "interval": intervals.avg.tolist()}
-                if "seen_spotting" in data:
-                    ap, draws = spotted(data, chosen, first, mirrored=mirrored)
-                    line |= {"AP": ap, "AP interval": np.quantile(draws, [0.025, 0.975]).tolist()}
-                results[about["row"], title, mirrored] = (line, intervals)
-                shown = ", ".join(f"{k} {np.round(100 * np.array(v), 2)}" for k, v in line.items())
-                print(f"{about['row']:16} {title:9} {'mirrored' if mirrored else '':9} {shown}", flush=True)
+    sets = [title for title in ("test", "test_more") if games[title]]
+    for title in sets:
+        names = [clip.name.rpartition("+")[0] for clip in clips_of(games[title])]
+        groups = names if len(games[title]) >= 10 else None
+        for row, mirrored, matches, spotting in scored_rows(args.work, games, title):
+            intervals = bootstrap_matches(matches, len(names), groups=groups)
+            line = {"mAP": score_of_matches(matches).avg, "interval": intervals.avg.tolist(), **spotting}
+            results[row, title, mirrored] = (line, intervals)
+            shown = ", ".join(f"{k} {np.round(100 * np.array(v), 2)}" for k, v in line.items())
+            print(f"{row:16} {title:9} {'mirrored' if mirrored else '':9} {shown}", flush=True)
     for title in sets:
         for (row, other, mirrored), (_, intervals) in results.items():
-            base = results.get((args.against, title, mirrored))
+            base = results.get((args.against, title, False))
             if other == title and base and row != args.against:
                 low, high = 100 * difference(base[1], intervals).avg
-                print(f"{row} − {args.against}, {title}: between {low:.2f} and {high:.2f}")
+                print(f"{row}{', mirrored' * mirrored} − {args.against}, {title}: between {low:.2f} and {high:.2f}")
     if args.json:
         write_json(args.json, {" | ".join(map(str, k)): v[0] for k, v in results.items()}, indent=1)
 
@@ -397,12 +412,12 @@ class NoiseCache(FrameCache):
         self._bank = torch.randint(0, 256, (self.total, *size), dtype=torch.uint8, device=device)
 
 
-SETTINGS = [
-    (224, 384, 16, True, False),
-    (224, 384, 16, False, False),
-    (224, 384, 4, False, False),
-    (224, 384, 16, False, True),
-    (112, 200, 16, False, False),
+SETTINGS = [  # lines, width, batch, compiled, activations computed again
+    (224, 398, 16, True, False),
+    (224, 398, 16, False, False),
+    (224, 398, 4, False, False),
+    (224, 398, 16, False, True),
+    (112, 198, 16, False, False),
     (448, 796, 4, False, False),
     (448, 796, 4, False, True),
     (720, 1280, 1, False, True),

@@ -1,16 +1,16 @@
 """How fast frames become features: the published order, batching, sharing, compiling, in one run.
 
     python -m benchmarks.extract                       # on a GPU 1280×720, on a CPU 398×224
-    python -m benchmarks.extract --json out.json
+    python -m benchmarks.extract --only-end-to-end --decoders 15 0 12 auto --nvdec 0 8 8 --out extract.json
 
 Prints the time of one 5 s window (33 clips) in each order: on a GPU the median, on a CPU the best run on one thread, as
-every worker of an extraction has. Then, where PyAV is installed, the speed from an mp4 on disk with decoding, as × real
-time, with the share of the time the network waits for frames.
+every worker of an extraction has. Then, where PyAV is installed, the speed from mp4 files on disk with decoding, as ×
+real time, with the share of the time the network waits for frames: for each number of decoding processes and of
+sessions of NVDEC beside them; "auto" is what `ballcast extract --decoder auto` chooses.
 """
 
 import argparse
 import gc
-import os
 import statistics
 import tempfile
 import time
@@ -42,8 +42,11 @@ def main() -> None:
     parser.add_argument("--clips", type=int, help="clips of 30 s end to end; default: 96 on a GPU, 1 on a CPU; 0: none")
     parser.add_argument("--only-end-to-end", action="store_true", help="leave the orders of computing out")
     parser.add_argument("--video", type=Path, help="a video of 30 s or more for that; default: a drawn one")
-    parser.add_argument("--decoders", type=int, help="threads that decode; default: the cores but one")
-    parser.add_argument("--json", type=Path, help="write the figures here too")
+    parser.add_argument(
+        "--decoders", nargs="+", help="processes that decode; on a GPU auto too; default: the cores but one"
+    )
+    parser.add_argument("--nvdec", type=int, nargs="*", default=[], help="sessions of NVDEC beside each of --decoders")
+    parser.add_argument("--out", type=Path, help="write the figures here, after each")
     args = parser.parse_args()
     machine = settle(args)
     on_gpu, where, (H, W) = machine.on_gpu, machine.name, args.frame or machine.size
@@ -55,13 +58,14 @@ def main() -> None:
     what = f"one window of {WINDOW_FRAMES} frames {W}×{H}, padded to {padded[1]}×{padded[0]}"
     print(f"{where}; torch {torch.__version__}; {what}", flush=True)
     result: dict[str, Any] = {"device": where, "torch": torch.__version__, "frame": [H, W], "padded": list(padded)}
+    save = (lambda: write_json(args.out, result, indent=1)) if args.out else (lambda: None)
     if not args.only_end_to_end:
         result["window"] = windows(backbone, frames, repeats, on_gpu=on_gpu)
+        save()
+    del frames
     clips = args.clips if args.clips is not None else (96 if on_gpu else 1)
     if clips:
-        result["end_to_end"] = end_to_end(backbone, (H, W), args.video, clips, args.device, args.decoders)
-    if args.json:
-        write_json(args.json, result, indent=1)
+        end_to_end(backbone, (H, W), clips, args, result.setdefault("end_to_end", []), save)
 
 
 def windows(backbone: Backbone, frames: Tensor, repeats: int, *, on_gpu: bool) -> dict[str, Any]:
@@ -187,54 +191,74 @@ def parts(engine: BatchEncoder, frames: Tensor, repeats: int, *, on_gpu: bool) -
 
 
 def end_to_end(
-    backbone: Backbone, size: tuple[int, int], video: Path | None, clips: int, device: str, decoders: int | None
-) -> dict[str, Any]:
-    """From mp4 on disk to features, decoding included, once the network is warm."""
+    backbone: Backbone,
+    size: tuple[int, int],
+    clips: int,
+    args: argparse.Namespace,
+    rows: list[dict[str, Any]],
+    save: Callable[[], None],
+) -> None:
+    """From mp4 on disk to features, decoding included, once the network is warm; a row for each set of decoders."""
     if find_spec("av") is None:
         print("  end to end: left out, PyAV is not installed here")
-        return {"skipped": "PyAV is not installed"}
+        return
     from ballcast.core.actions import CLIP_FRAMES
-    from ballcast.features.videos import Piece, Source, decode, work
+    from ballcast.core.util import cores
+    from ballcast.features.extract_workers import Decoders, choose_decoders
+    from ballcast.features.videos import Piece, Source
 
-    decoders = decoders or max(1, (os.cpu_count() or 2) - 1)
-    engine = BatchEncoder(backbone)
+    engine, on_gpu = BatchEncoder(backbone), args.device.startswith("cuda")
+    wanted = args.decoders or [str(max(1, cores() - 1))]
+    sessions = [*args.nvdec, *[0] * len(wanted)]
     with tempfile.TemporaryDirectory() as folder:
-        path = video or _draw(Path(folder) / "clip.mp4", size, CLIP_FRAMES)
+        path = args.video or draw(Path(folder) / "clip.mp4", size, CLIP_FRAMES)
         source = Source("clip", path, path.name, CLIP_FRAMES, 0, 0)
         pieces = [Piece(source, i, 0, CLIP_FRAMES // WINDOW_FRAMES, WINDOW_FRAMES) for i in range(clips)]
-        began = time.perf_counter()
-        frames, _ = decode(pieces[0])
-        single = CLIP_FRAMES / (time.perf_counter() - began)
-        for _ in range(3 if device.startswith("cuda") else 0):
-            engine.windows(frames[:WINDOW_FRAMES], [0])  # compile and record, outside the clock
-        # The clock starts when the decoders are under way and their page-locked memory, a GB a clip, is there.
-        warmup = decoders + 1 if device.startswith("cuda") else 0
-        began, waited, computed = time.perf_counter(), 0.0, 0.0
-        for done, outcome in enumerate(work(engine, [*pieces[:1] * warmup, *pieces], decoders), start=1):
-            if outcome.reason:
-                raise SystemExit(outcome.reason)
-            waited += outcome.waited
-            computed += outcome.computed
-            if done == warmup:
-                print(f"  warm after {time.perf_counter() - began:.1f} s, {warmup} clips", flush=True)
-                began, waited, computed = time.perf_counter(), 0.0, 0.0
-        seconds = time.perf_counter() - began
-    speed, share = clips * CLIP_FRAMES / seconds, waited / (waited + computed)
+        for number, (count, nvdec) in enumerate(zip(wanted, sessions, strict=False)):
+            began = time.perf_counter()
+            chosen = choose_decoders(pieces[0], "auto", cores()) if count == "auto" else Decoders(int(count), nvdec)
+            row: dict[str, Any] = {"decoders": chosen.cores, "nvdec": chosen.sessions, "why": chosen.why}
+            if chosen.why:
+                row["measured_s"] = round(time.perf_counter() - began, 2)
+                print(f"  auto, after {row['measured_s']:.1f} s: {chosen.why}")
+            if not number and on_gpu:
+                frames = torch.randint(0, 256, (WINDOW_FRAMES, *size), dtype=torch.uint8)
+                for _ in range(3):
+                    engine.windows(frames, [0])  # compile and record, outside the clock
+            try:
+                row |= measure(engine, pieces, chosen.devices(args.device), CLIP_FRAMES)
+            except Exception as error:  # one row that fails must not hide the others
+                row["failed"] = f"{type(error).__name__}: {error}"[:2000]
+                print(f"  {chosen.cores} processes, {nvdec} sessions of NVDEC failed: {row['failed'][:300]}")
+            rows.append(row)
+            save()
+
+
+def measure(engine: BatchEncoder, pieces: list[Any], devices: list[str], frames: int) -> dict[str, Any]:
+    """Extract the pieces; the clock starts when the decoders are under way and their page-locked memory is there."""
+    from ballcast.features.videos import work
+
+    warmup = len(devices) + 2 if engine.device.type == "cuda" else 0
+    began, waited, computed = time.perf_counter(), 0.0, 0.0
+    for done, outcome in enumerate(work(engine, [*pieces[:1] * warmup, *pieces], devices), start=1):
+        if outcome.reason:
+            raise SystemExit(outcome.reason)
+        waited += outcome.waited
+        computed += outcome.computed
+        if done == warmup:
+            print(f"  warm after {time.perf_counter() - began:.1f} s, {warmup} clips", flush=True)
+            began, waited, computed = time.perf_counter(), 0.0, 0.0
+    seconds = time.perf_counter() - began
+    speed, share, cpus = len(pieces) * frames / seconds, waited / (waited + computed), devices.count("cpu")
     print(
-        f"  end to end: {clips} clips of 30 s, {decoders} decoding threads: {speed:.0f} frames a second, "
-        f"{speed / FPS:.1f} × real time; the network waits {100 * share:.0f} % of the time "
-        f"(a single thread decodes {single:.0f} frames a second)"
+        f"  end to end: {len(pieces)} clips of 30 s, {cpus} processes and {len(devices) - cpus} sessions of NVDEC: "
+        f"{speed:.0f} frames a second, {speed / FPS:.1f} × real time; the network waits {100 * share:.0f} % of it",
+        flush=True,
     )
-    return {
-        "clips": clips,
-        "decoders": decoders,
-        "times_real_time": round(speed / FPS, 2),
-        "waiting": round(share, 4),
-        "decoded_a_second": round(single, 1),
-    }
+    return {"clips": len(pieces), "times_real_time": round(speed / FPS, 2), "waiting": round(share, 4)}
 
 
-def _draw(path: Path, size: tuple[int, int], frames: int) -> Path:
+def draw(path: Path, size: tuple[int, int], frames: int) -> Path:
     """A pitch-like image that pans, with a few moving boxes: compressible, but not still."""
     import av
     import numpy as np

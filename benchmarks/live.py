@@ -45,7 +45,7 @@ from ballcast.metrics.average_precision import score
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.postprocess import emit
 from ballcast.model.slots import Slots
-from ballcast.video.file import snap
+from ballcast.video.grid import snap
 from ballcast.video.luma import array_shape
 from ballcast.video.sources import LiveFrame, StreamGap
 from benchmarks.machine import add_options, settle

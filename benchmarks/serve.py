@@ -30,17 +30,22 @@ class Quick:
 
     every_ms = 1000
     colour = False
+    stride = 1
 
     def __init__(self) -> None:
-        self.frames = 0
+        self.reset()
 
-    def reset(self) -> None:
-        self.frames = 0
+    def reset(self, begin_ms: int = 0, due_ms: int | None = None) -> None:
+        self.frames, self.begin_ms = 0, begin_ms
+
+    def begin_at(self, due_ms: int) -> int:
+        return 0
 
     def push(self, frame: np.ndarray) -> Forecast | None:
         self.frames += 1
-        now = 1000 * self.frames // FPS
-        if now < 5000 or now % 1000:
+        seen = 1000 * self.frames // FPS
+        now = self.begin_ms + seen
+        if seen < 5000 or seen % 1000:
             return None
         rng = np.random.default_rng(now)
         chosen, ahead, sure = rng.choice(10, 4, replace=False), rng.integers(200, 4900, 4), rng.uniform(0.1, 0.8, 4)

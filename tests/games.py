@@ -12,8 +12,8 @@ from ballcast.core.events import Event
 HEIGHT, WIDTH = 32, 64
 
 
-def write_video(path: Path, frames: np.ndarray, *, exact: bool = False) -> Path:
-    """An H.264 video at 25 fps of frames (T, H, W) uint8; `exact`: without any loss."""
+def write_video(path: Path, frames: np.ndarray, *, exact: bool = False, grass: bool = False) -> Path:
+    """An H.264 video at 25 fps of frames (T, H, W) uint8; `exact`: without any loss; `grass`: green, and not gray."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with av.open(str(path), "w") as container:
         stream = container.add_stream(
@@ -26,6 +26,9 @@ def write_video(path: Path, frames: np.ndarray, *, exact: bool = False) -> Path:
         stream.codec_context.thread_count = 1
         for number, y in enumerate(frames):
             frame = av.VideoFrame.from_ndarray(y, format="gray").reformat(format="yuv420p")
+            for plane, hue in zip(frame.planes[1:], (100, 105), strict=True):
+                if grass:
+                    plane.update(bytes([hue]) * plane.buffer_size)
             frame.pts = number
             container.mux(stream.encode(frame))
         container.mux(stream.encode())

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 
-def record(work: Callable[[], Any], warmups: int = 3) -> tuple[Callable[[], None], Any]:
+def record(work: Callable[[], Any], warmups: int = 3, pool: object = None) -> tuple[Callable[[], None], Any]:
     """As `torch_stream_encoder.record`: warm-ups change what `work` changes, replays overwrite what it returned."""
     for _ in range(warmups):
         work()

@@ -20,10 +20,11 @@ def nal_units(packet: bytes) -> list[bytes]:
 
 class RtspServer(LocalServer):
     """Sends the pictures of a transport stream (H.264 without B-frames), all at once; then the connection is closed, or
-    held open, silent.
+    held open, silent. every_s: seconds between two pictures.
     """
 
-    def __init__(self, path: Path, *, close: bool) -> None:
+    def __init__(self, path: Path, *, close: bool, every_s: float = 0.0) -> None:
+        self._every_s = every_s
         with av.open(str(path)) as given:
             video = given.streams.video[0]
             unit = Fraction(video.time_base or 1)
@@ -78,6 +79,7 @@ class RtspServer(LocalServer):
     def _send(self, out: object) -> None:
         number = 0
         for time, packet in self._packets:
+            self.over.wait(self._every_s)
             nals = nal_units(packet)
             for i, nal in enumerate(nals):
                 pieces = [nal]

@@ -34,6 +34,26 @@ class PieceServer(LocalServer):
         self.address = f"tcp://127.0.0.1:{self.port}"
 
 
+class DrippingServer(LocalServer):
+    """tcp://…: every connection gets the pieces one by one, `every_s` seconds apart."""
+
+    def __init__(self, pieces: list[bytes], *, every_s: float) -> None:
+        outer = self
+
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(self) -> None:
+                for piece in pieces:
+                    try:
+                        self.request.sendall(piece)
+                    except OSError:
+                        return
+                    if outer.over.wait(every_s):
+                        return
+
+        super().__init__(Handler)
+        self.address = f"tcp://127.0.0.1:{self.port}"
+
+
 class FolderServer(LocalServer):
     """http://…: the files of a folder; those named in `missing` are not found, until they are taken out of it."""
 

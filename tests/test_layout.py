@@ -34,8 +34,8 @@ def test_no_function_is_over_60_lines_and_the_median_is_under_12() -> None:
     assert statistics.median(lengths.values()) < 12
 
 
-def test_there_are_at_most_175_modules() -> None:
-    assert len([path for path in FILES if path.name != "__init__.py"]) <= 175
+def test_there_are_at_most_205_modules() -> None:
+    assert len([path for path in FILES if path.name != "__init__.py"]) <= 205
 
 
 @pytest.fixture(scope="module")

@@ -45,12 +45,14 @@ def line_of(done: "subprocess.CompletedProcess[str]") -> str:
 
 
 def test_predict_and_live_agree_without_torch(video: Path, tmp_path: Path) -> None:
-    done = ballcast_without(HEAVY, "predict", video, "--csv", "out.csv", "--overlay", "seen.mp4", cwd=tmp_path)
+    done = ballcast_without(
+        HEAVY, "predict", video, "--any-video", "--csv", "t.csv", "--overlay", "s.mp4", cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     told = json.loads((tmp_path / "v.anticipation.json").read_text())
     assert told["runtime"] == "onnx fp32"
     assert [made["at_ms"] for made in told["anticipations"]] == [5000, 6000]
-    live = ballcast_without(HEAVY, "live", video, "--speed", "0", "--json", "-", cwd=tmp_path)
+    live = ballcast_without(HEAVY, "live", video, "--any-video", "--speed", "0", "--json", "-", cwd=tmp_path)
     assert live.returncode == 0, live.stderr
     records = [json.loads(line) for line in live.stdout.splitlines()]
     made = [(r["at_ms"], r["predictions"]) for r in records if r["type"] == "anticipation"]
@@ -70,9 +72,11 @@ def test_scores_submissions_and_reports_need_no_torch(tmp_path: Path) -> None:
         "from ballcast.features.store import Header\n"
         "from ballcast.features.store_writer import StoreWriter\n"
         "model, clips = ballcast.load().windows, read_labels(SAMPLES / 'test')\n"
-        "writer = StoreWriter(Path('store'), Header(BackboneIdentity(**model.metadata['backbone']), 33, 1280))\n"
+        "shape = model.config.clips, model.config.width\n"
+        "made_by = BackboneIdentity(**model.metadata['backbone'])\n"
+        "writer = StoreWriter(Path('store'), Header(made_by, *shape))\n"
         "for i, clip in enumerate(clips):\n"
-        "    block = np.random.default_rng(i).random((6, 33, 1280)).astype(np.float16)\n"
+        "    block = np.random.default_rng(i).random((6, *shape)).astype(np.float16)\n"
         "    writer.add(clip.name, block, source='x.mp4', size=0, mtime_ns=0)\n"
         "writer.finish()\n"
         "write_labels(Path('store/Labels-ball.json'), clips)\n"
@@ -159,7 +163,7 @@ def test_without_posix(video: Path, tmp_path: Path) -> None:
         "from ballcast.web import decoder, server\n"
         "from ballcast.web.settings import Limits\n"
         f"video = Path({str(video)!r})\n"
-        "with ballcast.load().video(video) as forecasts:\n"
+        "with ballcast.load().video(video, any_video=True) as forecasts:\n"
         "    assert [f.at_ms for f in forecasts] == [5000, 6000]\n"
         "with file_lock(Path('lock'), 'busy'):\n"
         "    pass\n"

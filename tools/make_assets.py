@@ -1,6 +1,6 @@
 """Make everything embedded in the package, from trained weights and the simulated matches beside the checkout.
 
-    python tools/make_assets.py runs/backbone/best runs/simbaa/best ../shared/data/simbaa --work /tmp/assets
+    python tools/make_assets.py runs/e2e/best_backbone runs/e2e/best ../shared/data/simbaa --work /tmp/assets
 
 Writes below src/ballcast/samples (or --out):
 
@@ -9,19 +9,22 @@ test/                     an excerpt of a test match, cut without encoding it ag
 train/, valid/            the labels of the training matches' clips, and of the validation match's
 features/{train,valid}/   their windows every 5 s, along the strongest directions of the training matches' features
 
-The anticipator should be trained with data.drop_windows=0.1: it is shown videos from their first seconds on.
+An end-to-end model brings its frame encoder as backbone (a run's best_backbone and best), and its counts of actions
+are a likelihood's. Another anticipator should be trained with data.drop_windows=0.1, since it is shown videos from
+their first seconds on; what its sampler taught about how often actions come is taken out of its biases.
 
-All together stay under 32 MB, or nothing is replaced. Features are computed into --work and found there again.
+The features are those of --features, a backbone as the paper's; without it, those that are there stay, with their
+labels. All together stay under 40 MB, or nothing is replaced. Features are computed into --work and found there again.
 """
 
 import argparse
-import json
 import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -30,11 +33,11 @@ from rich.console import Console
 from rich.progress import Progress
 from safetensors.torch import load_file, save
 
-from ballcast.core import files as pair
 from ballcast.core.actions import ACTIONS, END_MS, FPS, OBSERVED_MS
 from ballcast.core.backbone_config import BackboneIdentity
+from ballcast.core.checks import KEY, SIGNATURE
 from ballcast.core.events import Clip, Event
-from ballcast.core.files import write_bytes, write_json
+from ballcast.core.files import read_json, write_pair
 from ballcast.core.hub import SAMPLES
 from ballcast.data.labels.games import MATCHES, Match, read_matches
 from ballcast.data.labels.soccernet import LABELS, write_labels
@@ -46,11 +49,14 @@ from ballcast.features.store_writer import StoreWriter
 from ballcast.inference.predictor import run_models
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.postprocess import SlotProbabilities
+from ballcast.video.file import VideoFile
 
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
 ROUNDS = 100  # of corrections to the biases; they settle after a few
-LIMIT = 32_000_000  # bytes of all embedded files
+LIMIT = 40_000_000  # bytes of all embedded files; the wheel may have 45 MB
 DATE = "2026.11.15"
-PARTS = ("backbone", "anticipator", "test", "train", "valid", "features")
+PARTS = ("backbone", "anticipator", "test")
+DEMO = ("train", "valid", "features")  # what the demo trains on
 console = Console(highlight=False)
 
 
@@ -63,18 +69,29 @@ def clips_of(matches: Sequence[Match]) -> list[Clip]:
     return clips
 
 
+def read_config(folder: Path) -> dict[str, Any]:
+    """A model's config, without the checksums of its files, which are about to change."""
+    config = read_json(folder / CONFIG, "model's config")
+    return {key: value for key, value in config.items() if key not in (KEY, SIGNATURE)}
+
+
+def rewrite(folder: Path, state: dict[str, torch.Tensor] | None = None, **metadata: Any) -> None:
+    """Write other weights, or more metadata, into a model's folder."""
+    weights = (folder / WEIGHTS).read_bytes() if state is None else save(state)
+    config = read_config(folder)
+    config["metadata"] = {**config.get("metadata", {}), **metadata}
+    write_pair(folder, WEIGHTS, weights, CONFIG, config)
+
+
 def halve(source: Path, target: Path) -> None:
     """A model's folder in half precision; vectors (norms' statistics, biases) are small and stay as they are."""
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns("model.safetensors"))
-    state = load_file(source / "model.safetensors")
+    state = load_file(source / WEIGHTS)
     halved = {k: v.half() if v.is_floating_point() and v.ndim > 1 else v for k, v in state.items()}
     for key, value in halved.items():
         if value.is_floating_point() and not value.isfinite().all():
             sys.exit(f"{source}: {key} does not fit into half precision")
-    write_bytes(target / "model.safetensors", save(halved))
-    config = json.loads((target / "config.json").read_text())
-    if config.pop(pair.KEY, None):  # these are other weights than it was written for
-        write_json(target / "config.json", config, indent=1)
+    target.mkdir(parents=True)
+    write_pair(target, WEIGHTS, save(halved), CONFIG, read_config(source))
 
 
 def embed_models(backbone: Path, anticipator: Path, out: Path) -> Backbone:
@@ -86,10 +103,8 @@ def embed_models(backbone: Path, anticipator: Path, out: Path) -> Backbone:
     trained_on = model.metadata.get("backbone", {}).get("hash")
     if trained_on not in (whole.hash, half.hash):
         sys.exit(f"{anticipator}: was trained on another backbone than {backbone}; give that one")
-    config = out / "anticipator" / "config.json"
-    tree = json.loads(config.read_text())
-    tree["metadata"]["backbone"] = {"hash": half.hash, "name": half.name}
-    write_bytes(config, json.dumps(tree, indent=2).encode() + b"\n")
+    recorded = {k: v for k, v in model.metadata["backbone"].items() if k != "folder"}  # of the run, not of the package
+    rewrite(out / "anticipator", backbone={**recorded, "hash": half.hash, "name": half.name})
     frames = torch.randint(16, 235, (1, half.config.frames, 64, 96), generator=torch.manual_seed(0)).to(torch.uint8)
     with torch.inference_mode():
         a, b = whole.features(frames), half.features(frames)
@@ -101,11 +116,8 @@ def embed_models(backbone: Path, anticipator: Path, out: Path) -> Backbone:
 
 def tell_size(folder: Path, size: tuple[int, int] | None) -> None:
     """Write H, W of the pictures in training into a model's config, unless its run did."""
-    config = folder / "config.json"
-    tree = json.loads(config.read_text())
-    if size and "picture_size" not in tree.setdefault("metadata", {}):
-        tree["metadata"]["picture_size"] = list(size)
-        write_json(config, tree, indent=1)
+    if size and "picture_size" not in read_config(folder).get("metadata", {}):
+        rewrite(folder, picture_size=list(size))
 
 
 def taken_back(outputs: SlotProbabilities, real: np.ndarray, pos_weight: float) -> tuple[np.ndarray, float]:
@@ -131,18 +143,14 @@ def make_natural(folder: Path, learned: WindowSet) -> None:
 
     People look at these confidences, and actions shown 40 times too often are otherwise seen coming all the time.
     """
-    model, path = Anticipator.from_pretrained(folder), folder / "model.safetensors"
+    model = Anticipator.from_pretrained(folder)
     (outputs,) = run_models([model], [learned], torch.device("cpu"))
     classes, objectness = taken_back(outputs, learned.class_counts(), model.pos_weight)
-    state = load_file(path)
+    state = load_file(folder / WEIGHTS)
     for head, value in (("classes", classes), ("objectness", np.array([objectness]))):
         state[f"network.heads.{head}.bias"] -= torch.from_numpy(value)
-    write_bytes(path, save(state))
-    config = folder / "config.json"
-    tree = json.loads(config.read_text())
     biases = {action: round(float(n), 3) for action, n in zip(ACTIONS, classes, strict=True)}
-    tree["metadata"]["sampler_taken_back"] = {**biases, "any": round(objectness, 3)}
-    write_json(config, tree, indent=1)
+    rewrite(folder, state, sampler_taken_back={**biases, "any": round(objectness, 3)})
     shown = ", ".join(f"{action} {n:+.1f}" for action, n in biases.items())
     console.print(f"taken from the biases: {shown}; of any action {objectness:+.1f}")
 
@@ -255,6 +263,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=SAMPLES)
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "ballcast-assets")
     parser.add_argument("--seconds", type=int, default=80, help="length of the excerpt, a multiple of 5")
+    parser.add_argument("--features", type=Path, help="a backbone whose features the demo is to train on")
     parser.add_argument("--directions", type=int, default=40, help="features a clip that the demo trains on")
     parser.add_argument("--matches", type=int, default=7, help="training matches that the demo trains on")
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
@@ -267,24 +276,32 @@ def main() -> None:
         made = Path(temporary)
         backbone = embed_models(given.backbone, given.anticipator, made)
         embed_excerpt(matches, given.simbaa, given.seconds, made)
-        write_labels(made / "train" / LABELS, clips_of(train), date=DATE)
-        write_labels(made / "valid" / LABELS, clips_of(valid), date=DATE)
-        games = features_of([*train, *valid], given.simbaa, backbone, given.work, given.device)
-        events = {Path(m.video).stem: m.events for m in train}
-        windows = Anticipator.from_pretrained(made / "anticipator").config.windows
-        make_natural(made / "anticipator", game_windows(games, events, windows, every_ms=STEP_MS))
-        embed_features(games, [*train, *valid], given.directions, made)
-        for part in ("backbone", "anticipator"):
-            tell_size(made / part, games.manifest.resolution)
-        for part in PARTS:
+        model = Anticipator.from_pretrained(made / "anticipator")
+        if model.config.kind != "dense":
+            games = features_of([*train, *valid], given.simbaa, backbone, given.work, given.device)
+            events = {Path(m.video).stem: m.events for m in train}
+            make_natural(made / "anticipator", game_windows(games, events, model.config.windows, every_ms=STEP_MS))
+        with VideoFile(given.simbaa / train[0].video) as video:
+            for part in ("backbone", "anticipator"):
+                tell_size(made / part, video.size)
+        parts = PARTS
+        if given.features is not None:
+            write_labels(made / "train" / LABELS, clips_of(train), date=DATE)
+            write_labels(made / "valid" / LABELS, clips_of(valid), date=DATE)
+            network = Backbone.from_pretrained(given.features)
+            games = features_of([*train, *valid], given.simbaa, network, given.work, given.device)
+            embed_features(games, [*train, *valid], given.directions, made)
+            parts = (*PARTS, *DEMO)
+        for part in parts:
             console.print(f"{part:12s} {size(made / part) / 1e6:6.2f} MB")
-        total = size(made)
+        kept = [folder for folder in given.out.iterdir() if folder.name not in parts] if given.out.exists() else []
+        total = size(made) + sum(map(size, kept))
         console.print(f"{'all':12s} {total / 1e6:6.2f} MB of {LIMIT / 1e6:.0f}")
         if total > LIMIT:
             sys.exit(
                 f"too large by {(total - LIMIT) / 1e6:.2f} MB: take fewer --seconds or --directions; nothing written"
             )
-        for part in PARTS:
+        for part in parts:
             shutil.rmtree(given.out / part, ignore_errors=True)
             shutil.copytree(made / part, given.out / part)
     console.print(f"wrote {given.out}")

@@ -46,7 +46,7 @@ def anticipate(video: Path, clips: Sequence[Clip], model: str, backbone: str) ->
         games = extract(video, Path(work) / "game", network).store
         store = cut_clips(games, Path(work) / "clips", {video.stem: [clip.name for clip in clips]})
         weight = anticipator.pos_weight
-        return predict_store(anticipator, store, clips, anticipator.emit, torch.device("cpu"), pos_weight=weight)
+        return predict_store(anticipator, store, clips, anticipator.emit.shown, torch.device("cpu"), pos_weight=weight)
 
 
 def draw(frame: Image.Image, pairs: Sequence[Pair]) -> Image.Image:

@@ -41,7 +41,7 @@ from ballcast.video.sources import FileSource
 from tests.synthetic import SMALL, make_split
 
 PACKAGE = str(Path(ballcast.__file__).parent)
-LIMITS = {"forward pass": 5, "mp4 to store": 13, "store to score": 20, "training epoch": 22, "live session": 26}
+LIMITS = {"forward pass": 5, "mp4 to store": 17, "store to score": 20, "training epoch": 25, "live session": 30}
 CPU = torch.device("cpu")
 
 

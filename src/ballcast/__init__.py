@@ -13,8 +13,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ballcast.api import Forecasts, Model, load
+    from ballcast.api import Model, load
     from ballcast.features.backbone import Backbone
+    from ballcast.inference.forecasts import Forecasts
     from ballcast.model.anticipator import Anticipator
 
 __version__ = "0.1.0"

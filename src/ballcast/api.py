@@ -13,16 +13,15 @@ Forecasts are made while they are read. Leaving the loop early and closing, or a
             ...
 """
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ballcast.core.anticipator_config import EmitConfig
-from ballcast.core.errors import InputError, MissingExtra
-from ballcast.core.events import Clip, ClipForecast, Forecast
-from ballcast.core.feed_forecast import FeedForecast, MatchSummary, columns, table_rows
+from ballcast.core.errors import InputError
+from ballcast.core.events import Clip, ClipForecast, Forecast, Gap
+from ballcast.inference.forecasts import FeedForecasts, Forecasts
 from ballcast.inference.loading import OpenedModel, RuntimeKind, open_model
 
 if TYPE_CHECKING:
@@ -32,83 +31,6 @@ if TYPE_CHECKING:
     from ballcast.live.session import LiveSession
     from ballcast.live.status import Status
     from ballcast.video.file import VideoFile
-
-F = TypeVar("F", bound=Forecast)
-COLUMNS = ("at_ms", "label", "position_ms", "confidence")
-
-
-class Forecasts(Generic[F]):
-    """An iterator over forecasts, each made when it is asked for; a context manager that ends the work.
-
-    Attributes:
-        about: what made them: model, backbone, interval, as in the files of `ballcast predict`.
-    """
-
-    def __init__(self, made: Generator[F, None, None], about: Mapping[str, Any]) -> None:
-        self._made, self.about = made, dict(about)
-
-    def __iter__(self) -> Iterator[F]:
-        return self
-
-    def __next__(self) -> F:
-        return next(self._made)
-
-    def close(self) -> None:
-        """End the work; what was not read is not made."""
-        self._made.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def to_frame(self) -> Any:
-        """Read all that are left into a pandas DataFrame, a row for each prediction.
-
-        Columns: `at_ms`, `label`, `position_ms`, `confidence`; of a feature store also `clip`, first. Needs pandas.
-        """
-        try:
-            from pandas import DataFrame
-        except ImportError:
-            raise MissingExtra("pandas", command="pip install pandas") from None
-        rows: list[tuple[Any, ...]] = []
-        columns: tuple[str, ...] = COLUMNS
-        for made in self:
-            clip: tuple[str, ...] = ()
-            if isinstance(made, ClipForecast):
-                columns, clip = ("clip", *COLUMNS), (made.clip,)
-            rows += [(*clip, made.at_ms, p.label, p.position_ms, p.confidence) for p in made.predictions]
-        return DataFrame(rows, columns=list(columns))
-
-
-class FeedForecasts(Forecasts[FeedForecast]):
-    """The forecasts along a match's event feed, at every second and every event.
-
-    Attributes:
-        match: teams, periods, shots and goals of the match.
-    """
-
-    def __init__(
-        self, made: Generator[FeedForecast, None, None], about: Mapping[str, Any], match: MatchSummary
-    ) -> None:
-        super().__init__(made, about)
-        self.match = match
-
-    def to_frame(self) -> Any:
-        """Read all that are left into a pandas DataFrame, a row for each forecast.
-
-        Columns: match, period, clock and team, then the probability of each action within 1, 2, 3 and 5 s
-        (`shot_5s`), of a shot by each team (`shot_5s_team_1`), and the expected place of the next action; see
-        docs/events.md.
-        """
-        try:
-            from pandas import DataFrame
-        except ImportError:
-            raise MissingExtra("pandas", "events") from None
-        return DataFrame(list(table_rows(list(self), self.match)), columns=list(columns()))
 
 
 @dataclass(frozen=True)
@@ -170,25 +92,36 @@ class Model:
         *,
         every_ms: int = 1000,
         emit: EmitConfig | None = None,
+        begin_ms: int = 0,
+        end_ms: int | None = None,
+        resumed: bool = False,
+        strict: bool = False,
+        any_video: bool = False,
         progress: Callable[[int, int | None], None] = lambda done, total: None,
     ) -> Forecasts[Forecast]:
         """Forecast along a video file, from 5 s on.
 
+        Damage is passed over, and nothing is forecast where no football pitch is seen: `gaps` of the forecasts lists
+        both.
+
         Args:
             path: the file.
             every_ms, emit: as in `rolling`.
+            begin_ms, end_ms: make the forecasts between these times only. resumed: there may be none.
+            strict: damage is an InputError.
+            any_video: forecast also where no football pitch is seen.
             progress: called about once per second of video with the frames done, and their number if the file has it.
         """
-        from ballcast.inference.rolling import forecast_video
+        from ballcast.inference.video_forecaster import Span, forecast_video
         from ballcast.video.file import VideoFile
 
         rolling = self.rolling(every_ms=every_ms, emit=emit)
-        file = path if isinstance(path, VideoFile) else VideoFile(path)
+        file = path if isinstance(path, VideoFile) else VideoFile(path, strict=strict)
         about = {"every_ms": every_ms, **rolling.runtime.about, "pos_weight": rolling.pos_weight}
 
-        def made() -> Generator[Forecast, None, None]:
+        def made() -> Generator[Forecast | Gap, None, None]:
             with file:
-                yield from forecast_video(file, rolling, progress)
+                yield from forecast_video(file, rolling, progress, Span(begin_ms, end_ms, resumed), any_video=any_video)
 
         return Forecasts(made(), about)
 
@@ -200,6 +133,8 @@ class Model:
         emit: EmitConfig | None = None,
         speed: float = 1.0,
         give_up_s: float = 60.0,
+        strict: bool = False,
+        any_video: bool = False,
     ) -> "LiveSession":
         """A live session on a stream, not started: for several listeners, previews and status records.
 
@@ -208,13 +143,15 @@ class Model:
             every_ms, emit: as in `rolling`.
             speed: of a file or stdin; 0: as fast as possible.
             give_up_s: how long a stream that broke off is opened again.
+            strict: damage ends a file.
+            any_video: forecast also where no football pitch is seen.
         """
         from ballcast.live.session import LiveSession
         from ballcast.video.sources import open_source
 
         rolling = self.rolling(every_ms=every_ms, emit=emit)
-        opened = open_source(source, speed=speed, give_up_s=give_up_s, colour=rolling.colour)
-        return LiveSession(opened, rolling)
+        opened = open_source(source, speed=speed, give_up_s=give_up_s, colour=rolling.colour, strict=strict)
+        return LiveSession(opened, rolling, any_video=any_video)
 
     def stream(
         self,
@@ -224,6 +161,7 @@ class Model:
         emit: EmitConfig | None = None,
         speed: float = 1.0,
         give_up_s: float = 60.0,
+        any_video: bool = False,
         on_status: "Callable[[Status], None]" = lambda status: None,
     ) -> Forecasts[Forecast]:
         """Forecast along a live stream until it ends or the forecasts are closed; arguments as in `session`.
@@ -231,7 +169,8 @@ class Model:
         Args:
             on_status: called with each change of the session's state.
         """
-        session = self.session(source, every_ms=every_ms, emit=emit, speed=speed, give_up_s=give_up_s)
+        how: dict[str, Any] = {"speed": speed, "give_up_s": give_up_s, "any_video": any_video}
+        session = self.session(source, every_ms=every_ms, emit=emit, **how)
         about = {"every_ms": every_ms, **session.rolling.runtime.about, "pos_weight": session.rolling.pos_weight}
         return Forecasts(_follow(session, on_status), about)
 

@@ -25,7 +25,18 @@ from ballcast.live.status import LiveForecast, MissedRecords, Status
 from tests.live.test_session import tiny
 from tests.video.conftest import make_video
 
-MODELS = ["--model", "model", "--backbone", "backbone", "--device", "cpu", "--size", "own", "threshold=0"]
+MODELS = [
+    "--model",
+    "model",
+    "--backbone",
+    "backbone",
+    "--device",
+    "cpu",
+    "--size",
+    "own",
+    "--any-video",
+    "threshold=0",
+]
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +135,8 @@ def test_a_source_that_is_killed_for_good(place: Path, clean_failure: Callable[.
         ("gopher://a", "begins with one of"),
         ("a.ts --json no/where.jsonl", "no/where.jsonl: cannot be written"),
         ("a.ts treshold=1", "did you mean 'threshold'"),
-        ("tcp://127.0.0.1:1", "cannot be read as a video stream"),
+        ("tcp://127.0.0.1:1 --give-up 0", "cannot be read as a video stream"),
+        ("- --cluster 127.0.0.1:1", "stdin is here, not on the cluster"),
         ("short.ts --speed 0", "short.ts: is only 3.0 s long; anticipation needs a whole window of 5 s"),
         ("a.ts --json /dev/full", "/dev/full: the disk is full"),
     ],

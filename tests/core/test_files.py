@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from ballcast.core import files
 from ballcast.core.anticipator_config import HierarchyConfig, ModelConfig
+from ballcast.core.checks import KEY, check_pair
 from ballcast.core.errors import InputError, NoSpace
 from ballcast.core.files import (
-    KEY,
     check_not_source,
-    check_pair,
     check_writable,
     read_json,
     replacing,
@@ -246,3 +246,97 @@ def test_what_kills_left_is_swept(tmp_path: Path) -> None:
     sweep(tmp_path)
     assert sorted(os.listdir(tmp_path)) == [".kept", "best", "kept.tmp"]
     assert not list((tmp_path / "best").iterdir())
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("in_one_step", [True, False])
+def test_a_folder_is_replaced_once_the_new_one_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_one_step: bool
+) -> None:
+    out = tmp_path / "export"
+    out.mkdir()
+    (out / "old.onnx").write_text("old")
+    synced: list[str] = []
+    monkeypatch.setattr("ballcast.core.files._sync", lambda path: synced.append(path.name))
+    if not in_one_step:  # a system without such a call
+        monkeypatch.setattr("ctypes.CDLL", lambda _: None)
+
+    def fail() -> None:
+        with replacing(out) as new:
+            new.mkdir()
+            (new / "new.onnx").write_text("half")
+            assert contents(out) == {"old.onnx": "old"}
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert contents(tmp_path) == {"export/old.onnx": "old"}
+    with replacing(out) as new:
+        (new / "graphs").mkdir(parents=True)
+        (new / "graphs" / "new.onnx").write_text("new")
+    assert contents(tmp_path) == {"export/graphs/new.onnx": "new"}
+    assert {"new.onnx", "graphs", tmp_path.name} <= set(synced)
+    assert os.listdir(tmp_path) == ["export"]
+
+
+def killed(work: Callable[[], None]) -> None:
+    """Do the work, which ends in SIGKILL, in a process of its own."""
+    if not (child := os.fork()):
+        work()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+def test_the_next_write_removes_what_killed_processes_left(tmp_path: Path) -> None:
+    def die() -> None:
+        with replacing(tmp_path / "store") as folder, replacing(tmp_path / "overlay.mp4") as file:
+            folder.mkdir()
+            (folder / "shard").write_text("gigabytes")
+            file.write_text("gigabytes")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    killed(die)
+    assert len(os.listdir(tmp_path)) == 2
+    (tmp_path / ".notes.tmp").touch()  # not ours
+    foreign = tmp_path / ".report.00000000-1-0a1b2c3d.tmp"  # of another machine that shares the disk
+    foreign.touch()
+    files._swept.clear()
+    with replacing(tmp_path / "report.json") as mine:
+        mine.touch()
+        files._swept.clear()
+        write_json(tmp_path / "other.json", {})  # a temporary in use stays
+        assert mine.exists()
+    assert sorted(os.listdir(tmp_path)) == [".notes.tmp", foreign.name, "other.json", "report.json"]
+    os.utime(foreign, (0, 0))
+    files._swept.clear()
+    write_json(tmp_path / "other.json", {})
+    assert not foreign.exists()
+
+
+def test_a_folder_moved_aside_by_a_killed_process_comes_back(tmp_path: Path) -> None:
+    old = tmp_path / f".export.{files._machine()}-{2**22 + 1}-0a1b2c3d.old"  # no process has this number
+    old.mkdir()
+    (old / "a.onnx").write_text("whole")
+    files._swept.clear()
+    with pytest.raises(ZeroDivisionError), replacing(tmp_path / "export"):
+        raise ZeroDivisionError
+    assert contents(tmp_path) == {"export/a.onnx": "whole"}
+
+
+def test_a_working_folder_is_removed_even_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def die() -> None:
+        with files.working_folder() as folder:
+            (folder / "x").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    killed(die)
+    assert len(os.listdir(tmp_path)) == 1
+    files._swept.clear()
+    with files.working_folder():
+        assert len(os.listdir(tmp_path)) == 1
+    assert not os.listdir(tmp_path)

@@ -22,7 +22,7 @@ from ballcast.data.labels.soccernet import read_labels
 from ballcast.export import export as exports
 from ballcast.export.check import LIMIT, THOROUGH, WINDOWS, ExportMismatch, differences, make_reference
 from ballcast.export.export import check_target, export
-from ballcast.export.parts import make_parts, to_onnx
+from ballcast.export.parts import StacksPart, make_parts, to_onnx
 from ballcast.features.backbone import Backbone
 from ballcast.features.stack_index import snippet_span
 from ballcast.inference.export_config import read_config
@@ -175,7 +175,7 @@ def test_200_real_windows_through_the_embedded_model() -> None:
     onnx = Sessions(exports.make_config("onnx", "", model, backbone, graphs), graphs, threads=1)
     reference = make_reference(model, backbone, frames, THOROUGH)
     assert len(reference.windows) == len(reference.samples) == 200
-    assert (reference.present.all(1).sum(), reference.present.sum(1).min()) == (60, 1)
+    assert reference.present.any(1).all()
     found = differences(onnx.run, reference, backbone)
     assert set(found) == {"maps", "features", "tokens", "objectness", "classes", "offsets"}
     assert max(found.values()) < LIMIT, found
@@ -251,11 +251,11 @@ def test_other_peoples_folders_are_left_alone(tmp_path: Path, names: tuple[str, 
 def test_predict_and_live_never_import_torch(
     tmp_path: Path, exported: Path, names: tuple[str, str], video: Path
 ) -> None:
-    done = ballcast_without(HEAVY, "predict", video, "--model", exported, "-o", "out.json", cwd=tmp_path)
+    done = ballcast_without(HEAVY, "predict", video, "--any-video", "--model", exported, "-o", "out.json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     told = json.loads((tmp_path / "out.json").read_text())
     assert (told["runtime"], told["pos_weight"], told["model"]) == ("onnx fp32", 3.0, str(exported))
-    live = ballcast_without(HEAVY, "live", video, "--model", exported, "--speed", "0", cwd=tmp_path)
+    live = ballcast_without(HEAVY, "live", video, "--any-video", "--model", exported, "--speed", "0", cwd=tmp_path)
     assert live.returncode == 0, live.stderr
     records = [json.loads(line) for line in live.stdout.splitlines()]
     heard = [r for r in records if r["type"] == "anticipation"]
@@ -370,3 +370,11 @@ def test_scores_along_a_video_are_the_embedded_excerpts(names: tuple[str, str]) 
     with pytest.raises(InputError, match="only 10 predictions were made for 11 labelled clips"):
         score_slots(runtime, slots, [*clips, clips[0]])
     assert len(slots_along(runtime, features[:-1], 6).objectness) == len(clips) - 1
+
+
+def test_a_network_that_pads_by_size_needs_whole_strides() -> None:
+    config = BackboneConfig(
+        encoder="tf_efficientnet_lite0", frames=3, stack=3, step=1, stride=2, blocks=0, projected=16, padding=2
+    )
+    with pytest.raises(InputError, match=r"tf_efficientnet_lite0 pads by .* encoder\.network\.padding=32"):
+        StacksPart(Backbone(config))

@@ -22,9 +22,11 @@ from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.extract import extract
+from ballcast.features.extract_workers import Decoders, choose_decoders
 from ballcast.features.store import FeatureStore, Header
 from ballcast.features.store_writer import Parts
 from ballcast.features.videos import cut, find_sources
+from ballcast.video.decode_pool import LocalDecoder, Opened, Recording, SharedMemory
 from ballcast.video.file import VideoFile
 from tests.features.conftest import small_backbone
 
@@ -108,10 +110,111 @@ def test_without_a_gpu_the_cpu_decodes_and_says_so(
     assert contents(tmp_path / "store") == contents(expected)
 
 
-@pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed (pip install 'ballcast[ray]')")
-def test_ray_gives_the_same_bytes(split: Path, expected: Path, backbone: Backbone, tmp_path: Path) -> None:
-    extract(split, tmp_path / "store", backbone, device="cpu", workers=2, engine="ray")
+def test_decoders_of_their_own_give_the_same_bytes(
+    split: Path, expected: Path, backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As beside a GPU: one network, two processes that decode for it; memory for two pieces only, of two sizes."""
+    monkeypatch.setattr("ballcast.features.extract._decoders", lambda todo, options: Decoders(2, 0, "two"))
+    monkeypatch.setattr("ballcast.features.videos.available_memory", lambda: 0)
+    here = tmp_path / "split"
+    shutil.copytree(split, here, copy_function=shutil.copy2)
+    report = extract(here, tmp_path / "store", backbone, device="cpu", workers=1)
+    assert report.decoders == "two"
     assert contents(tmp_path / "store") == contents(expected)
+    write_video(here / "clip_4" / "224p.mp4", 750, 4, (64, 96))  # larger: the memory must grow
+    (here / "clip_5").mkdir()
+    (here / "clip_5" / "224p.mp4").write_text("<html>")
+    report = extract(here, tmp_path / "store", backbone, device="cpu", workers=1)
+    assert [failure.name for failure in report.failed] == ["clip_5"]
+    video = VideoFile(here / "clip_4" / "224p.mp4").read(0, 750)
+    windows = BatchEncoder(backbone, compiled=False).windows(video, range(0, 750, 125)).to(torch.float16)
+    np.testing.assert_array_equal(report.store.windows("clip_4"), windows)
+
+
+@pytest.mark.parametrize(
+    ("costs", "pixels", "found", "words"),
+    [
+        ((1.0, 0.1), "same", (14, 8), "14 processes and 8 sessions of NVDEC decode: a process decodes"),
+        ((1.0, 0.9), "same", (16, 0), "with little less work for it"),
+        ((1.0, 0.1), "other", (16, 0), "NVDEC gives other pixels"),
+        ((1.0, 0.1), "none", (16, 0), "since NVDEC failed"),
+    ],
+)
+def test_decoders_are_chosen_by_measurement(
+    split: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    costs: tuple[float, float],
+    pixels: str,
+    found: tuple[int, int],
+    words: str,
+) -> None:
+    """A GPU that is played: its decoder is the CPU's, with the given CPU time a frame in units of 10⁻⁹ s."""
+
+    class Played(LocalDecoder):
+        busy_s = 0.0
+
+        def __init__(self, device: str) -> None:
+            super().__init__(device if pixels == "none" else "cpu")
+            self.played = device
+
+        def open(self, recording: Recording) -> Opened:
+            found = super().open(recording)
+            gpu = self.played == "cuda" and pixels != "none"
+            return replace(found, decoder="PyAV on the GPU (NVDEC)") if gpu else found
+
+        def read(self, recording: Recording, start: int, stop: int, memory: SharedMemory, offset: int = 0) -> int:
+            count = super().read(recording, start, stop, memory, offset)
+            self.busy_s += 1e-9 * count * costs[self.played == "cuda"]
+            memory.array[-1] += self.played == "cuda" and pixels == "other"
+            return count
+
+    monkeypatch.setattr("ballcast.features.extract_workers.ProcessDecoder", Played)
+    (piece,) = cut(find_sources(split)[0], 750, 125)
+    chosen = choose_decoders(piece, "auto", 16)
+    if pixels == "none" and torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    assert (chosen.cores, chosen.sessions) == found  # one core for the network, one for copies of frames
+    assert words in chosen.why
+    assert chosen.devices("cuda:1") == ["cuda:1"] * found[1] + ["cpu"] * found[0]
+    assert choose_decoders(piece, "cuda", 3).devices("cuda:1") == ["cuda:1"] * 3
+    assert choose_decoders(piece, "cpu", 3).devices("cuda:1") == ["cpu"] * 3
+
+
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed (pip install 'ballcast[ray]')")
+
+
+@needs_ray
+def test_ray_gives_the_same_bytes_though_a_machine_dies(
+    split: Path, expected: Path, backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two nodes on this machine; one is killed while it works."""
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # of 15 by default: beside other tests they would hardly start
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    try:
+        other = cluster.add_node(num_cpus=1)
+        killed = []
+
+        def kill(done: int, total: int) -> None:
+            if done and not killed:
+                killed.append(done)
+                cluster.remove_node(other, allow_graceful=False)
+
+        report = extract(split, tmp_path / "store", backbone, device="cpu", cluster=cluster.address, progress=kill)
+    finally:
+        cluster.shutdown()
+    assert killed == [750]
+    assert report.frames == 4 * 750
+    assert contents(tmp_path / "store") == contents(expected)
+
+
+@needs_ray
+def test_a_cluster_that_is_not_there(split: Path, backbone: Backbone, tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"--cluster 127\.0\.0\.1:1: no Ray cluster answers there .*`ray start --head`"
+    ):
+        extract(split, tmp_path / "store", backbone, device="cpu", cluster="127.0.0.1:1")
 
 
 def test_without_ray(split: Path, backbone_folder: Path, tmp_path: Path, clean_failure: Callable) -> None:

@@ -174,3 +174,12 @@ def test_a_weight_that_does_not_fit_is_named(published: Published, tmp_path: Pat
     state["conv2d_encoder.bn1.bias"] = np.zeros(7, np.float32)
     with pytest.raises(InputError, match=r"encoder\.bn1\.bias has shape \(7,\) instead of \(32,\)"):
         Backbone.from_lromul(save(tmp_path / "model.pth", state))
+
+
+def test_terabytes_out_of_a_few_bytes_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "hostile.pth"
+    small = {"encoder.conv_stem.weight": torch.zeros(1).expand(9000, 3, 9000, 9000)}
+    torch.save({"params": {}, "nn_state_dict": small}, path)
+    assert path.stat().st_size < 4096
+    with pytest.raises(InputError, match=r"hostile\.pth: .* has more numbers than the file stores; not loaded"):
+        Backbone.load(path)

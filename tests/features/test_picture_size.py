@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from ballcast import cli
 from ballcast.cli.runtime import load_model
 from ballcast.core.anticipator_config import HierarchyConfig, ModelConfig
+from ballcast.core.backbone_config import BackboneConfig, trained_size
 from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
@@ -134,7 +135,7 @@ def test_without_a_size_it_is_warned_of_before_any_work(place: Path, monkeypatch
         raise InputError("the work begins")
 
     monkeypatch.setattr("ballcast.features.extract.find_sources", work)
-    monkeypatch.setattr("ballcast.inference.rolling.forecast_video", work)
+    monkeypatch.setattr("ballcast.inference.video_forecaster.forecast_video", work)
     monkeypatch.setattr("ballcast.video.sources.open_source", work)
     models = ["--model", "model", "--backbone", "silent.pth", "--device", "cpu"]
     for command in (
@@ -193,3 +194,11 @@ def test_enlarged_pictures_are_warned_of_before_the_work(
     told = r"a.mp4: its pictures of 64×48 are enlarged to 128×96; videos of that size give better features"
     with pytest.warns(BallcastWarning, match=told), pytest.raises(InputError, match="the work begins"):
         extract(tmp_path / "a.mp4", tmp_path / "out", known(backbone, 96, 128), device="cpu", workers=1)
+
+
+def test_sizes_that_would_take_all_memory_are_refused() -> None:
+    with pytest.raises(InputError, match="padding must be between 1 and 256"):
+        BackboneConfig(padding=10_000)
+    with pytest.raises(InputError, match="instead of a height and a width between 1 and 8192 pixels, at most 9437184"):
+        trained_size({"picture_size": [8192, 8192]}, "config.json")
+    assert trained_size({"picture_size": [2160, 3840]}) == (2160, 3840)

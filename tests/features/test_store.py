@@ -168,5 +168,21 @@ def test_check_finite_names_the_entry(tmp_path: Path) -> None:
     raw = bytearray(shard.read_bytes())
     raw[-2:] = np.float16(np.inf).tobytes()
     shard.write_bytes(raw)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    manifest["shards"][0]["sha256"] = ""  # as in stores of older versions
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(InputError, match="features of clip_2 are not all finite"):
         FeatureStore.open(tmp_path).check_finite()
+
+
+def test_a_flipped_bit_in_a_shard_is_noticed(tmp_path: Path) -> None:
+    store = write(tmp_path, [6, 6])
+    shard = tmp_path / store.manifest.shards[0].file
+    raw = bytearray(shard.read_bytes())
+    raw[-1] ^= 1  # still a finite number
+    shard.write_bytes(raw)
+    damaged = FeatureStore.open(tmp_path)  # opening reads no features
+    with pytest.raises(InputError, match=r"shard-00000\.safetensors: its checksum differs.* delete the store"):
+        damaged.windows(damaged.names[0])
+    with pytest.raises(InputError, match="its checksum differs"):
+        damaged.rows  # noqa: B018

@@ -21,8 +21,9 @@ from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.extract import extract
 from ballcast.features.stack_index import snippet_count
 from ballcast.inference.onnx_runtime import OnnxRuntime
-from ballcast.inference.rolling import RollingAnticipator, forecast_video
+from ballcast.inference.rolling import RollingAnticipator
 from ballcast.inference.torch_runtime import TorchRuntime
+from ballcast.inference.video_forecaster import forecast_video
 from ballcast.live.session import LiveSession
 from ballcast.live.status import LiveForecast
 from ballcast.model.anticipator import Anticipator

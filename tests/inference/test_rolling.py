@@ -22,8 +22,10 @@ from ballcast.core.events import Forecast, Prediction
 from ballcast.data.labels.osl import read_osl
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
-from ballcast.inference.rolling import RollingAnticipator, forecast_video
+from ballcast.inference.loading import UNKNOWN
+from ballcast.inference.rolling import RollingAnticipator
 from ballcast.inference.torch_runtime import GraphedSteps, TorchRuntime
+from ballcast.inference.video_forecaster import forecast_video
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.postprocess import emit
 from ballcast.video.file import VideoFile
@@ -282,6 +284,7 @@ def test_the_command_line_writes_all_four(
 ) -> None:
     done = ballcast(
         *("predict", short, "threshold=0.0", "--model", "model", "--backbone", "backbone", "--every", "2"),
+        *("--any-video", "--html", "page.html"),
         *("-o", "out.json", "--osl", "osl.json", "--csv", "table.csv", "--overlay", "seen.mp4", "--device", "cpu"),
     )
     assert done.returncode == 0, done.stderr
@@ -295,7 +298,9 @@ def test_the_command_line_writes_all_four(
         "every_ms": 2000,
         "model": "model",
         "backbone": {"name": backbone.name, "hash": backbone.hash},
+        "origin": UNKNOWN,
         "pos_weight": 4.0,
+        "gaps": [],
     }
     assert [a["at_ms"] for a in anticipations] == [5000, 7000, 9000, 11_000]
     with VideoFile(short) as file:
@@ -342,7 +347,7 @@ def test_the_command_line_tells_of_the_size(
     ):
         which = "knowing" if name in ("knowing", "own") else "model"
         given = ["predict", str(short), "threshold=0", "--every", "7", "-o", f"{name}.json", "--device", "cpu", *more]
-        result = CliRunner().invoke(cli.app, [*given, "--model", which, "--backbone", "backbone"])
+        result = CliRunner().invoke(cli.app, [*given, "--any-video", "--model", which, "--backbone", "backbone"])
         assert result.exit_code == 0, result.output
         assert (notice in result.output) == (name in ("knowing", "given"))
         timelines[name] = json.loads((made / f"{name}.json").read_text())["anticipations"]
@@ -397,20 +402,36 @@ def test_every_is_a_number_of_seconds(command: str, every: str) -> None:
     assert "Invalid value for '--every'" in result.output
 
 
-def test_a_stop_leaves_nothing(
+def test_a_stop_keeps_what_is_made_and_the_same_command_goes_on(
     made: Path, short: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Ctrl-C twice, at different places, then to the end: the same bytes as without."""
     monkeypatch.chdir(made)
-    before, push = sorted(made.iterdir()), RollingAnticipator.push
+    command = ["predict", str(short), "threshold=0", "--model", "model", "--backbone", "backbone", "--any-video"]
+    assert CliRunner().invoke(cli.app, [*command, "-o", "whole.json"]).exit_code == 0
+    push = RollingAnticipator.push
 
-    def stopped(self: RollingAnticipator, frame: np.ndarray) -> Forecast | None:
-        if self.frames == 150:
-            raise KeyboardInterrupt
-        return push(self, frame)
+    def stop_at(left: int) -> Callable[[RollingAnticipator, np.ndarray], Forecast | None]:
+        def stopped(self: RollingAnticipator, frame: np.ndarray) -> Forecast | None:
+            if self.frames == left:
+                raise KeyboardInterrupt
+            return push(self, frame)
 
-    monkeypatch.setattr(RollingAnticipator, "push", stopped)
-    with pytest.raises(SystemExit) as stop:
-        cli.main(["predict", str(short), "--model", "model", "--backbone", "backbone", "--overlay", "a.mp4"])
-    assert stop.value.code == 130
-    assert "stopped at 6 s" in capsys.readouterr().err
-    assert sorted(made.iterdir()) == before
+        return stopped
+
+    for left, words in ((180, "stopped at 7 s"), (270, "stopped at 10 s")):
+        monkeypatch.setattr(RollingAnticipator, "push", stop_at(left))
+        with pytest.raises(SystemExit) as stop:
+            cli.main([*command, "-o", "part.json"])
+        assert stop.value.code == 130
+        assert words in capsys.readouterr().err
+        assert not (made / "part.json").exists()
+        assert (made / "part.json.part").exists()
+    monkeypatch.setattr(RollingAnticipator, "push", push)
+    done = CliRunner().invoke(cli.app, [*command, "-o", "part.json"])
+    assert "kept from a run that was interrupted" in done.output
+    assert (made / "part.json").read_bytes() == (made / "whole.json").read_bytes()
+    assert not (made / "part.json.part").exists()
+    (made / "half.json.part").write_text((made / "whole.json").read_text())  # of something else
+    assert CliRunner().invoke(cli.app, [*command, "-o", "half.json"]).exit_code == 0
+    assert (made / "half.json").read_bytes() == (made / "whole.json").read_bytes()

@@ -24,6 +24,7 @@ from ballcast.data.events.event_windows import write_store
 from ballcast.data.labels.soccernet import read_labels, write_labels
 from ballcast.data.samples.batches import Samples
 from ballcast.features.store import FeatureStore
+from ballcast.inference.expected_precision import read_precision
 from ballcast.inference.predictor import load_models, predict_store, run_emission, run_models, scores_untuned
 from ballcast.inference.store_predictor import by_clip, emission, forecast_together, open_windows, untuned
 from ballcast.inference.submission import read_submission
@@ -238,9 +239,14 @@ def test_tune_then_predict(tuned: tuple[Path, Path, Path], tmp_path: Path) -> No
     source, there = ("--features", valid), first / "calibration.json"
     assert "in folds it was not fitted on" in ballcast("tune", first, *source, "--dry-run")
     assert not there.exists()
+    assert not (first / "precision.json").exists()
     figures = re.search(r"([\d.]+) before, ([\d.]+) tuned", ballcast("tune", first, *source))
     assert figures is not None
     assert float(figures[2]) > float(figures[1])
+    precision = read_precision(first)
+    assert precision is not None
+    assert (precision.samples, precision.fitted_on) == (60, "valid")
+    assert precision.predictions > 0
     saved = json.loads(there.read_text())
     assert saved["figures"]["samples"] == 60
     assert "valid" in saved["fitted_on"]

@@ -16,12 +16,13 @@ from PIL import Image
 from stream_server import FolderServer, PieceServer, until
 
 from ballcast.core.anticipator_config import EmitConfig, HierarchyConfig, ModelConfig
-from ballcast.core.errors import InputError
+from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.core.events import Forecast, Prediction
 from ballcast.features.backbone import Backbone, BackboneConfig
 from ballcast.features.stack_index import snippet_count
-from ballcast.inference.rolling import RollingAnticipator, forecast_video
+from ballcast.inference.rolling import RollingAnticipator
 from ballcast.inference.torch_runtime import TorchRuntime
+from ballcast.inference.video_forecaster import forecast_video
 from ballcast.live.session import LiveSession
 from ballcast.live.status import LiveForecast, MissedRecords, Preview, Record, Status
 from ballcast.model.anticipator import Anticipator
@@ -217,8 +218,8 @@ class Clockwork:
         self.resets = 0
         self.reset()
 
-    def reset(self) -> None:
-        self.frames, self.last, self.due_ms = 0, None, 5000
+    def reset(self, begin_ms: int = 0) -> None:
+        self.frames, self.last, self.begin_ms, self.due_ms = 0, None, begin_ms, begin_ms + 5000
         self.resets += 1
 
     def push(self, frame: np.ndarray) -> Forecast | None:
@@ -227,7 +228,7 @@ class Clockwork:
             assert self.last is None or number == (self.last + 1) % 256, "a hole that nobody told of"
         self.last, self.frames = number, self.frames + 1
         time.sleep(self.frame_s)
-        if 40 * self.frames < self.due_ms:
+        if self.begin_ms + 40 * self.frames < self.due_ms:
             return None
         time.sleep(self.made_s)
         made = Forecast(self.due_ms, (Prediction("PASS", self.due_ms + 100, 0.5),))
@@ -335,8 +336,8 @@ def test_a_stream_too_short_says_so(source: dict[str, int], words: str) -> None:
 def test_frames_that_come_late_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A file whose decoding takes twice its time: nothing waits in the ring, and still it is behind."""
     path = make_video(tmp_path / "a.mp4", range(200))
-    sampled = VideoFile.sampled
-    monkeypatch.setattr(VideoFile, "sampled", lambda self: (time.sleep(0.008) or x for x in sampled(self)))
+    sampled = VideoFile.sampled_and_gaps
+    monkeypatch.setattr(VideoFile, "sampled_and_gaps", lambda self: (time.sleep(0.008) or x for x in sampled(self)))
     session = LiveSession(FileSource(path, speed=10), Clockwork(checks=False))  # type: ignore[arg-type]
     records = follow(session)
     slow = [r for r in records if isinstance(r, Status) and r.state == "slow"]
@@ -433,3 +434,17 @@ def test_every_record_is_json() -> None:
     }
     assert Status("running", "so", 1, 2, 1000).to_json()["type"] == "status"
     assert MissedRecords(3).to_json() == {"type": "lost", "count": 3}
+
+
+def test_a_preview_that_fails_does_not_end_the_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("no such colours")
+
+    monkeypatch.setattr("ballcast.video.stills.to_jpeg", broken)
+    path = make_video(tmp_path / "a.mp4", range(150))
+    session = LiveSession(FileSource(path, speed=0), Clockwork(checks=False), preview_every_ms=0)  # type: ignore[arg-type]
+    warned = pytest.warns(BallcastWarning, match="no preview .no such colours")
+    with warned, session.subscribe(previews=True, room=1000) as records, session:
+        list(records)
+    assert session.error is None
+    assert session.status.state == "ended"

@@ -8,6 +8,7 @@ from ballcast.metrics.average_precision import RECALLS, score
 from ballcast.metrics.diagnosis import (
     NOTHING,
     Pair,
+    are_probabilities,
     confusion,
     envelope,
     hits,
@@ -162,3 +163,15 @@ def test_all_clips_also_those_without_predictions() -> None:
         "a": [Pair(None, Event("PASS", 31_000))],
         "b": [Pair(Prediction("OUT", 32_000, 0.1), None)],
     }
+
+
+def test_ranks_are_not_probabilities_and_a_few_unlucky_ones_are() -> None:
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0, 0.6, 400)
+    came = rng.random(400) < p
+    assert are_probabilities(p.tolist(), came.tolist())
+    ranks = (np.argsort(np.argsort(p)) / 399).tolist()  # the same order, spread from 0 to 1
+    assert not are_probabilities(ranks, came.tolist())
+    assert are_probabilities([0.9, 0.8, 0.9], [False, True, False])  # three say nothing
+    assert not are_probabilities([2.0], [True])
+    assert are_probabilities([], [])

@@ -96,7 +96,7 @@ def test_html_in_names_stays_text() -> None:
     [
         ([], "there are no predictions"),
         ([Prediction("SHOT", 31_000, 0.5)], "no anticipated action came"),
-        ([Prediction("PASS", 31_000, 7.5)], "not probabilities between 0 and 1"),
+        ([Prediction("PASS", 31_000, 7.5)], "The confidences are not probabilities"),
     ],
 )
 def test_missing_figures_have_a_reason(predicted: list[Prediction], words: str) -> None:
@@ -221,7 +221,7 @@ def test_intervals_stand_beside_the_score() -> None:
     page, plain = render(make(intervals=found)), render(make())
     Tags(page)
     low, high = 100 * found.avg
-    assert page.count(f"95 % interval {low:.1f}–{high:.1f}") == 1  # below the large number
+    assert page.count(f">{low:.1f}–{high:.1f}</strong>") == 1  # of so few clips it is the large number itself
     for low, high in 100 * np.array([*found.at.T, found.avg]):
         assert f"<td>{low:.1f}–{high:.1f}</td>" in page
     events = score(clips, predictions(clips)).events
@@ -229,3 +229,23 @@ def test_intervals_stand_beside_the_score() -> None:
     assert "95 % of 100 resamples" in page
     assert "resamples" not in plain
     assert 'class="ends"' not in plain
+
+
+def test_ranks_are_not_shown_as_per_cent_and_few_clips_show_the_interval() -> None:
+    """As after `ballcast tune`: scores that are made for their order."""
+    rng = np.random.default_rng(3)
+    clips = [Clip(f"clip_{n}", anticipation=(Event("PASS", 31_000 + 50 * n),)) for n in range(12)]
+    ranks = {
+        clip.name: tuple(
+            Prediction(label, int(rng.integers(30_000, 35_000)), float(rng.uniform(0.6, 1)))
+            for label in ("CROSS", "SHOT", "OUT", "PASS")
+        )
+        for clip in clips
+    }
+    found = score(clips, ranks)
+    page = render(Report("tuned", clips, ranks, found, intervals=bootstrap(clips, ranks, resamples=100)))
+    assert "The confidences are not probabilities" in page
+    assert "numbers are confidences" not in page
+    assert not re.search(r"(cross|shot|out|pass) \d+ %, in", page)
+    assert 'class="range"' in page
+    assert f"{100 * found.avg:.1f} on these clips, too few to be sure" in page

@@ -42,6 +42,8 @@ def test_the_whole_table(tmp_path: Path, ballcast: Callable[..., Any]) -> None:
     same = 1  # what the paper's recipe has anyway: the auxiliary loss by positives
     assert told["auxiliary by positives"] == told["paper"] != told["auxiliary by cells"]
     assert len(list((tmp_path / "runs" / "ablation").iterdir())) == 2 * (len(VARIANTS) - len(emission) - same)
+    names = {run.name.rsplit("-", 2)[0] for run in (tmp_path / "runs" / "ablation").iterdir()}
+    assert {"paper", "static-queries", "no-mixup", "joint-c-1-softmax"} <= names  # as TensorBoard shows them
     again = ballcast(*command)  # nothing is trained twice
     assert json.loads((tmp_path / "table.json").read_text()) == told
     assert again.returncode == 0

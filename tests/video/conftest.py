@@ -46,12 +46,15 @@ def make_video(
     options: dict[str, str] | None = None,
     rotate: float | None = None,
     audio: bool = False,
+    ratio: Fraction | None = None,
 ) -> Path:
-    """A video of len(times) numbered pictures, picture i at times[i] · unit seconds."""
+    """A video of len(times) numbered pictures, picture i at times[i] · unit seconds; ratio: of a pixel's sides."""
     with av.open(str(path), "w", options=options or {}) as container:
         stream = container.add_stream(codec, rate=rate, options={"g": "12", "crf": "15", **(codec_options or {})})
         stream.height, stream.width = size
         stream.pix_fmt = pixels
+        if ratio is not None:
+            stream.codec_context.sample_aspect_ratio = ratio
         stream.codec_context.thread_count = 1  # the same bytes on any machine
         stream.codec_context.time_base = unit
         stream.time_base = unit

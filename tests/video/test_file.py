@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ballcast.core.errors import InputError
-from ballcast.video.file import FrameSource, VideoFile, decoder_report, open_video, snap
+from ballcast.video.container import decoder_report
+from ballcast.video.file import FrameSource, VideoFile, open_video
+from ballcast.video.grid import snap
 from tests.video.conftest import Make, number_of, numbers
 
 ntsc = Fraction(1001, 30000)
@@ -141,6 +143,27 @@ def test_edit_list(make: Make, tmp_path: Path) -> None:
                 new.mux(packet)
     assert numbers(list(VideoFile(cut).frames())) == list(range(5, 60))
     assert numbers(VideoFile(cut).read(30, 34)) == list(range(35, 39))
+
+
+def test_times_of_decoding_are_put_in_order(make: Make, tmp_path: Path) -> None:
+    """Of recorders that do not know B-frames."""
+    import av
+
+    source, other = make("a.mp4", range(60), codec_options={"bf": "2"}), tmp_path / "b.mp4"
+    with av.open(str(source)) as old, av.open(str(other), "w") as new:
+        stream = new.add_stream_from_template(old.streams.video[0])
+        for number, packet in enumerate(p for p in old.demux(video=0) if p.size):
+            packet.pts = packet.dts = number * 512  # in the order of decoding
+            packet.stream = stream
+            new.mux(packet)
+    assert numbers(list(VideoFile(other).frames())) == list(range(60))
+    assert numbers(VideoFile(other).read(30, 34)) == list(range(30, 34))
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_avi_with_b_frames(make: Make, threads: int) -> None:
+    path = make("a.avi", range(60), codec="mpeg4", codec_options={"bf": "2", "qmin": "2", "qmax": "4"})
+    assert numbers(list(VideoFile(path, threads=threads).frames()))[:57] == list(range(57))
 
 
 def test_audio_is_ignored(make: Make) -> None:

@@ -208,9 +208,9 @@ def test_planes_are_turned_each() -> None:
 def test_other_formats_become_i420_of_the_limited_range(pixels: str) -> None:
     """One plain colour in each format is the same plain colour in I420."""
     colour = np.full((24, 40, 3), (200, 120, 40), np.uint8)
-    frame = av.VideoFrame.from_ndarray(colour, format="rgb24").reformat(format=pixels)
-    want = i420(av.VideoFrame.from_ndarray(colour, format="rgb24").reformat(format="yuv420p"), same)
-    got = i420(frame, same)
+    plain = av.VideoFrame.from_ndarray(colour, format="rgb24").reformat(format="yuv420p")
+    want = i420(plain, same)
+    got = i420(plain.reformat(format=pixels), same)  # not from RGB: FFmpeg's 10 bits of that differ by chance
     assert got.shape == (36, 40)
     assert np.abs(got[:24].astype(int) - want[:24]).max() <= 2
     assert np.abs(got[24:].astype(int) - (want[24:] if pixels != "gray" else 128)).max() <= 2

@@ -92,3 +92,8 @@ def test_refusals_leave_nothing_behind(make: Make, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cut short"):
         write_overlay(source, tmp_path / "b.mp4", [])
     assert [p.name for p in tmp_path.iterdir()] == ["a.mp4"]
+
+
+def test_one_picture_in_two_seconds(make: Make, tmp_path: Path) -> None:
+    source = make("slow.mp4", range(4), Fraction(2), rate=Fraction(1, 2))
+    assert write_overlay(source, tmp_path / "overlay.mp4", []) == 4

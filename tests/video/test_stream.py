@@ -2,23 +2,28 @@
 
 import itertools
 import os
+import shutil
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import av
 import numpy as np
 import pytest
 from rtsp_server import RtspServer
-from stream_server import FolderServer, PieceServer, until
+from stream_server import DrippingServer, FolderServer, PieceServer, until
 
 from ballcast.core.errors import InputError
 from ballcast.video import stream as stream_source
+from ballcast.video.addresses import is_stream, shown
 from ballcast.video.file import VideoFile
 from ballcast.video.sources import FileSource, LiveFrame, LiveSource, StreamGap, open_source
-from ballcast.video.stream import StreamSource, is_stream, shown
+from ballcast.video.stream import StreamSource
 from tests.video.conftest import make_video, number_of
 
 PACKET = 188  # bytes of a transport stream's packet
@@ -130,8 +135,84 @@ def test_a_new_connection_has_a_new_clock(ts: Path, tmp_path: Path) -> None:
 def test_a_stream_that_is_not_there_is_one_sentence() -> None:
     with PieceServer([]) as server:
         address = server.address
+    items = open_source(address, give_up_s=0.3).items()
+    told = next(items)
+    assert isinstance(told, StreamGap)
+    assert told.kind == "reconnecting"
+    assert told.message.endswith("(Connection refused), trying again in 0.02 s, attempt 1")
     with pytest.raises(InputError, match=r"tcp://127.*: cannot be read as a video stream \(Connection refused\); is "):
-        next(open_source(address).items())
+        list(items)
+
+
+def test_a_stream_that_comes_later_is_waited_for(ts: Path) -> None:
+    """Connections that give nothing, then the stream: no gap is told, since none of its frames are missing."""
+    with PieceServer([b"", b"", ts.read_bytes()]) as server:
+        items: list[LiveFrame | StreamGap] = []
+        with pytest.raises(InputError, match="broke off and did not come back"):
+            items.extend(StreamSource(server.address, speed=0, give_up_s=2).items())
+    kinds = [key for key, _ in itertools.groupby("frame" if isinstance(i, LiveFrame) else i.kind for i in items)]
+    assert kinds == ["reconnecting", "frame", "gap", "reconnecting"]
+    assert_part_of([item for item in items if isinstance(item, LiveFrame)], whole(ts))
+
+
+def test_a_page_instead_of_a_stream_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "a.m3u8").write_text("<html>")
+    with FolderServer(tmp_path) as server, pytest.raises(InputError, match="cannot be read as a video stream"):
+        next(open_source(f"{server.address}/a.m3u8").items())
+
+
+@pytest.mark.parametrize("kind", ["mp4", "mkv", "hls"])
+def test_a_recording_that_ends_early_is_a_break(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], segments: tuple[Path, np.ndarray], kind: str
+) -> None:
+    """A download cut short, a playlist whose last segments are gone; and FFmpeg says nothing of its own about it."""
+    name = "hls/all.m3u8" if kind == "hls" else f"a.{kind}"
+    if kind == "hls":
+        for number in range(5, 10):
+            (segments[0] / f"a{number}.ts").unlink()
+    else:
+        path = make_video(tmp_path / name, range(250), options={"movflags": "faststart"} if kind == "mp4" else None)
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    items: list[LiveFrame | StreamGap] = []
+    with FolderServer(tmp_path) as server, pytest.raises(InputError, match=r"broke off: .* of .* s; start it again"):
+        items.extend(open_source(f"{server.address}/{name}", speed=0, give_up_s=1).items())
+    assert sum(isinstance(item, LiveFrame) for item in items) > 40
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs the program ffmpeg to send the stream")
+@pytest.mark.parametrize("scheme", ["rtmp", "srt"])
+def test_rtmp_and_srt_that_come_later(tmp_path: Path, capfd: pytest.CaptureFixture[str], scheme: str) -> None:
+    """Real senders, started once the address was tried in vain; when they stop, the stream has broken off."""
+    path = make_video(tmp_path / "a.mp4", range(75), codec_options={"bf": "0"})
+    frames, kind = whole(path), socket.SOCK_DGRAM if scheme == "srt" else socket.SOCK_STREAM
+    with socket.socket(socket.AF_INET, kind) as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"{scheme}://127.0.0.1:{free.getsockname()[1]}"
+    listen = (
+        ["-f", "mpegts", f"{address}?mode=listener"]
+        if scheme == "srt"
+        else ["-f", "flv", "-listen", "1", f"{address}/a"]
+    )
+    send = ["ffmpeg", "-nostdin", "-loglevel", "quiet", "-re", "-i", str(path), "-c", "copy", *listen]
+    items: list[LiveFrame | StreamGap] = []
+    sender: subprocess.Popen[bytes] | None = None
+    try:
+        for item in StreamSource(address if scheme == "srt" else f"{address}/a", silent_s=5, give_up_s=30).items():
+            items.append(item)
+            if sender is None:
+                assert isinstance(item, StreamGap)
+                sender = subprocess.Popen(send)
+            if isinstance(item, StreamGap) and item.kind == "gap":
+                break
+    finally:
+        assert sender is not None
+        sender.kill()
+        sender.wait()
+    run = [item for item in items if isinstance(item, LiveFrame)]
+    part = assert_part_of(run, frames)
+    assert len(part) > 60
+    assert capfd.readouterr().err == ""
 
 
 def test_a_broadcast_read_far_too_late_is_opened_again(ts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,10 +428,14 @@ def test_no_password_is_shown() -> None:
         == "rtsp://camera/user=me&password=***/1?token=***"
     )
     assert StreamSource("http://camera/1?password=secret").name == "http://camera/1?password=***"
-    source = StreamSource("rtsp://user:secret@127.0.0.1:1/1", silent_s=1)
+    source = StreamSource("rtsp://user:secret@127.0.0.1:1/1", silent_s=1, give_up_s=0)
     with pytest.raises(InputError) as caught:
         next(source.items())
     assert "secret" not in str(caught.value)
+    assert (
+        shown("srt://host:1?passphrase=secret&streamid=read:cam:me:secret")
+        == "srt://host:1?passphrase=***&streamid=***"
+    )
 
 
 def test_rtsp_that_breaks_and_comes_back(tmp_path: Path) -> None:
@@ -417,3 +502,50 @@ def test_udp_until_it_falls_silent(ts: Path) -> None:
     assert part.start == 0
     assert len(part) > 280  # after the last, a silent stream may have lost more
     assert next(item.kind for item in items if isinstance(item, StreamGap)) == "gap"
+
+
+class FakeConnection:
+    """Packets that come for ever, one in 20 ms; of the stream `index`, never a key frame."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+    def demux(self) -> Iterator[SimpleNamespace]:
+        for number in itertools.count():
+            time.sleep(0.02)
+            stream = SimpleNamespace(index=self.index)
+            yield SimpleNamespace(stream=stream, size=9, is_corrupt=False, is_keyframe=False, dts=number)
+
+
+@pytest.mark.parametrize("index", [0, 1])  # pictures without a key frame; sound only
+def test_data_without_a_picture_is_a_broken_connection(index: int) -> None:
+    video = SimpleNamespace(index=0, time_base=Fraction(1, 25))
+    reading = stream_source._Reading(FakeConnection(index), video, whole=False, speed=1)  # type: ignore[arg-type]
+    reading.limit_s = 0.2
+    with pytest.raises(InputError, match=r"sends data, but has given no picture for 0\.2 s"):
+        list(reading.packets())
+    assert reading.over
+
+
+def test_a_stream_whose_pictures_stop_is_given_up(tmp_path: Path) -> None:
+    """The sound goes on in small pieces for 12 s; it must not be waited for."""
+    path = tmp_path / "a.ts"
+    with av.open(str(path), "w", format="mpegts") as container:
+        video, sound = container.add_stream("libx264", rate=25), container.add_stream("mp2", rate=48_000)
+        video.width, video.height, video.pix_fmt = 96, 64, "yuv420p"
+        for _ in range(50):
+            container.mux(video.encode(av.VideoFrame(96, 64, "yuv420p")))
+        container.mux(video.encode())
+        for block in range(300):
+            tone = av.AudioFrame.from_ndarray(np.zeros((1, 2 * 1152), np.int16), format="s16", layout="stereo")
+            tone.sample_rate, tone.pts = 48_000, block * 1152
+            container.mux(sound.encode(tone))
+    raw = path.read_bytes()
+    half = len(raw) // 2 // PACKET * PACKET
+    pieces = [raw[:half], *(raw[at : at + PACKET] for at in range(half, half + 240 * PACKET, PACKET))]
+    with DrippingServer(pieces, every_s=0.05) as server:
+        source = StreamSource(server.address, speed=0, give_up_s=0, silent_s=0.4)
+        began = time.monotonic()
+        with pytest.raises(InputError, match=r"has given no picture for 0\.8 s"):
+            list(source.items())
+    assert time.monotonic() - began < 8

@@ -139,7 +139,7 @@ def test_whoever_sends_too_much_is_told_so(serving: Serve, declared: bool) -> No
         while got := connection.recv(65536):
             answer += got
     assert answer.startswith(b"HTTP/1.1 413"), answer
-    assert answer.endswith(b'{"error":"the file is larger than the 1.0 MiB allowed here"}')
+    assert answer.endswith(b'{"error":"the file is larger than the 1.0 MiB allowed here (--max-upload)"}')
     assert time.monotonic() - began < 15  # nobody waits for more once all has come
     assert kept(server) == []
 
@@ -272,7 +272,7 @@ def test_frames_over_the_limit_are_refused(serving: Serve, tmp_path: Path) -> No
     answer = server.upload(make_video(tmp_path / "big.mp4", range(3), size=(128, 128)), "big.mp4")
     assert (answer.status_code, answer.json()["error"]) == (
         422,
-        "big.mp4: its frames are 128×128, more than the 10,000 pixels allowed here; scale it down",
+        "big.mp4: its frames are 128×128, more than the 10,000 pixels allowed here (--max-pixels); scale it down",
     )
 
 
@@ -282,7 +282,7 @@ def test_a_small_file_of_enormous_length_is_refused(serving: Serve, tmp_path: Pa
     assert long.stat().st_size < 100_000
     answer = server.upload(long, "long.mp4")
     assert answer.status_code == 422
-    assert answer.json()["error"] == "long.mp4: is longer than the 240 minutes allowed here; cut it"
+    assert answer.json()["error"] == "long.mp4: is longer than the 240 minutes allowed here (--max-minutes); cut it"
 
 
 def test_a_video_that_hides_its_length_ends_at_the_limit(tmp_path: Path) -> None:

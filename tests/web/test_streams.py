@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from ballcast.core.errors import InputError
-from ballcast.inference.rolling import forecast_video
+from ballcast.inference.video_forecaster import forecast_video
 from ballcast.live.session import LiveSession
 from ballcast.video.file import VideoFile
 from ballcast.video.sources import LiveFrame, StreamGap, open_source

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import typer
 
 from ballcast.cli import demo, data, extract, train, tune, predict, score  # isort: skip  # noqa: F401
-from ballcast.cli import reproduce, live, serve, export  # isort: skip  # noqa: F401
+from ballcast.cli import reproduce, live, serve, tokens, export  # isort: skip  # noqa: F401
 from ballcast.cli.shell import app
 from ballcast.core.errors import BallcastError, BallcastWarning, MissingExtra
 from ballcast.core.util import set_thread_defaults

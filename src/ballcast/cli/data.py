@@ -1,4 +1,4 @@
-"""`ballcast download` and `ballcast data …`: download, check, convert, import and publish data."""
+"""`ballcast download` and `ballcast data …`: download, check, verify, convert, import and publish data."""
 
 import os
 import sys
@@ -127,6 +127,30 @@ def data_check(
     typer.echo(f"{len(defects)} defect(s)" if defects else "no defects")
     if defects or (strict and deviations):
         raise typer.Exit(1)
+
+
+@data_app.command("verify")
+def data_verify(
+    folder: Annotated[Path, typer.Argument(help="Feature stores, runs, models or exports, at any depth.")],
+) -> None:
+    """Verify the checksum of every file below a folder, and list what is damaged or missing.
+
+    Exits with 2 if anything is. Files written by older versions have no checksum; they are counted and not judged.
+
+    Example: ballcast data verify runs/paper
+    """
+    from ballcast.cli.shell import step_progress
+    from ballcast.workflows.verify import verify
+
+    console = new_console(stderr=True)
+    with step_progress(console, "bytes") as progress:
+        found = verify(folder, progress)
+    for sentence in found.damaged:
+        console.print(sentence, style="red", markup=False, soft_wrap=True)
+    without = f", {found.unknown} without a checksum" if found.unknown else ""
+    typer.echo(f"{folder}: {found.whole} file(s) whole, {len(found.damaged)} damaged{without}")
+    if found.damaged:
+        raise typer.Exit(2)
 
 
 @data_app.command("soccertrack")

@@ -29,13 +29,19 @@ EveryFrames = Annotated[
     int,
     typer.Option(min=1, help="Frames from one 5 s window to the next: 125 is the task's own grid, 25 one a second."),
 ]
-Engine = Annotated[Literal["local", "ray"], typer.Option(help="This machine, or a Ray cluster.")]
+Engine = Annotated[Literal["local", "ray"], typer.Option(help="Processes of ours, or Ray on this machine.")]
+Cluster = Annotated[
+    str | None, typer.Option(help="A running Ray cluster, such as 10.0.0.1:6379; all its machines must see the videos.")
+]
 Workers = Annotated[
-    int | None, typer.Option(min=1, help="Processes on CPUs, decoding threads beside GPUs; default: the cores.")
+    int | None, typer.Option(min=1, help="Processes on CPUs, decoding processes beside GPUs; default: the cores.")
 ]
 Decoder = Annotated[
-    Literal["cpu", "cuda"],
-    typer.Option(help="Decode on the CPU, or with the GPU's NVDEC (which does not report damaged frames)."),
+    Literal["cpu", "cuda", "auto"],
+    typer.Option(
+        help="Decode on the CPU, with the GPU's NVDEC (which does not report damaged frames), or auto: with both, if a "
+        "measurement at the start shows that it helps."
+    ),
 ]
 Pad = Annotated[
     int, typer.Option(min=0, max=125, help="Frames that may be missing at a clip's end; black ones replace them.")
@@ -54,6 +60,7 @@ def extract_features(
     decoder: Decoder = "cpu",
     size: PictureSize = None,
     pad: Pad = 25,
+    cluster: Cluster = None,
 ) -> None:
     """Extract features of videos, once, so that training reads numbers instead of pixels.
 
@@ -94,6 +101,7 @@ def extract_features(
             decoder=decoder,
             size=size,
             pad=pad,
+            cluster=cluster,
             progress=progress,
         )
     _print_extraction(report, console)
@@ -116,6 +124,8 @@ def _print_extraction(report: "Extraction", console: "Console") -> None:
         speed = report.frames / report.seconds
         share = f"the network waited for frames {100 * report.waiting:.0f} % of the time"
         typer.echo(f"{report.frames} frames in {report.seconds:.0f} s: {speed:.0f} a second, {share}")
+        if report.decoders:
+            typer.echo(f"decoding: {report.decoders}")
 
 
 def _list_failed(console: "Console", failed: "Sequence[Failure]") -> None:
@@ -166,6 +176,7 @@ def events(
 
     The provider is recognised from the files. Second files that some deliver (F7, MA1, line-ups, match information) are
     found by name or by the match's id. Counts of each action are printed, and what the provider does not tell.
+    If --split stops, run the same command again: finished splits are kept.
 
     Examples:
 
@@ -179,6 +190,7 @@ def events(
     from ballcast.data.events.feed_files import recognise
     from ballcast.data.events.kloppy_feed import match_files, read_folder
     from ballcast.data.events.wyscout import iterate_table, read_table
+    from ballcast.features.store import FILE_NAME, FeatureStore
 
     provider = provider or ("parquet" if split else recognise(source))
     console = new_console(stderr=True)
@@ -188,17 +200,21 @@ def events(
             raise InputError("--split goes with the parquet table")
         if every is not None:
             raise InputError("--every does not go with --split: the benchmark has its own; leave one out")
-        for name, feeds in divide(read_table(source), split).items():
-            with match_progress(console, name, len(feeds)) as tick:
-                store = write_store(out / name, feeds, EVERY_MS[name], detail=detail, tick=tick)
+        splits = divide(read_table(source), split)
+        record = _begin_splits(out, list(splits), {"split": split, "detail": detail}, source)
+        for name, feeds in splits.items():
+            if (out / name / FILE_NAME).is_file():
+                store = FeatureStore.open(out / name)  # finished before a kill
+            else:
+                with match_progress(console, name, len(feeds)) as tick:
+                    store = write_store(out / name, feeds, EVERY_MS[name], detail=detail, tick=tick)
             failed += store.manifest.failed
             typer.echo(_describe_events(store))
+        record.unlink()
     else:
         found = iterate_table(source) if provider == "parquet" else read_folder(source, provider, rich=detail == "rich")
-        total = None if provider == "parquet" else len(match_files(source, provider))
-        with match_progress(console, "", total) as tick:
-            every_ms = round(1000 * (7.0 if every is None else every))
-            counts: Counter[str] = Counter()
+        every_ms, counts = round(1000 * (7.0 if every is None else every)), Counter[str]()
+        with match_progress(console, "", None if provider == "parquet" else len(match_files(source, provider))) as tick:
             store = write_store(out, _counted(found, counts), every_ms, detail=detail, tick=tick)
         failed += store.manifest.failed
         typer.echo(_describe_events(store))
@@ -218,13 +234,29 @@ def _counted(found: "Iterable[Feed | Failure]", counts: "Counter[str]") -> "Iter
 
 def _describe_counts(source: Path, provider: str, counts: "Counter[str]") -> None:
     """Print how many events of each action there were, and what the provider does not tell."""
-    from ballcast.cli.feed import describe_counts
+    from ballcast.cli.feed import describe_feed
     from ballcast.data.events.kloppy_feed import match_files, untold
 
-    typer.echo(f"{provider}, {describe_counts(counts)}")
     missing = () if provider == "parquet" else untold(match_files(source, provider)[0], provider)
-    if missing:
-        typer.echo(f"{provider} does not tell, or counts differently: {', '.join(missing).lower()}")
+    describe_feed(provider, counts, missing)
+
+
+def _begin_splits(out: Path, names: list[str], options: dict[str, str], source: Path) -> Path:
+    """Record that the splits `names` are being made of this table; a record of a killed run must be the same.
+
+    Without a record none of the splits may be there. Returns the record's file, to be removed at the end.
+    """
+    from ballcast.core.files import read_json, write_json
+
+    record, table = out / ".events.json", source.stat()
+    wanted = {**options, "size": table.st_size, "mtime_ns": table.st_mtime_ns}
+    if not record.is_file():
+        if there := [name for name in names if (out / name).exists()]:
+            raise InputError(f"{out / there[0]}: is there already; give a new folder for the store")
+        write_json(record, wanted, signed=True)
+    elif read_json(record, "record of the conversion") != wanted:
+        raise InputError(f"{out}: was begun with another table or other options; give a new folder, or remove this one")
+    return record
 
 
 def _describe_events(store: "FeatureStore") -> str:

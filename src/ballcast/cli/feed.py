@@ -10,10 +10,10 @@ from ballcast.cli.shell import new_console, step_progress
 from ballcast.core.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from ballcast.api import FeedForecasts
     from ballcast.core.feed_forecast import FeedForecast
+    from ballcast.inference.forecasts import FeedForecasts
 
 Lineup = Annotated[
     Path | None,
@@ -42,10 +42,11 @@ def predict_feed(given: dict[str, Any], changes: list[str]) -> None:
         given: the options of `predict` by name, and `every_ms`.
         changes: key=value.
     """
-    from ballcast.api import FeedForecasts, load
+    from ballcast.api import load
     from ballcast.core.files import check_not_source, check_writable
     from ballcast.core.hub import EVENTS
     from ballcast.data.events.feed_files import read_head
+    from ballcast.inference.forecasts import FeedForecasts
     from ballcast.inference.timeline import Targets
 
     events, models = given["events"], given["models"]
@@ -96,15 +97,16 @@ def _write_extras(
         else:
             write_table(path, timeline, match)
             typer.echo(f"{path}: {len(timeline)} rows")
-    typer.echo(f"{match.provider}, {describe_counts(match.counts)}")
-    if match.untold:
-        typer.echo(f"{match.provider} does not tell, or counts differently: {', '.join(match.untold).lower()}")
+    describe_feed(match.provider, match.counts, match.untold)
     for moment in chosen[:SHOWN]:
         came = "goal" if moment.goal else "shot" if moment.shot else ""
         text = f"{match.teams[moment.team]}: shot within 5 s {100 * moment.probability:.0f} %"
         typer.echo(f"{match.clock(moment.at_ms):>9}  {text}  {came}".rstrip())
 
 
-def describe_counts(counts: "Mapping[str, int]") -> str:
-    """ "1770 events: 542 pass, 281 drive, …"."""
-    return f"{sum(counts.values())} events: " + ", ".join(f"{number} {name}" for name, number in counts.items())
+def describe_feed(provider: str, counts: "Mapping[str, int]", missing: "Sequence[str]") -> None:
+    """Print "wyscout, 1770 events: 542 pass, 281 drive, …", and what the provider does not tell."""
+    numbers = ", ".join(f"{number} {name}" for name, number in counts.items())
+    typer.echo(f"{provider}, {sum(counts.values())} events: {numbers}")
+    if missing:
+        typer.echo(f"{provider} does not tell, or counts differently: {', '.join(missing).lower()}")

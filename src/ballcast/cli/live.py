@@ -3,15 +3,15 @@
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ballcast.cli.runtime import Kind, Model, ModelBackbone, PictureSize, changed_emission, load_model
+from ballcast.cli.runtime import AnyVideo, Kind, Model, ModelBackbone, PictureSize, changed_emission, load_model
 from ballcast.cli.shell import Device, app, new_console, number, seconds_option
-from ballcast.core.errors import BallcastError
+from ballcast.core.errors import BallcastError, InputError
 
 if TYPE_CHECKING:
     from ballcast.live.broadcast import Subscription
@@ -24,7 +24,10 @@ STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 Source = Annotated[
-    str, typer.Argument(help="A file (played in real time), rtsp://…, http(s)://….m3u8, tcp://…, /dev/video0, or -.")
+    str,
+    typer.Argument(
+        help="A file (played in real time), rtsp://, rtmp://, srt://, http(s)://….m3u8, tcp://, /dev/video0, or -."
+    ),
 ]
 Overrides = Annotated[
     list[str] | None,
@@ -38,8 +41,17 @@ Speed = Annotated[
     float, typer.Option(min=0, max=1000, callback=number, help="Of a file or stdin; 0: as fast as possible.")
 ]
 GiveUp = Annotated[
-    float, typer.Option(min=0, max=86400, callback=number, help="Seconds to retry a stream that broke off.")
+    float,
+    typer.Option(
+        min=0, max=86400, callback=number, help="Seconds to retry a stream that broke off, or is not there yet."
+    ),
 ]
+
+Cluster = Annotated[
+    str | None,
+    typer.Option(help="Follow it on a running Ray cluster, such as 10.0.0.1:6379; if its machine dies, on another."),
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Of a file: stop at damage instead of going on after it.")]
 
 
 @app.command()
@@ -52,9 +64,12 @@ def live(
     json_: Json = None,
     speed: Speed = 1.0,
     give_up: GiveUp = 60.0,
+    strict: Strict = False,
     device: Device = "auto",
     runtime: Kind = "auto",
     size: PictureSize = None,
+    cluster: Cluster = None,
+    any_video: AnyVideo = False,
 ) -> None:
     """Anticipate along a live stream: every second, the actions of the next 5 s.
 
@@ -73,9 +88,7 @@ def live(
     ballcast live rtsp://camera.local/1 --model exported
     """
     from ballcast.core.files import require_file
-    from ballcast.live.session import LiveSession
-    from ballcast.video.sources import open_source
-    from ballcast.video.stream import is_stream
+    from ballcast.video.addresses import is_stream
 
     with ExitStack() as stack:
         show = stack.enter_context(_writer(json_, source))
@@ -83,9 +96,14 @@ def live(
             require_file(Path(source), "video")
         loaded = load_model(runtime, model, backbone, device, "live", size)
         emit = changed_emission(loaded.emit, overrides or (), shown=True)
-        rolling = loaded.rolling(every_ms=round(1000 * every), emit=emit)
-        opened = open_source(source, speed=speed, give_up_s=give_up, colour=rolling.colour)
-        session = LiveSession(opened, rolling)
+        every_ms = round(1000 * every)
+        how: dict[str, Any] = {"speed": speed, "give_up_s": give_up, "strict": strict}
+        if cluster is not None:
+            stack.enter_context(_until_stopped())
+            opened = (_seen(model), _seen(backbone), runtime, device, size)
+            how |= {"every_ms": every_ms, "emit": emit, "any_video": any_video}
+            return _on_cluster(source, cluster, show, opened, **how)
+        session = loaded.session(source, every_ms=every_ms, emit=emit, any_video=any_video, **how)
         stack.enter_context(_until_stopped())
         records = stack.enter_context(session.subscribe(room=QUEUED_RECORDS))
         stack.enter_context(session)
@@ -94,6 +112,32 @@ def live(
         raise session.error
     if session.error is not None:
         raise RuntimeError("live anticipation failed") from session.error
+
+
+def _seen(name: str | None) -> str | None:
+    """The name of a model as other processes see it: folders from the root."""
+    return str(Path(name).absolute()) if name is not None and Path(name).exists() else name
+
+
+def _on_cluster(
+    source: str, cluster: str, show: "Callable[[Record], None]", opened: tuple[Any, ...], **how: Any
+) -> None:
+    """Show the records of a stream that is followed on a cluster; Ctrl-C stops it. opened: the model, as given."""
+    from ballcast.live.cluster import follow_streams
+    from ballcast.live.status import Status
+
+    if source == "-":
+        raise InputError("--cluster: stdin is here, not on the cluster; give a stream's address")
+    model = dict(zip(("model", "backbone", "runtime", "device", "size"), opened, strict=True))
+    try:
+        with closing(follow_streams([_seen(source) or source], cluster=cluster, model=model, **how)) as records:
+            for _, record in records:
+                show(record)
+    except KeyboardInterrupt:
+        typer.secho("ballcast: stopped", err=True)
+        return
+    if isinstance(record, Status) and record.state == "error":
+        raise InputError(record.message)
 
 
 def _follow(session: "LiveSession", records: "Subscription", show: "Callable[[Record], None]") -> None:

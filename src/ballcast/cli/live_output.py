@@ -20,7 +20,7 @@ from ballcast.core.files import watching_space
 from ballcast.core.palette import DARK
 from ballcast.live.status import LAST, LiveForecast, Record, State, Status
 
-_NO_FRAME: frozenset[State] = frozenset({"opening", "waiting", *LAST})  # states before the first frame
+_NO_FRAME: frozenset[State] = frozenset({"opening", "reconnecting", "waiting", *LAST})  # before the first frame
 _KEPT = 64  # records kept from before the first frame: waiting for a source may take all night
 
 

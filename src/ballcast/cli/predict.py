@@ -1,15 +1,14 @@
 """`ballcast predict`: along a video, along an event feed, or for every clip of a feature store."""
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ballcast.cli.feed import Clips, Kickoff, Lineup, Plot, Table, predict_feed
-from ballcast.cli.runtime import Kind, PictureSize, RuntimeKind, changed_emission, load_model
-from ballcast.cli.shell import Device, app, frames_progress, new_console, seconds_option, step_progress
-from ballcast.core.actions import FPS
+from ballcast.cli.predict_video import Begin, End, Html, Strict, predict_videos
+from ballcast.cli.runtime import AnyVideo, Kind, PictureSize, RuntimeKind, changed_emission
+from ballcast.cli.shell import Device, app, new_console, seconds_option, step_progress
 from ballcast.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,9 +17,10 @@ if TYPE_CHECKING:
     from ballcast.api import Model as LoadedModel
     from ballcast.core.events import Clip, Prediction
     from ballcast.features.store import FeatureStore
-    from ballcast.inference.timeline import Targets
 
-Video = Annotated[str | None, typer.Argument(help="A video file of your own; or give --events or --features.")]
+Video = Annotated[
+    str | None, typer.Argument(help="A video; several, folders of them, or .txt lists. Or --events or --features.")
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
@@ -103,6 +103,11 @@ def predict(
     clips: Clips = None,
     kickoff: Kickoff = None,
     overlay: Overlay = None,
+    html: Html = None,
+    begin: Begin = None,
+    end: End = None,
+    strict: Strict = False,
+    any_video: AnyVideo = False,
     labels: Labels = None,
     calibration: CalibrationFile = None,
     device: Device = "auto",
@@ -112,8 +117,7 @@ def predict(
     """Anticipate along a video of your own, along a match's event feed, or for every clip of a feature store.
 
     VIDEO, of any rate and size: one forecast a second from 5 s on, from the last 30 s or as much as there is. Times
-    are in milliseconds of the video. A confidence is the probability that the action comes; the threshold is on the
-    network's own p_obj, which training inflates: 0.3 there is a probability of 10 %.
+    are in milliseconds of the video. Interrupted, it goes on when run again. Of several videos, options name folders.
 
     --events: a match's feed of any provider. The embedded model gives the probability of each action within 1 to 5 s,
     at every second and every event; --table, --plot and --clips write them. The periods share one clock.
@@ -122,41 +126,40 @@ def predict(
 
     Examples:
 
-    ballcast predict match.mp4 --model runs/paper/best --backbone my-backbone --overlay overlay.mp4
+    ballcast predict match.mp4 --overlay overlay.mp4 --html match.html
 
     ballcast predict --events match.json --table match.csv --plot match.html --clips match.xml
 
     ballcast predict --features features-a/test --model runs/a/best --features features-b/test --model runs/b/best
     """
-    from ballcast.inference.timeline import Targets
-
-    video, changes = _split_arguments(video, overrides)
-    _check_options(ctx.params | {"video": video, "features": features or None})
-    every_ms = round(1000 * (1.0 if every is None else every))
+    videos, changes = _split_arguments([*([video] if video is not None else []), *(overrides or ())])
+    given = ctx.params | {"video": videos or None, "features": features or None}
+    _check_options(given)
+    given["every_ms"] = round(1000 * (1.0 if every is None else every))
     if features:
         target = out or Path("results_anticipation.json")
         predict_features(models, features, labels, target, calibration, changes, runtime, device)
     elif events is not None:
-        predict_feed(ctx.params | {"every_ms": every_ms}, changes)
+        predict_feed(given, changes)
     else:
-        path, model = Path(str(video)), models[0] if models else None
-        targets = Targets(out or Path(f"{path.stem}.anticipation.json"), osl, csv, overlay)
-        load = partial(load_model, runtime, model, backbone, device, "predict", size)
-        predict_video(path, changes, targets, every_ms, load)
+        predict_videos(videos, given, changes)
 
 
-def _split_arguments(video: str | None, overrides: list[str] | None) -> tuple[str | None, list[str]]:
-    """Return the video and the key=value changes: without a video, the first argument is a change."""
-    changes = list(overrides or ())
-    if video is not None and "=" in video and not Path(video).exists():
-        return None, [video, *changes]
-    return video, changes
+def _split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Return the videos and the key=value changes."""
+    changes = [text for text in arguments if "=" in text and not Path(text).exists()]
+    return [text for text in arguments if text not in changes], changes
 
 
 # Options that belong to some kinds of input only, in the order in which they are checked.
 _GOES_WITH = {
     "backbone": ("--backbone", "a VIDEO"),
     "overlay": ("--overlay", "a VIDEO"),
+    "html": ("--html", "a VIDEO"),
+    "begin": ("--from", "a VIDEO"),
+    "end": ("--to", "a VIDEO"),
+    "strict": ("--strict", "a VIDEO"),
+    "any_video": ("--any-video", "a VIDEO"),
     "size": ("--size", "a VIDEO"),
     "provider": ("--provider", "--events"),
     "lineup": ("--lineup", "--events"),
@@ -179,7 +182,7 @@ def _check_options(params: dict[str, Any]) -> None:
     given = [kind for name, kind in kinds.items() if params[name] is not None]
     if len(given) != 1:
         raise InputError("give what to anticipate: either a VIDEO, or --events FILE, or --features STORE")
-    used = {name: params[name] is not None for name in _GOES_WITH}
+    used = {name: params[name] not in (None, False) for name in _GOES_WITH}
     used |= {"models": len(params["models"] or ()) > 1}
     for name, (option, goes_with) in _GOES_WITH.items():
         if used[name] and given[0] not in goes_with:
@@ -259,46 +262,3 @@ def _predict_together(
     how = f"calibrated on {tuned.fitted_on}" if tuned.fitted_on else "not tuned"
     made = by_clip(forecast_together(models, windows, tuned, progress))
     return made, f"; {len(models)} model{'s' * (len(models) > 1)}, {how}"
-
-
-def predict_video(
-    path: Path, changes: list[str], targets: "Targets", every_ms: int, load_model: "Callable[[], LoadedModel]"
-) -> None:
-    """Write the forecasts along a video; Ctrl-C leaves no file behind."""
-    import time
-
-    from ballcast.video.file import VideoFile
-    from ballcast.video.luma import fitted, show_size
-
-    targets.check(path)
-    video = VideoFile(path)  # before the model, which takes seconds: a missing file is noticed at once
-    model = load_model()
-    emit = changed_emission(model.emit, changes, shown=True)
-    seen_by = model.new_runtime()
-    if (scaled := fitted(video.size, seen_by.picture_size, colour=seen_by.config.colour)) != video.size:
-        typer.echo(f"frames of {show_size(video.size)} are scaled to {show_size(scaled)}")
-    began, frames = time.perf_counter(), 0
-    try:
-        with frames_progress(new_console(stderr=True), real_time=True) as advance:
-
-            def progress(done: int, total: int | None) -> None:
-                nonlocal frames
-                frames = done
-                advance(done, total)
-
-            with model.video(video, every_ms=every_ms, emit=emit, progress=progress) as forecasts:
-                timeline = tuple(forecasts)
-    except KeyboardInterrupt:
-        message = f"ballcast: stopped at {frames / FPS:.0f} s of {path}; nothing was written"
-        typer.secho(message, fg=typer.colors.YELLOW, err=True)
-        raise typer.Exit(130) from None
-    seconds, length = time.perf_counter() - began, frames / FPS
-    about = forecasts.about
-    if targets.overlay is None:
-        targets.write(timeline, path, about)
-    else:  # drawing may take as long again
-        with frames_progress(new_console(stderr=True), real_time=True) as drawn:
-            targets.write(timeline, path, about, drawn)
-    count = sum(len(made.predictions) for made in timeline)
-    typer.echo(f"{targets.json}: {len(timeline)} forecasts, {count} predictions")
-    typer.echo(f"{length:.1f} s of video in {seconds:.1f} s: {length / seconds:.1f} × real time")

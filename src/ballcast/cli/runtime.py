@@ -37,6 +37,10 @@ PictureSize = Annotated[
     ),
 ]
 
+AnyVideo = Annotated[
+    bool, typer.Option("--any-video", help="Forecast also where no football pitch is seen, as in snow or old films.")
+]
+
 
 def load_model(
     kind: RuntimeKind,

@@ -1,12 +1,13 @@
 """`ballcast serve`: the server and its web page."""
 
 import re
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ballcast.cli.runtime import Kind, Model, ModelBackbone, PictureSize, load_model
+from ballcast.cli.runtime import AnyVideo, Kind, Model, ModelBackbone, PictureSize, load_model
 from ballcast.cli.shell import Device, app, new_console, seconds_option
 from ballcast.core.errors import InputError
 
@@ -22,16 +23,14 @@ Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free
 Videos = Annotated[Path | None, typer.Option("--videos", help="A folder of videos to pick from.")]
 Streams = Annotated[
     list[str] | None,
-    typer.Option("--stream", help="NAME=ADDRESS, as in `ballcast live`; several. No others can be watched."),
+    typer.Option("--stream", help="NAME=ADDRESS, as in `ballcast live`; several. Others are added on the page."),
 ]
 Data = Annotated[Path, typer.Option("--data", help="The folder for uploads, jobs and results.")]
 Every = Annotated[float, seconds_option("Seconds between two forecasts.", most=60)]
 Workers = Annotated[int, typer.Option("--workers", min=1, max=64, help="Videos computed at once.")]
 MaxUpload = Annotated[float, typer.Option("--max-upload", min=0.001, help="GiB of one video, at most.")]
 MaxMinutes = Annotated[float, typer.Option("--max-minutes", min=0.1, help="Length of one video, at most.")]
-MaxPixels = Annotated[
-    int, typer.Option("--max-pixels", min=1, help="Of one frame, at most; large frames are slow without a GPU.")
-]
+MaxPixels = Annotated[int, typer.Option("--max-pixels", min=1, help="Of one frame, at most; by default those of 4K.")]
 Token = Annotated[
     str | None,
     typer.Option("--token", envvar="BALLCAST_TOKEN", help="Require this token; without it, one is generated."),
@@ -43,6 +42,19 @@ TrustedProxy = Annotated[
         "--trusted-proxy",
         help="Address or network of a proxy; its X-Forwarded-For and X-Forwarded-Proto are believed; several.",
     ),
+]
+Webhook = Annotated[
+    str,
+    typer.Option("--webhook", help="Post alerts of streams to this address; BALLCAST_WEBHOOK_SECRET signs them."),
+]
+MqttBroker = Annotated[
+    str, typer.Option("--mqtt", envvar="BALLCAST_MQTT", help="Publish alerts: mqtt://[user:password@]host/topic.")
+]
+Cooldown = Annotated[float, seconds_option("Seconds without another alert of the same action of a stream.", most=86400)]
+ClipsDays = Annotated[float, typer.Option("--clips-days", min=0.01, help="Keep clips of alerts so long.")]
+ClipsSize = Annotated[float, typer.Option("--clips-size", min=0.01, help="GiB of all clips, at most.")]
+LogFormat = Annotated[
+    str, typer.Option("--log-format", help="text: warnings; json: every change of a stream, an object a line.")
 ]
 AllowHost = Annotated[
     list[str] | None,
@@ -63,14 +75,21 @@ def serve(
     workers: Workers = 1,
     max_upload: MaxUpload = 4.0,
     max_minutes: MaxMinutes = 240.0,
-    max_pixels: MaxPixels = 1920 * 1088,
+    max_pixels: MaxPixels = 4096 * 2304,
     token: Token = None,
     no_token: NoToken = False,
     allow_host: AllowHost = None,
     trusted_proxy: TrustedProxy = None,
+    webhook: Webhook = "",
+    mqtt: MqttBroker = "",
+    cooldown: Cooldown = 30.0,
+    clips_days: ClipsDays = 7.0,
+    clips_size: ClipsSize = 10.0,
+    log_format: LogFormat = "text",
     device: Device = "auto",
     runtime: Kind = "auto",
     size: PictureSize = None,
+    any_video: AnyVideo = False,
 ) -> None:
     """Serve the web page: upload or pick a video, or watch a stream, and see the anticipated actions arrive.
 
@@ -91,23 +110,40 @@ def serve(
 
     ballcast serve --model exported
     """
-    from ballcast.web.auth import check_proxy
     from ballcast.web.settings import Limits, Settings
 
-    streams = _named(stream or [])
-    chosen = _choose_token(token, no_token, host)
-    settings = Settings(
-        data=data,
-        videos=videos,
-        streams=streams,
-        token=chosen,
-        hosts=(host, *(allow_host or ())),
-        proxies=tuple(map(check_proxy, trusted_proxy or ())),
-        workers=workers,
-        every_ms=round(1000 * every),
-        limits=Limits(upload_bytes=round(max_upload * (1 << 30)), video_s=60 * max_minutes, pixels=max_pixels),
-    )
-    _run(settings, host, port, lambda: load_model(runtime, model, backbone, device, "serve", size), token is None)
+    _log_as(log_format)
+    limits = Limits(upload_bytes=round(max_upload * (1 << 30)), video_s=60 * max_minutes, pixels=max_pixels)
+    own: dict[str, Any] = {"data": data, "videos": videos, "workers": workers, "every_ms": round(1000 * every)}
+    own |= {"streams": _named(stream or []), "token": _choose_token(token, no_token, host)}
+    own |= _reach(host, allow_host, trusted_proxy) | _operations(webhook, mqtt, cooldown, clips_days, clips_size)
+    opened = partial(load_model, runtime, model, backbone, device, "serve", size)
+    _run(Settings(**own, limits=limits), host, port, opened, token is None, any_video=any_video)
+
+
+def _reach(host: str, names: list[str] | None, proxies: list[str] | None) -> dict[str, Any]:
+    """The settings of who may reach the server, and through what."""
+    from ballcast.web.auth import check_proxy
+
+    return {"hosts": (host, *(names or ())), "proxies": tuple(map(check_proxy, proxies or ()))}
+
+
+def _operations(webhook: str, mqtt: str, cooldown: float, clips_days: float, clips_size: float) -> dict[str, Any]:
+    """The settings of alerts and clips."""
+    import os
+
+    from ballcast.live.alerts import AlertTargets
+
+    targets = AlertTargets(webhook, os.environ.get("BALLCAST_WEBHOOK_SECRET", ""), mqtt, cooldown)
+    return {"alerts": targets, "clips_days": clips_days, "clips_bytes": round(clips_size * (1 << 30))}
+
+
+def _log_as(kind: str) -> None:
+    from ballcast.web.monitoring import log_as
+
+    if kind not in ("text", "json"):
+        raise InputError(f"--log-format {kind}: give text or json")
+    log_as(kind)
 
 
 def _choose_token(token: str | None, no_token: bool, host: str) -> str | None:
@@ -123,7 +159,15 @@ def _choose_token(token: str | None, no_token: bool, host: str) -> str | None:
     return None
 
 
-def _run(settings: "Settings", host: str, port: int, open_model: "Callable[[], LoadedModel]", show_token: bool) -> None:
+def _run(
+    settings: "Settings",
+    host: str,
+    port: int,
+    open_model: "Callable[[], LoadedModel]",
+    show_token: bool,
+    *,
+    any_video: bool,
+) -> None:
     """Bind the address, open the model, and serve until stopped; print the address, if asked to with the token."""
     import asyncio
     import os
@@ -135,7 +179,9 @@ def _run(settings: "Settings", host: str, port: int, open_model: "Callable[[], L
 
     Library(settings.videos)  # a folder that is missing is reported at once, too
     listener = bind(host, port)  # before the model, which takes seconds: an address in use is reported at once
-    engine = make_engine(open_model().new_runtime, every_ms=settings.every_ms)
+    model = open_model()
+    precision = model.opened.precision
+    engine = make_engine(model.new_runtime, every_ms=settings.every_ms, precision=precision, any_video=any_video)
     service, console = Service(settings, engine), new_console()
 
     def ready(_: object) -> None:

@@ -40,9 +40,10 @@ def train(
     from ballcast.training import engine as distributed
     from ballcast.training.progress import Display
     from ballcast.training.run import train as train_run
+    from ballcast.training.splits import fit_to_store
     from ballcast.workflows.run_report import report_run
 
-    recipe = load(Recipe, config, overrides or ())
+    recipe = fit_to_store(load(Recipe, config, overrides or ()), overrides or ())
     ranks, chosen = distributed.start(device)
     try:
         display = Display(new_console(), recipe.train.epochs, quiet=not ranks.writes)

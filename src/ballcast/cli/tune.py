@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from ballcast.core.events import Clip
     from ballcast.features.store import FeatureStore
+    from ballcast.inference.expected_precision import ExpectedPrecision
     from ballcast.inference.tuning import TuningResult
     from ballcast.model.score_mapping import ScoreMapping
 
@@ -52,6 +53,9 @@ def tune(
     not fitted on; the table shows the score before and after, there too. `ballcast predict --features` then applies
     it. Videos, feeds and live sessions keep showing calibrated probabilities, which the spread scores are not.
 
+    For one model, precision.json beside its weights says how often its predictions of each action come true;
+    the server chooses by it what it shows.
+
     Examples:
 
     ballcast tune runs/paper/best --features features/valid
@@ -62,6 +66,7 @@ def tune(
     """
     from ballcast.core.files import check_writable
     from ballcast.features.store import FeatureStore
+    from ballcast.inference.expected_precision import write_precision
     from ballcast.inference.predictor import record_fit
     from ballcast.model.score_mapping import FILE_NAME, write_score_mapping
 
@@ -71,8 +76,10 @@ def tune(
     if not dry_run:
         check_writable(target)
     stores = [FeatureStore.open(path) for path in features]
-    fitted, clip_count = _fit(models, stores, labels, device)
+    fitted, clip_count, precision = _fit(models, stores, labels, device)
     _print(fitted)
+    if precision is not None and not dry_run and Path(models[0]).is_dir():
+        typer.echo(f"{write_precision(Path(models[0]), precision, stores[0].path.name)}: written")
     if not fitted.helps:
         typer.echo("it does not help in folds it was not fitted on, so nothing is written")
     elif not dry_run:
@@ -109,10 +116,16 @@ def _labelled_clips(store: "FeatureStore", labels: Path | None) -> "list[Clip]":
 
 def _fit(
     models: list[str], stores: "list[FeatureStore]", labels: Path | None, device: str
-) -> "tuple[TuningResult, int]":
-    """Fit to the clips of one store for all models or one for each; returns the result and the number of clips."""
+) -> "tuple[TuningResult, int, ExpectedPrecision | None]":
+    """Fit to the clips of one store for all models or one for each.
+
+    Returns:
+        The result, the number of clips, and the expected precision of a single model.
+    """
+    from ballcast.inference.expected_precision import measure_precision
     from ballcast.inference.predictor import load_models, run_emission, run_models, scores_untuned
     from ballcast.inference.store_predictor import open_ensemble
+    from ballcast.inference.torch_runtime import TorchModel
     from ballcast.inference.tuning import fit
     from ballcast.training.engine import start
 
@@ -126,7 +139,8 @@ def _fit(
     with step_progress(new_console(stderr=True), "settings tried") as progress:
         weight = loaded[0].pos_weight
         fitted = fit(outputs, windows[0].clips, before, pos_weight=weight, emission=emitted, tick=progress)
-    return fitted, len(windows[0])
+    precision = measure_precision(TorchModel(loaded[0], chosen), windows[0]) if len(loaded) == 1 else None
+    return fitted, len(windows[0]), precision
 
 
 def _print(fitted: "TuningResult") -> None:

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+from ballcast.core.checks import show
 from ballcast.core.config import Between, check_bounds
 from ballcast.core.errors import InputError
-from ballcast.core.files import show
 
 EVENT_GRID = "event grid"  # in the name of the backbone of stores made from event feeds
-MAX_SIDE = 8192  # pixels, the largest height or width that a model may claim to be trained on
+MAX_SIDE = 8192  # pixels, the largest height or width that a model may claim to be trained on,
+MAX_PIXELS = 4096 * 2304  # and the largest area: frames of one window already take a gigabyte
+SIZE = f"a height and a width between 1 and {MAX_SIDE} pixels, at most {MAX_PIXELS} in all"
 
 Positive = Annotated[int, Between(1, 10_000)]
 
@@ -37,7 +39,7 @@ class BackboneConfig:
     se_ratio: Positive = 24  # reduction of its squeeze-and-excitation
     projected: Positive = 256  # output channels per stack
     classes: Positive = 2  # spotting logits
-    padding: Positive = 32  # frames are zero-padded to a multiple of this
+    padding: Annotated[int, Between(1, 256)] = 32  # frames are zero-padded to a multiple of this
     dropout: Annotated[float, Between(0, 0.99)] = 0.2  # before the logits, in training
     drop_path: Annotated[float, Between(0, 0.99)] = 0.2  # in the networks, in training
     colour: bool = False  # frame encoder: a frame is three colours instead of its luma; stack must be 1
@@ -89,8 +91,9 @@ def padding_sides(height: int, width: int, multiple: int, *, pairs: bool = False
 
 
 def is_size(size: Any) -> bool:
-    """Return whether `size` is a height and a width in pixels, neither above MAX_SIDE."""
-    return len(size) == 2 and all(type(side) is int and 0 < side <= MAX_SIDE for side in size)
+    """Return whether `size` is a height and a width in pixels, neither above MAX_SIDE, the area within MAX_PIXELS."""
+    whole = len(size) == 2 and all(type(side) is int and 0 < side <= MAX_SIDE for side in size)
+    return whole and size[0] * size[1] <= MAX_PIXELS
 
 
 def trained_size(metadata: Mapping[str, Any], where: str = "") -> tuple[int, int] | None:
@@ -104,7 +107,7 @@ def trained_size(metadata: Mapping[str, Any], where: str = "") -> tuple[int, int
     if size is None:
         return None
     if not isinstance(size, list) or not is_size(size):
-        raise InputError(f"{where}: 'metadata.picture_size' is {show(size)} instead of a height and a width in pixels")
+        raise InputError(f"{where}: 'metadata.picture_size' is {show(size)} instead of {SIZE}")
     return size[0], size[1]
 
 
@@ -139,4 +142,4 @@ class Preprocessing:
 
     def __post_init__(self) -> None:
         if self.picture_size is not None and not is_size(self.picture_size):
-            raise InputError(f"picture_size must be a height and a width between 1 and {MAX_SIDE} pixels")
+            raise InputError(f"picture_size must be {SIZE}")

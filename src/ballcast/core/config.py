@@ -13,8 +13,9 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 
+from ballcast.core.checks import show
 from ballcast.core.errors import InputError
-from ballcast.core.files import read_bytes, show
+from ballcast.core.files import read_bytes
 from ballcast.core.hub import find_recipe
 
 T = TypeVar("T")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,6 +104,56 @@ class Forecast:
                 for p in self.predictions
             ],
         }
+
+    @classmethod
+    def of_json(cls, record: dict[str, Any]) -> "Forecast":
+        """The forecast that `to_json` gave."""
+        made = (
+            Prediction(p["label"], p["position_ms"], p["confidence"], tuple(p["scores"])) for p in record["predictions"]
+        )
+        return cls(record["at_ms"], tuple(made))
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A part of a video for which nothing is forecast, from `begin_ms` to `end_ms`, for a `reason` in a few words.
+
+    kind: "damage": it has no good pictures; "pitch": they show no football pitch.
+    """
+
+    begin_ms: int
+    end_ms: int
+    reason: str
+    kind: Literal["damage", "pitch"] = "damage"
+
+    def to_json(self) -> dict[str, Any]:
+        """Convert to the JSON form used in files and by the server, in seconds."""
+        return {"from": self.begin_ms / 1000, "to": self.end_ms / 1000, "reason": self.reason, "kind": self.kind}
+
+    @classmethod
+    def of_json(cls, record: dict[str, Any]) -> "Gap":
+        """The gap that `to_json` gave."""
+        return cls(round(1000 * record["from"]), round(1000 * record["to"]), record["reason"], record["kind"])
+
+    def __str__(self) -> str:
+        if self.end_ms <= self.begin_ms:
+            return f"at {clock(self.begin_ms)}: {self.reason}"
+        return f"from {clock(self.begin_ms)} on, {(self.end_ms - self.begin_ms) / 1000:.1f} s: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """From `at_ms` on a video shows a football pitch, or none."""
+
+    at_ms: int
+    pitch: bool
+
+
+def clock(at_ms: int) -> str:
+    """A time of a video as people read it: 1:02:03.4."""
+    minutes, tenths = divmod(round(at_ms / 100), 600)
+    hours, minutes = divmod(minutes, 60)
+    return (f"{hours}:{minutes:02d}" if hours else f"{minutes}") + f":{tenths / 10:04.1f}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,28 +1,35 @@
-"""Read and write files atomically, lock them, and check JSON records.
+"""Read and write files atomically and with checksums, remove what killed processes left, and lock files.
 
 Errors are one sentence with the file and the place; no half-written file is left behind.
 """
 
+import ctypes
 import errno
 import hashlib
 import json
-import math
 import os
 import re
 import secrets
 import shutil
+import socket
 import stat
+import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import psutil
+
+from ballcast.core.checks import KEY, SIGNATURE, Defects, check_signature, finite, get, show, sign_json  # noqa: F401
 from ballcast.core.errors import InputError, NoSpace
 
 _HALVES = re.compile(rb"\\u[dD][89a-fA-F]")  # escapes of surrogates, which are valid only in pairs
-_WHOLE = re.compile(r"[+-]?\d{1,18}")
-KEY = "weights_sha256"  # in the config of a model; older files have none
+_TEMPORARY = re.compile(r"^\.(.+)\.(?:([0-9a-f]{8})-(\d+)-)?[0-9a-f]{8}\.(tmp|old)$")  # target, machine, process
+_STALE_S = 86_400.0  # a temporary of another machine that has not changed for so long is removed
+_swept: set[Path] = set()  # folders this process has looked through
 
 
 # --- Reading ---
@@ -62,15 +69,19 @@ def read_json(path: Path, what: str) -> Any:
 def parse_json(raw: bytes, path: Path | str, what: str) -> Any:
     """Parse JSON text.
 
-    NaN and Infinity, which JSON does not have, become floats that the caller must check.
+    NaN and Infinity, which JSON does not have, become floats that the caller must check. A checksum is verified and
+    left out of the result.
 
     Args:
         raw: the text in UTF-8.
         path: the file to name in errors.
         what: its content, in the plural ("labels").
     """
+    check_signature(raw, path)
     try:
         tree = json.loads(raw.decode("utf-8-sig"))
+        if isinstance(tree, dict):
+            tree.pop(SIGNATURE, None)  # in another place if a tool wrote the file anew
         if _HALVES.search(raw):
             json.dumps(tree, ensure_ascii=False).encode()
         return tree
@@ -108,18 +119,16 @@ def make_parents(path: Path) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it to `path` if the block succeeds, else remove it.
 
-    Works for a file or a folder (a folder must not exist yet). A full disk raises `NoSpace`, any other failure to write
-    an InputError; both name `path` and not the temporary path.
+    Works for a file or a folder. A full disk raises `NoSpace`, any other failure to write an InputError; both name
+    `path` and not the temporary path. Temporaries that killed processes left in the same folder are removed first.
     """
     make_parents(path)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    _remove_stale(path.parent)
+    temporary = _temporary(path)
     try:
         with watching_space(path):
             yield temporary
-            if temporary.is_file():
-                with temporary.open("rb+") as file:  # Windows syncs only files open for writing
-                    os.fsync(file.fileno())
-            os.replace(temporary, path)
+            _put(temporary, path)
     except BaseException as error:
         with suppress(OSError):  # a read-only disk refuses this too; report the first error
             if temporary.is_dir():
@@ -131,6 +140,47 @@ def replacing(path: Path) -> Iterator[Path]:
         if isinstance(error, InputError | NoSpace) and str(temporary) in str(error):  # of a file in the folder
             raise type(error)(str(error).replace(str(temporary), str(path))) from None
         raise
+
+
+def _put(new: Path, path: Path) -> None:
+    """Rename `new`, a file or a folder, to `path` once all of it is on the disk; an old folder there is replaced."""
+    if not new.is_dir():
+        if new.is_file():
+            _sync(new)
+        os.replace(new, path)
+        return
+    for part in (*new.rglob("*"), new):
+        _sync(part)
+    if path.is_dir() and any(path.iterdir()):
+        _exchange(new, path)
+        shutil.rmtree(new, ignore_errors=True)
+    else:
+        os.replace(new, path)
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file or a folder's list of files is on the disk."""
+    if not path.is_dir():
+        with path.open("rb+") as file:  # Windows syncs only files open for writing
+            os.fsync(file.fileno())
+    elif os.name == "posix":
+        descriptor = os.open(path, os.O_RDONLY)
+        with suppress(OSError):  # some network file systems have no such call
+            os.fsync(descriptor)
+        os.close(descriptor)
+
+
+def _exchange(new: Path, path: Path) -> None:
+    """Exchange two folders: in one step on Linux, else in three; a kill between them is undone by `_remove_stale`."""
+    with suppress(OSError, AttributeError, TypeError):
+        here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+        if not ctypes.CDLL(None).renameat2(here, os.fsencode(new), here, os.fsencode(path), swap):
+            return
+    old = new.with_suffix(".old")
+    os.rename(path, old)
+    os.rename(new, path)
+    os.rename(old, new)
 
 
 def _is_within(name: object, folder: Path) -> bool:
@@ -148,6 +198,62 @@ def watching_space(path: Path) -> Iterator[None]:
             raise
         free = shutil.disk_usage(path.parent).free
         raise NoSpace(f"{path}: the disk is full ({free / 1e6:.0f} MB left); free some and run again") from None
+
+
+# --- Temporaries: named after the machine and the process that write them ---
+
+
+@cache
+def _machine() -> str:
+    """Eight characters for this machine since its start, and this container: where process numbers have a meaning."""
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text() + str(os.stat("/proc/self/ns/pid").st_ino)
+        return hashlib.sha256(f"{socket.gethostname()} {boot}".encode()).hexdigest()[:8]
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{_machine()}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
+
+
+def _is_stale(left: Path, machine: str | None, process: str | None) -> bool:
+    """Whether nobody writes it any more: its process is gone, or, of another machine, it has not changed for a day."""
+    changed = max(path.lstat().st_mtime for path in (left, *left.rglob("*")))
+    if machine != _machine() or process is None:
+        return time.time() - changed > _STALE_S
+    try:
+        return psutil.Process(int(process)).create_time() > changed + 2  # a new process has the number
+    except psutil.Error:
+        return True
+
+
+def _remove_stale(folder: Path) -> None:
+    """Remove the temporaries that killed processes left in `folder`; once per process, before its first write there."""
+    if folder in _swept:
+        return
+    _swept.add(folder)
+    for left in list(folder.glob(".*.tmp")) + list(folder.glob(".*.old")):
+        found = _TEMPORARY.match(left.name)
+        with suppress(OSError):
+            if found is None or not _is_stale(left, found[2], found[3]):
+                continue
+            if found[4] == "old" and not (folder / found[1]).exists():  # killed while it was replaced
+                os.rename(left, folder / found[1])
+            else:
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
+@contextmanager
+def working_folder() -> Iterator[Path]:
+    """Yield a new folder among the system's temporary files; removed after the block, or after a kill by the next."""
+    root = Path(tempfile.gettempdir())
+    _remove_stale(root)
+    folder = _temporary(root / "ballcast")
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def sweep(folder: Path) -> None:
@@ -197,25 +303,17 @@ def write_together(files: Mapping[Path, bytes]) -> None:
             stack.enter_context(replacing(path)).write_bytes(content)
 
 
-def write_json(path: Path, content: Any, *, indent: int | None = None) -> None:
-    """Write strict JSON; a NaN is a bug of ours, so it raises a ValueError."""
-    write_bytes(path, json.dumps(content, indent=indent, allow_nan=False).encode() + b"\n")
+def write_json(path: Path, content: Any, *, indent: int | None = None, signed: bool = False) -> None:
+    """Write strict JSON; a NaN is a bug of ours, so it raises a ValueError. signed: an object, with a checksum."""
+    text = json.dumps(content, indent=indent, allow_nan=False).encode() + b"\n"
+    write_bytes(path, sign_json(text) if signed else text)
 
 
 def write_pair(folder: Path, weights_name: str, weights: bytes, config_name: str, config: dict[str, Any]) -> None:
-    """Write weights and their config into `folder`; the config, as JSON, contains the hash of the weights."""
+    """Write weights and their config into `folder`; the config, signed JSON, contains the hash of the weights."""
     stamped = {**config, KEY: hashlib.sha256(weights).hexdigest()}
-    text = json.dumps(stamped, indent=1, allow_nan=False).encode() + b"\n"
-    write_together({folder / weights_name: weights, folder / config_name: text})
-
-
-def check_pair(weights_path: Path, weights: bytes, config_path: Path, config: dict[str, Any]) -> None:
-    """Raise an InputError if `config` was written for other weights; both are given as read from their files."""
-    if config.get(KEY) not in (None, hashlib.sha256(weights).hexdigest()):
-        raise InputError(
-            f"{weights_path}: does not belong to {config_path.name} beside it; one of them was replaced or saving was "
-            "interrupted between them, so save or download both again"
-        )
+    text = json.dumps(stamped, indent=1, allow_nan=False).encode()
+    write_together({folder / weights_name: weights, folder / config_name: sign_json(text)})
 
 
 # --- Locks ---
@@ -249,98 +347,3 @@ def exclusive_lock(path: Path, lock: Path, busy: str) -> Iterator[None]:
             yield
         finally:
             lock.unlink(missing_ok=True)
-
-
-# --- Checks of JSON records ---
-
-
-@dataclass(frozen=True)
-class Defect:
-    """A fault in a file, at `place` ("videos[3].annotations.anticipation[0]")."""
-
-    file: str
-    place: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.file}: {self.place}: {self.message}" if self.place else f"{self.file}: {self.message}"
-
-
-class _Placed(InputError):
-    """An error whose message contains its place."""
-
-
-@dataclass
-class Defects:
-    """The defects found in a file; with `strict`, the first is raised as an InputError instead of collected."""
-
-    file: str
-    strict: bool = False
-    found: list[Defect] = field(default_factory=list)
-
-    def add(self, place: str, message: str) -> None:
-        defect = Defect(self.file, place, message)
-        if self.strict:
-            raise _Placed(str(defect))
-        self.found.append(defect)
-
-    @contextmanager
-    def at(self, place: str) -> Iterator[None]:
-        """Record an InputError in the block as a defect at `place`, and leave the block."""
-        try:
-            yield
-        except _Placed:  # from an inner block, whose place is more exact
-            raise
-        except InputError as error:
-            try:
-                self.add(place, str(error))
-            except _Placed as placed:
-                raise placed from None
-
-
-def get(record: Any, key: str, kind: type | tuple[type, ...], what: str) -> Any:
-    """Return `record[key]`, which must exist and have the type `kind`; `what` names the type in the error."""
-    if not isinstance(record, dict):
-        raise InputError(f"is {show(record)} instead of a record with the key '{key}'")
-    if key not in record:
-        raise InputError(f"has no '{key}'")
-    value = record[key]
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise InputError(f"'{key}' is {show(value)} instead of {what}")
-    return value
-
-
-def whole_number(record: Any, key: str) -> int:
-    """Return `record[key]`, a whole number written as a number or, as SoccerNet does, as text."""
-    value = get(record, key, (int, str, float), "a whole number")
-    if isinstance(value, int):
-        return value
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
-        return int(value)
-    raise InputError(f"'{key}' is {show(value)} instead of a whole number of milliseconds")
-
-
-def finite(value: Any, name: str) -> float:
-    """Return `value` as a float, or raise an InputError if it is not a finite number; `name` is its key."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(f"'{name}' is {show(value)} instead of a number")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise InputError(f"'{name}' is {show(value)} instead of a finite number")
-    return number
-
-
-def show(value: Any) -> str:
-    """Format a value for an error message: at most 40 characters of any value."""
-    if isinstance(value, dict | list):
-        return "a list" if isinstance(value, list) else "a record"
-    try:
-        text = repr(value)
-    except ValueError:  # Python writes no whole number of more than 4300 digits
-        return "a number of thousands of digits"
-    return text if len(text) <= 40 else text[:37] + "…"

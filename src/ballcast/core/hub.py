@@ -1,7 +1,6 @@
 """Find models and recipes in the package, in a folder or on the Hugging Face hub; upload files to the hub."""
 
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ballcast.core.errors import InputError
-from ballcast.core.files import read_json
+from ballcast.core.files import read_json, working_folder
 
 SAMPLES = Path(__file__).parent.parent / "samples"
 RECIPES = Path(__file__).parent.parent / "configs"
@@ -189,9 +188,9 @@ def push_model(
     Returns:
         The address of the repository.
     """
-    with tempfile.TemporaryDirectory() as temporary:
+    with working_folder() as temporary:
         if folder is None:
-            folder = Path(temporary)
+            folder = temporary
             write(folder)
         files: dict[str, Path | bytes] = {name: folder / name for name in names if (folder / name).is_file()}
         return push(repo_id, {**files, CARD: card.encode()}, private=private, replaces=names)

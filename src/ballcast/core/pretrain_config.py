@@ -34,7 +34,7 @@ class GamesConfig:
     lines: Annotated[int, Between(0, 8192)] = 0  # height that frames are scaled to, their shape kept; 0: their own
     also: tuple[str, ...] = ()  # more folders, for the spotting loss only, each with the classes of its own labels
     device: Literal["auto", "gpu", "memory", "disk"] = "auto"  # where the frames are kept during training
-    workers: Annotated[int, Between(0, 1024)] = 0  # decoding threads; 0: one per core
+    workers: Annotated[int, Between(0, 1024)] = 0  # decoding processes; 0: one per core
 
     def __post_init__(self) -> None:
         check_bounds(self)

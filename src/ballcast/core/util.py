@@ -1,4 +1,4 @@
-"""Small helpers: CPU cores and threads, how to install an extra, natural sort order, terminal tables."""
+"""Small helpers: CPU cores, memory and threads, how to install an extra, natural sort order, terminal tables."""
 
 import os
 import re
@@ -22,6 +22,36 @@ def cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
         used, period = map(int, quota.read_text().split())
         return max(1, min(own, -(-used // period)))
     return own
+
+
+def available_memory(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
+    """Return how many bytes this process can still allocate without swapping.
+
+    Includes file caches that the kernel can drop, and honours the memory limits of containers (cgroups 1 and 2).
+
+    Args:
+        groups: where the cgroups are mounted.
+        own: the file that names the cgroups of this process.
+    """
+    import psutil
+
+    available = int(psutil.virtual_memory().available)
+    for line in own.read_text().splitlines() if own.is_file() else ():
+        number, controllers, path = line.split(":", 2)
+        if number == "0":
+            top, limit, used, cached = groups, "memory.max", "memory.current", "inactive_file"
+        elif "memory" in controllers.split(","):
+            top = groups / "memory"
+            limit, used, cached = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+        else:
+            continue
+        folder = top / path.lstrip("/")
+        for group in (folder, *folder.parents[: len(folder.parts) - len(top.parts)]):  # a parent limits its children
+            with suppress(OSError, ValueError):  # not mounted here, or "max": no limit
+                stats = dict(row.split() for row in (group / "memory.stat").read_text().splitlines())
+                free = int((group / limit).read_text()) - int((group / used).read_text()) + int(stats.get(cached, 0))
+                available = min(available, max(0, free))
+    return available
 
 
 def set_thread_defaults() -> None:

@@ -16,7 +16,7 @@ from ballcast import __version__
 from ballcast.core.actions import FPS
 from ballcast.core.backbone_config import trained_size
 from ballcast.core.errors import InputError
-from ballcast.core.files import check_writable, sweep, write_bytes
+from ballcast.core.files import check_writable, replacing, write_bytes
 from ballcast.core.hub import SAMPLES, choose_models, named_backbone
 from ballcast.data.labels.soccernet import read_labels
 from ballcast.export.check import (
@@ -205,6 +205,8 @@ def check_target(out: Path) -> None:
     """Raise an InputError unless `out` is a new folder, an empty one, or an export, even an incomplete one."""
     if out.is_file():
         raise InputError(f"{out}: is a file; give a folder to export into")
+    if out.is_mount():
+        raise InputError(f"{out}: is a mounted disk, which cannot be replaced in one step; give a folder in it")
     if out.is_dir():
         own = {f"{part}{suffix}" for part in PARTS for suffix in (".onnx", ".pt2")}
         own |= {CONFIG} if is_export(out) else set()
@@ -256,15 +258,11 @@ def make_config(
 
 
 def _write(out: Path, config: ExportConfig, graphs: dict[str, bytes]) -> None:
-    """Write the graphs, then the config; an old config is removed first, so a folder with a config is complete."""
-    (out / CONFIG).unlink(missing_ok=True)
-    sweep(out)
-    for part, raw in graphs.items():
-        write_bytes(out / config.files[part].file, raw)
-    for stale in {p for p in out.iterdir() if p.suffix in (".onnx", ".pt2")}:
-        if stale.name not in {record.file for record in config.files.values()}:
-            stale.unlink()
-    write_config(out, config)
+    """Write the export into a new folder, which then takes the place of an old one."""
+    with replacing(out.resolve()) as folder:
+        for part, raw in graphs.items():
+            write_bytes(folder / config.files[part].file, raw)
+        write_config(folder, config)
 
 
 def _stacks(frames: NDArray[np.uint8], backbone: Backbone) -> list[NDArray[np.uint8]]:

@@ -2,11 +2,9 @@
 
 import copy
 import logging
-import tempfile
 import warnings
 from collections.abc import Iterable, Iterator
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,13 +15,15 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from ballcast.core.backbone_config import BackboneConfig
-from ballcast.core.errors import MissingExtra
+from ballcast.core.errors import InputError, MissingExtra
+from ballcast.core.files import working_folder
 from ballcast.features.backbone import Backbone
 from ballcast.features.stack_index import snippet_count
 from ballcast.inference.export_config import INPUTS, OUTPUTS
 from ballcast.model.anticipator import Anticipator
 
 OPSET = 17  # of ONNX: the first with layer norms
+STRIDE = 32  # of the networks: sides that are multiples of it stay even in every layer
 TRACED = (64, 96)  # H, W of the frames that are traced; a graph takes any multiple of the padding
 
 
@@ -198,6 +198,11 @@ def _with_fixed_padding(backbone: Backbone) -> Backbone:
     for module in list(fixed.modules()):
         for name, conv in module.named_children():
             if isinstance(conv, Conv2dSame):
+                if backbone.config.padding % STRIDE:
+                    raise InputError(
+                        f"{backbone.config.encoder} pads by the size of its input, which a graph for all sizes cannot: "
+                        f"train it with encoder.network.padding={STRIDE} to export it"
+                    )
                 sides: list[int] = []
                 for axis in (1, 0):  # left, right, above, below
                     total = max(conv.dilation[axis] * (conv.kernel_size[axis] - 1) + 1 - conv.stride[axis], 0)
@@ -243,8 +248,8 @@ def quantise(graph: bytes, stacks: Iterable[NDArray[np.uint8]]) -> bytes:
             given = next(self._given, None)
             return None if given is None else {"pictures": given}
 
-    with tempfile.TemporaryDirectory() as work:
-        plain, done = Path(work) / "plain.onnx", Path(work) / "int8.onnx"
+    with working_folder() as work:
+        plain, done = work / "plain.onnx", work / "int8.onnx"
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC  # norms and pads folded
         options.optimized_model_filepath, options.log_severity_level = str(plain), 3

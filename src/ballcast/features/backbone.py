@@ -15,8 +15,9 @@ from torch.nn.functional import silu
 from ballcast.core import config as configs
 from ballcast.core import hub
 from ballcast.core.backbone_config import BackboneConfig, BackboneIdentity, Preprocessing, padding_sides, trained_size
+from ballcast.core.checks import check_pair, show
 from ballcast.core.errors import InputError
-from ballcast.core.files import check_pair, read_bytes, read_json, show, write_pair
+from ballcast.core.files import read_bytes, read_json, write_pair
 from ballcast.features.frame_network import FrameNetwork, create_network, i420_to_rgb, pad_i420
 from ballcast.features.stack_index import batch_stacks, run_stacks, snippet_span
 from ballcast.publish.cards import backbone_card
@@ -284,6 +285,8 @@ class Backbone(nn.Module):
         from ballcast.features.lromul import read_checkpoint
 
         checkpoint = read_checkpoint(Path(path), fold=fold)
+        with torch.device("meta"):  # no memory yet: its shapes may be of any size
+            hub.check_weights(cls(checkpoint.config).state_dict(), checkpoint.state, str(path))
         size = checkpoint.picture_size
         about = {"picture_size": list(size)} if size else {}
         backbone = cls(

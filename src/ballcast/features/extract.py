@@ -21,8 +21,10 @@ from ballcast.core.actions import FPS, WINDOW_FRAMES
 from ballcast.core.backbone_config import trained_size
 from ballcast.core.errors import BallcastError, BallcastWarning, InputError
 from ballcast.core.files import exclusive_lock, make_parents, replacing
+from ballcast.core.util import cores
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder, one_thread
+from ballcast.features.extract_workers import Decoders, choose_decoders, gpu_names, run_local, run_ray
 from ballcast.features.stack_index import snippet_count
 from ballcast.features.store import FILE_NAME, LABELS, Failure, FeatureStore, Header
 from ballcast.features.store_writer import Parts, StoreWriter
@@ -43,6 +45,7 @@ class Report:
     frames: int  # decoded now, not before a resume
     seconds: float  # spent on them
     waiting: float  # share of the networks' time spent waiting for decoded frames
+    decoders: str = ""  # what decoded them, and why, in a sentence
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class _Options:
     picture_size: Size | None  # H, W that pictures are fitted into
     pad: int
     colour: bool  # pictures are decoded in colour
+    cluster: str | None  # address of a Ray cluster
 
 
 def extract(
@@ -68,9 +72,10 @@ def extract(
     engine: Engine = "local",
     device: str = "auto",
     workers: int | None = None,
-    decoder: Literal["cpu", "cuda"] = "cpu",
+    decoder: Literal["cpu", "cuda", "auto"] = "cpu",
     size: str | None = None,
     pad: int = FPS,
+    cluster: str | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Report:
     """Make the store at `out`, or finish it.
@@ -80,14 +85,16 @@ def extract(
         out: the store's folder.
         backbone: the network.
         every: frames from one window to the next; 125 are the six windows of an official clip.
-        engine: "local": this machine. "ray": a Ray cluster.
+        engine: "local": this machine. "ray": Ray.
         device: "cpu", "cuda" or "auto".
-        workers: processes on CPUs, decoding threads beside GPUs, actors of Ray; by default as many as there are cores
-            (with Ray on GPUs: one for each GPU of this machine).
-        decoder: "cpu", or "cuda" for NVDEC, which falls back to the CPU where it cannot; it does not detect damage.
+        workers: processes on CPUs, decoding processes beside GPUs, by default as many as there are cores; actors of
+            Ray, by default one for each core or GPU of the cluster.
+        decoder: "cpu", "cuda" for NVDEC, which falls back to the CPU where it cannot and does not detect damage, or
+            beside GPUs "auto": both, if a measurement on the first video shows that it helps.
         size: "trained" (the default): pictures are brought to the size the backbone was trained at, with a warning if
             it does not know; "own": they stay as they are; or a width and height, "1280x720". See `choose_size`.
         pad: a clip of SN-BAA that lacks up to so many frames at its end gets black ones there; the store records it.
+        cluster: address of a running Ray cluster, which is then the engine. Machines that die are done without.
         progress: called with the frames done and in all.
     """
     if every <= 0:
@@ -95,7 +102,8 @@ def extract(
     picture_size = choose_size(size, trained_size(backbone.metadata), backbone.name)
     make_parents(out)
     device = _device(device)
-    options = _Options(every, engine, device, workers, decoder, picture_size, pad, backbone.config.colour)
+    engine = "ray" if cluster is not None else engine
+    options = _Options(every, engine, device, workers, decoder, picture_size, pad, backbone.config.colour, cluster)
     lock = out.with_name(f".{out.name}.lock")  # two extractions would take each other's pieces away
     with exclusive_lock(out, lock, f"{out}: another extraction is at work there; wait for it, or give another folder"):
         return _extract(source, out, backbone, options, progress)
@@ -121,9 +129,9 @@ def _extract(source: Path, out: Path, backbone: Backbone, options: _Options, pro
     parts.begin(header)
     if finished:
         parts.unpack(finished, pieces)
-    done = _compute(backbone, parts, pieces, failures, options, progress)
+    frames, seconds, waiting, decoders = _compute(backbone, parts, pieces, failures, options, progress)
     store = _merge(source, out, header, planned, failures, parts)
-    return Report(store, store.manifest.failed, *done)
+    return Report(store, store.manifest.failed, frames, seconds, waiting, decoders)
 
 
 def _compute(
@@ -133,29 +141,24 @@ def _compute(
     failures: dict[str, str],
     options: _Options,
     progress: Progress,
-) -> tuple[int, float, float]:
-    """Compute the pieces that are not kept yet; add to `failures`. Returns frames, seconds, share of waiting."""
+) -> tuple[int, float, float, str]:
+    """Compute the pieces not kept yet; add to `failures`. Returns frames, seconds, share of waiting, the decoders."""
     todo = [
-        replace(
-            piece,
-            decoder=options.decoder,
-            picture_size=options.picture_size,
-            pad=options.pad,
-            colour=options.colour,
-        )
+        replace(piece, picture_size=options.picture_size, pad=options.pad, colour=options.colour)
         for piece in pieces
         if not parts.has(piece)
     ]
     if not todo:
-        return 0, 0.0, 0.0
-    _warn_of_first(todo[0])
+        return 0, 0.0, 0.0, ""
+    _warn_of_first(todo[0], options.decoder)
+    decoders = _decoders(todo, options)
     frames, waited, computed, began = 0, 0.0, 0.0, time.perf_counter()
     total = done = sum(piece.stop - piece.start for piece in pieces)
     done -= sum(piece.stop - piece.start for piece in todo)
     progress(done, total)
     saved = parts.folder / "backbone"
     backbone.save_pretrained(saved)
-    for outcome in _run(backbone, saved, todo, options):
+    for outcome in _run(backbone, saved, todo, options, decoders):
         if outcome.features is None:
             failures.setdefault(outcome.piece.source.name, outcome.reason)
         else:
@@ -165,20 +168,32 @@ def _compute(
         computed += outcome.computed
         done += outcome.piece.stop - outcome.piece.start
         progress(done, total)
-    return frames, time.perf_counter() - began, waited / (waited + computed or 1)
+    return frames, time.perf_counter() - began, waited / (waited + computed or 1), decoders.why
 
 
-def _run(backbone: Backbone, folder: Path, todo: list[Piece], options: _Options) -> Iterator[Outcome]:
+def _decoders(todo: list[Piece], options: _Options) -> Decoders:
+    """What decodes for each network. A network on a CPU has one decoder: there are as many networks as cores."""
+    if options.device == "cpu" or (len(todo) == 1 and options.engine == "local"):
+        return Decoders(0, 1) if options.decoder == "cuda" else Decoders(1, 0)
+    gpus = max(1, len(gpu_names()))
+    workers = cores() // gpus if options.engine == "ray" else (options.workers or cores()) // gpus
+    return choose_decoders(todo[0], options.decoder, max(1, min(workers, len(todo))))
+
+
+def _run(
+    backbone: Backbone, folder: Path, todo: list[Piece], options: _Options, decoders: Decoders
+) -> Iterator[Outcome]:
     """Outcomes of the pieces as they come. One piece needs no workers; `folder` is where those read the backbone."""
-    if len(todo) == 1 and options.engine == "local":
-        device = "cuda:0" if options.device == "cuda" else "cpu"
-        with one_thread(device):
-            yield from work(BatchEncoder(backbone, device=device), todo, 1)
+    device, workers = options.device, options.workers
+    if options.engine == "ray":
+        yield from run_ray(folder, todo, device=device, workers=workers, decoders=decoders, cluster=options.cluster)
         return
-    from ballcast.features.extract_workers import run_local, run_ray
-
-    run = run_ray if options.engine == "ray" else run_local
-    yield from run(backbone, folder, todo, device=options.device, workers=options.workers)
+    if len(todo) == 1:
+        name = "cuda:0" if device == "cuda" else "cpu"
+        with one_thread(name):
+            yield from work(BatchEncoder(backbone, device=name), todo, ["cuda" if options.decoder == "cuda" else "cpu"])
+        return
+    yield from run_local(backbone, folder, todo, device=device, workers=workers or cores(), decoders=decoders)
 
 
 def _finished(out: Path, header: Header) -> FeatureStore | None:
@@ -282,12 +297,12 @@ def _copy_labels(given: Path, out: Path) -> None:
             shutil.copyfile(labels, temporary)
 
 
-def _warn_of_first(piece: Piece) -> None:
+def _warn_of_first(piece: Piece, decoder: str) -> None:
     """What to know of the first video before the work starts; one that cannot be opened is listed with the others."""
     from ballcast.video.file import open_video
 
-    with suppress(BallcastError), open_video(piece.source.path, device=piece.decoder) as video:
-        if piece.decoder == "cuda" and "CPU" in video.decoder:
+    with suppress(BallcastError), open_video(piece.source.path, device="cuda" if decoder == "cuda" else "cpu") as video:
+        if decoder == "cuda" and "CPU" in video.decoder:
             warnings.warn(f"--decoder cuda: {video.decoder}", BallcastWarning, stacklevel=2)
         seen = fitted(video.size, piece.picture_size)
         if seen[0] > ENLARGED * video.size[0]:

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from ballcast.core.backbone_config import BackboneConfig, is_size, padding_sides
+from ballcast.core.checks import show
 from ballcast.core.errors import BallcastWarning, InputError
-from ballcast.core.files import show
 from ballcast.video.luma import Size
 
 WIDE = (16, 9)  # the shape of broadcast pictures
@@ -52,6 +52,7 @@ def read_checkpoint(path: Path, *, fold: str | None = None) -> Checkpoint:
         raise InputError(f"{path}: has no 'nn_state_dict'; give a MultiDimStacker checkpoint or a backbone's folder")
     if not all(isinstance(k, str) and isinstance(v, Tensor) for k, v in tree["nn_state_dict"].items()):
         raise InputError(f"{path}: its 'nn_state_dict' holds more than weights by name; is it damaged?")
+    _check_storage(tree["nn_state_dict"], path)
     state = {rename(key): value for key, value in tree["nn_state_dict"].items()}
     state = {key: value[..., 0] if _pointwise(key, value) else value for key, value in state.items()}
     params = tree.get("params")
@@ -74,6 +75,14 @@ def rename(key: str) -> str:
 def _pointwise(key: str, value: Tensor) -> bool:
     """Theirs are 3D convolutions of size 1, ours the same as 2D ones."""
     return key.startswith("blocks.") and value.ndim == 5 and tuple(value.shape[2:]) == (1, 1, 1)
+
+
+def _check_storage(state: dict[str, Tensor], path: Path) -> None:
+    """Raise an InputError if a tensor has more numbers than are stored: a stride of 0 makes terabytes of nothing."""
+    for key, value in state.items():
+        if value.layout != torch.strided or value.numel() * value.element_size() > value.untyped_storage().nbytes():
+            shape = str(tuple(value.shape))[:60]
+            raise InputError(f"{path}: {show(key)} of shape {shape} has more numbers than the file stores; not loaded")
 
 
 def load_torch_file(path: Path) -> Any:

@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,8 +23,9 @@ import numpy as np
 from ballcast.core import config, hub
 from ballcast.core.actions import FPS, WINDOW_FRAMES
 from ballcast.core.backbone_config import EVENT_GRID, BackboneIdentity, Preprocessing
+from ballcast.core.checks import check_hash, show
 from ballcast.core.errors import InputError
-from ballcast.core.files import read_json, show, write_json
+from ballcast.core.files import read_json, write_json
 from ballcast.publish.cards import store_card
 from ballcast.video.luma import other_size, show_size
 
@@ -44,6 +46,7 @@ class Shard:
     file: str
     entries: int
     windows: int
+    sha256: str = ""  # of the file; older stores have none
 
     def __post_init__(self) -> None:
         if not _SHARD.fullmatch(self.file):  # also keeps a foreign manifest from pointing outside its folder
@@ -147,7 +150,7 @@ class Manifest:
 
     def write(self, folder: Path) -> None:
         tree = {"format": FORMAT, "version": VERSION, **config.to_dict(self)}
-        write_json(folder / FILE_NAME, tree, indent=1)
+        write_json(folder / FILE_NAME, tree, indent=1, signed=True)
 
     @classmethod
     def read(cls, folder: Path) -> "Manifest":
@@ -186,6 +189,7 @@ class FeatureStore:
         width: D, features a clip.
         window_starts: frame offset of each window in its video; an entry with M windows has the first M.
         identity: hash of the backbone.
+        is_event_grid: whether the features come from event feeds and not from a network.
         labels: the labels that lie in the store, or None.
     """
 
@@ -197,8 +201,10 @@ class FeatureStore:
         self.width = manifest.header.width
         self.window_starts = manifest.window_starts
         self.identity = manifest.header.backbone.hash
+        self.is_event_grid = EVENT_GRID in manifest.header.backbone.name
         self.labels = path / LABELS if (path / LABELS).is_file() else None
         self._entries = {entry.name: entry for entry in manifest.entries}
+        self._mapped: dict[int, np.ndarray] = {}  # shards in use
 
     @classmethod
     def open(cls, path: Path | str) -> "FeatureStore":
@@ -241,8 +247,7 @@ class FeatureStore:
 
     def windows(self, name: str) -> np.ndarray:
         """(M, N, D) float16, a view of the file: copy what you keep."""
-        entry = self.entry(name)
-        return self.rows[entry.shard][entry.index]
+        return self._shard(self.entry(name).shard)[self.entry(name).index]
 
     def starts(self, name: str) -> tuple[int, ...]:
         """Frame offset of each of the entry's windows."""
@@ -250,8 +255,17 @@ class FeatureStore:
 
     @cached_property
     def rows(self) -> list[np.ndarray]:
-        """Each shard's (n, M, N, D) float16, mapped."""
-        return [np.memmap(path, "<f2", "r", offset, shape) for path, offset, shape in self._places]
+        """Each shard's (n, M, N, D) float16, mapped, its checksum verified."""
+        with ThreadPoolExecutor() as pool:
+            return list(pool.map(self._shard, range(len(self._places))))
+
+    def _shard(self, number: int) -> np.ndarray:
+        """A shard's numbers (n, M, N, D); the checksum of its file is verified when it is first used."""
+        if number not in self._mapped:
+            path, offset, shape = self._places[number]
+            check_hash(path, self.manifest.shards[number].sha256, "delete the store and extract the features again")
+            self._mapped[number] = np.memmap(path, "<f2", "r", offset, shape)
+        return self._mapped[number]
 
     @cached_property
     def _places(self) -> list[tuple[Path, int, tuple[int, ...]]]:
@@ -271,17 +285,11 @@ class FeatureStore:
             return list(self.names)
         return [entry.name for entry in self.manifest.entries if {entry.name, Path(entry.source).stem} & games]
 
-    @property
-    def is_event_grid(self) -> bool:
-        """Whether the features come from event feeds and not from a network."""
-        return EVENT_GRID in self.manifest.header.backbone.name
-
     def check_same_backbone(self, other: "FeatureStore") -> None:
         """Features of two backbones, or of pictures of two sizes, do not go into one model."""
         if self.identity != other.identity:
-            mine, theirs = (
-                f"{s.path} is of {s.manifest.header.backbone.name} ({s.identity[:12]})" for s in (self, other)
-            )
+            named = ((s.path, s.manifest.header.backbone.name, s.identity[:12]) for s in (self, other))
+            mine, theirs = (f"{path} is of {name} ({identity})" for path, name, identity in named)
             raise InputError(f"two backbones do not mix: {mine}, {theirs}; extract both with one backbone")
         sizes = self.manifest.picture_size, other.manifest.picture_size
         if sizes[0] != sizes[1] and other_size(*sizes) and other_size(*sizes[::-1]):
@@ -304,8 +312,7 @@ def read_rows(blocks: Sequence[np.ndarray], rows: np.ndarray) -> np.ndarray:
 def push_stores(stores: Sequence[FeatureStore], repo_id: str, *, private: bool = True, licence: str = "other") -> str:
     """Upload stores of one backbone, each as the folder of its own name, with a card; returns the address.
 
-    The repository is a data set on the hub, made if it is not there; other splits in it stay. `licence`: of the
-    features, by the hub's short name.
+    The repository is a data set on the hub; other splits in it stay. `licence`: of the features, its short name there.
     """
     named = {store.path.resolve().name: store for store in stores}
     files: dict[str, Path | bytes] = {}
@@ -323,13 +330,12 @@ def push_stores(stores: Sequence[FeatureStore], repo_id: str, *, private: bool =
 def _place(path: Path, shape: tuple[int, ...]) -> tuple[Path, int, tuple[int, ...]]:
     """The shard's path, the offset of its numbers in bytes, and their shape, read from its header and checked."""
     again = "extract the features again"
-    try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            raw = file.read(length) if 0 < length <= _LONGEST_HEADER else b""
-            total = file.seek(0, 2)
-    except FileNotFoundError:
-        raise InputError(f"{path}: the manifest names this shard, but it is not there; {again}") from None
+    if not path.is_file():
+        raise InputError(f"{path}: the manifest names this shard, but it is not there; {again}")
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        raw = file.read(length) if 0 < length <= _LONGEST_HEADER else b""
+        total = file.seek(0, 2)
     try:
         tensor = json.loads(raw)["features"]
         dtype, found, (begin, end) = tensor["dtype"], tuple(tensor["shape"]), tensor["data_offsets"]

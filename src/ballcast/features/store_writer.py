@@ -10,8 +10,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from ballcast.core import config
+from ballcast.core.checks import check_signature, sign_safetensors
 from ballcast.core.errors import InputError
-from ballcast.core.files import read_json, sweep, write_bytes, write_json
+from ballcast.core.files import read_bytes, read_json, sweep, write_bytes, write_json
 from ballcast.features.store import FILE_NAME, PARTS, Entry, Failure, FeatureStore, Header, Manifest, Shard
 from ballcast.features.videos import Piece
 from ballcast.video.luma import Size
@@ -81,10 +82,10 @@ class StoreWriter:
 
     def _flush(self) -> None:
         block = np.stack(self._pending)  # (n, M, N, D)
-        shard = Shard(f"shard-{len(self._shards):05d}.safetensors", len(block), block.shape[1])
-        write_bytes(
-            self.folder / shard.file, save({"features": block})
-        )  # safetensors' own files are for the owner only
+        raw = save({"features": block})
+        name = f"shard-{len(self._shards):05d}.safetensors"
+        shard = Shard(name, len(block), block.shape[1], hashlib.sha256(raw).hexdigest())
+        write_bytes(self.folder / name, raw)  # safetensors' own files are for the owner only
         self._shards.append(shard)
         self._pending = []
 
@@ -115,17 +116,23 @@ class Parts:
         if path.is_file():
             config.from_dict(Header, read_json(path, "header of the parts"), str(path)).check_same(header, self.out)
         else:
-            write_json(path, config.to_dict(header), indent=1)
+            write_json(path, config.to_dict(header), indent=1, signed=True)
         sweep(self.out)
 
     def write(self, piece: Piece, features: np.ndarray, resolution: Size, padded: int = 0) -> None:
         """Keep a piece: features (M, N, D) float16, H and W of its pictures as seen, black frames at its end."""
         about = {**self._stamp(piece), "resolution": "{} {}".format(*resolution), "padded": str(padded)}
-        write_bytes(self._path(piece), save({"features": features}, about))
+        write_bytes(self._path(piece), sign_safetensors(save({"features": features}, about)))
 
     def read(self, piece: Piece) -> tuple[np.ndarray, Size, int]:
         """A kept piece: features (M, N, D) float16, H and W, and the black frames at its end."""
-        with safe_open(self._path(piece), "numpy") as file:
+        path = self._path(piece)
+        try:
+            check_signature(read_bytes(path, "features of a piece"), path)
+        except InputError:
+            path.unlink(missing_ok=True)
+            raise InputError(f"{path}: was damaged and is removed; run the same command again") from None
+        with safe_open(path, "numpy") as file:
             about = file.metadata()
             height, width = map(int, about["resolution"].split())
             return file.get_tensor("features"), (height, width), int(about.get("padded", 0))
@@ -133,9 +140,10 @@ class Parts:
     def has(self, piece: Piece) -> bool:
         """Whether the piece is kept, whole, and of the video as it is now."""
         try:
+            check_signature(self._path(piece).read_bytes(), self._path(piece))
             with safe_open(self._path(piece), "numpy") as file:  # checks the file's length against its header
                 stamp = file.metadata() or {}
-        except (FileNotFoundError, SafetensorError):
+        except (FileNotFoundError, SafetensorError, InputError):
             return False
         return all(stamp.get(key) == value for key, value in self._stamp(piece).items())
 

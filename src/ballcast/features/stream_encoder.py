@@ -12,7 +12,7 @@ With a temporal shift, features depend on their whole window. Then only frames a
 No torch here: a `StackEncoder` computes (`torch_stream_encoder.py`, or an exported backbone).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -30,10 +30,11 @@ from ballcast.features.stack_index import (
 )
 
 Floats = NDArray[np.float32]
+Pictures = NDArray[np.uint8] | Sequence[NDArray[np.uint8]]  # an array, or what `np.stack` makes it from
 # The next stack's frames (stack, H, W) uint8 → features (D,) of the snippet that ends with it. It keeps the maps of the
 # latest stacks itself; before there are enough for a snippet, its result is meaningless. With a temporal shift, the
 # stacks of a window (N, stack, H, W) → its features (N, D). Colour frames are I420, (3H/2, W) instead of (H, W).
-Step = Callable[[NDArray[np.uint8]], Floats]
+Step = Callable[[Pictures], Floats]
 
 
 class StackEncoder(Protocol):
@@ -85,7 +86,7 @@ class StreamEncoder:
         if c.shift != "none" or self.frames < start_frame(c, self.stacks) + stack_span(c):
             return np.zeros((0, c.width), np.float32)
         first = start_frame(c, self.stacks) - (self.frames - len(self._waiting))  # the stack's first frame, in _waiting
-        pictures = np.stack([self._waiting[first + offset] for offset in self._offsets])  # (stack, H, W)
+        pictures = [self._waiting[first + offset] for offset in self._offsets]  # (stack, H, W)
         del self._waiting[: first + c.stride]
         self.stacks += 1
         features = self._run(pictures)[None]  # (1, D)
@@ -106,7 +107,7 @@ class StreamEncoder:
         kept = start_frame(self.config, before) - (self.frames - len(self._waiting))
         del self._waiting[: max(0, kept)]
 
-    def _run(self, pictures: NDArray[np.uint8]) -> Floats:
+    def _run(self, pictures: Pictures) -> Floats:
         if self._step is None:
             self._step = self._encoder.begin((self._size[0], self._size[1]))
         return self._step(pictures)

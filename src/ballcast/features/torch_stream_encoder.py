@@ -1,7 +1,7 @@
 """Encode a stream's stacks with torch, on a GPU as a recorded CUDA graph."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -10,16 +10,16 @@ from torch import Tensor
 
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
-from ballcast.features.stream_encoder import Floats, Step
+from ballcast.features.stream_encoder import Floats, Pictures, Step
 
 T = TypeVar("T")
 
 
-def record(work: Callable[[], T], warmups: int = 3) -> tuple[Callable[[], None], T]:
+def record(work: Callable[[], T], warmups: int = 3, pool: Any = None) -> tuple[Callable[[], None], T]:
     """Run `work` a few times, so that everything is compiled and allocated, then record it.
 
     Gives the function that replays it and what it returned: tensors that every replay overwrites. What `work` reads
-    must stay at the same addresses.
+    must stay at the same addresses. `pool`: memory that several recordings share; each replay overwrites all of it.
     """
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -28,7 +28,9 @@ def record(work: Callable[[], T], warmups: int = 3) -> tuple[Callable[[], None],
             work()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads may use the GPU meanwhile
+    with torch.cuda.graph(
+        graph, pool=pool, capture_error_mode="thread_local"
+    ):  # other threads may use the GPU meanwhile
         result = work()
     return graph.replay, result
 
@@ -63,8 +65,9 @@ class TorchStackEncoder:
             replay, features = record(lambda: advance(given))
 
         @torch.inference_mode()
-        def step(pictures: NDArray[np.uint8]) -> Floats:
-            loaded = self._load(pictures if shifted else pictures[None])
+        def step(pictures: Pictures) -> Floats:
+            stacked = np.stack(list(pictures))
+            loaded = self._load(stacked if shifted else stacked[None])
             if self._graphed:
                 given.copy_(loaded)
                 replay()

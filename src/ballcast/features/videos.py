@@ -4,11 +4,12 @@ torch is imported only where frames are decoded: reports look for videos too.
 """
 
 import re
+import threading
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,16 +17,18 @@ import numpy as np
 
 from ballcast.core.actions import CLIP_FRAMES, WINDOW_FRAMES
 from ballcast.core.errors import BallcastError, InputError
-from ballcast.core.util import natural
+from ballcast.core.util import available_memory, natural
 from ballcast.features.stack_index import window_count
 from ballcast.video.container import SUFFIXES, clip_video, is_video
-from ballcast.video.luma import FrameResizer, Size, array_shape, fitted, picture_shape
+from ballcast.video.luma import Size, picture_shape
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ballcast.features.batch_encoder import BatchEncoder
+    from ballcast.video.decode_pool import Decoder, SharedMemory
 
+FEW = 3  # pieces that there is always memory for
 _CLIP = re.compile(r"clip_\d+")
 
 
@@ -94,7 +97,6 @@ class Piece:
     first: int
     windows: int
     every: int
-    decoder: str = "cpu"  # what decodes it: "cpu", or "cuda" for NVDEC
     picture_size: Size | None = None  # H, W that its pictures are fitted into; None: they stay as they are
     pad: int = 0  # frames that may be missing at the end of a clip
     colour: bool = False  # frames are I420
@@ -131,41 +133,106 @@ class Outcome:
     computed: float = 0.0  # seconds it then took
 
 
-def decode(piece: Piece, *, pinned: bool = False) -> "tuple[Tensor, int]":
-    """The piece's frames (T, H, W) uint8, or I420, fitted into its picture size, and how many black ones end them.
+class Slots:
+    """Memory that decoders write pieces into, used again and again: at most `count` pieces, and half of what is free.
+
+    pinned: page-lock it, so that a GPU fetches from it several times faster.
+    """
+
+    def __init__(self, count: int, *, pinned: bool = False) -> None:
+        self._most, self._pinned = count, pinned
+        self._made, self._closed = 0, False
+        self._free: list[SharedMemory] = []
+        self._locked: dict[int, SharedMemory] = {}  # by address
+        self._changed = threading.Condition()
+
+    def take(self, size: int) -> "SharedMemory":
+        """Wait for memory of at least so many bytes."""
+        from ballcast.video.decode_pool import SharedMemory
+
+        with self._changed:
+            if not self._made and self._most > FEW:
+                self._most = min(self._most, max(FEW, available_memory() // 2 // size))
+            self._changed.wait_for(lambda: self._free or self._made < self._most or self._closed)
+            if self._closed:
+                raise BallcastError("the extraction was stopped")
+            memory = self._free.pop() if self._free else None
+            self._made += memory is None
+        if memory is not None and memory.array.size >= size:
+            return memory
+        if memory is not None:
+            self._unlock(memory)
+        memory = SharedMemory(size)
+        if self._pinned:
+            import torch
+
+            address = memory.array.ctypes.data
+            if int(torch.cuda.cudart().cudaHostRegister(address, size, 0)) == 0:  # else it is only slower
+                self._locked[address] = memory
+        return memory
+
+    def give(self, memory: "SharedMemory") -> None:
+        """Let others use it."""
+        with self._changed:
+            self._free.append(memory)
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Unlock all, and end those that wait."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for memory in list(self._locked.values()):
+            self._unlock(memory)
+
+    def _unlock(self, memory: "SharedMemory") -> None:
+        address = memory.array.ctypes.data
+        if self._locked.pop(address, None) is not None:
+            import torch
+
+            torch.cuda.cudart().cudaHostUnregister(address)
+
+
+@dataclass(frozen=True)
+class DecodedPiece:
+    """frames: (T, H, W) uint8, or I420, in `memory`. padded: how many black ones end them."""
+
+    frames: "Tensor"
+    padded: int
+    memory: "SharedMemory"
+
+
+def decode(piece: Piece, slots: Slots, decoder: "Decoder") -> DecodedPiece:
+    """The piece's frames, fitted into its picture size.
 
     T is smaller than planned only at the end of a video of unknown length. A clip of SN-BAA that lacks up to
     `piece.pad` frames at its end gets black ones there, as in FAANTRA's loader; one that lacks more is an error.
-    `pinned` puts them into page-locked memory, from which a GPU fetches them several times faster.
     """
-    import av
     import torch
 
-    from ballcast.video.file import open_video
+    from ballcast.video.decode_pool import Recording
 
+    recording = Recording(str(piece.source.path), piece.picture_size, piece.colour)
+    opened, planned = decoder.open(recording), piece.stop - piece.start
+    size = planned * opened.shape[0] * opened.shape[1]
+    memory = slots.take(size)
     try:
-        with open_video(piece.source.path, device=piece.decoder, threads=1) as video:
-            fit = FrameResizer(piece.picture_size, colour=piece.colour)
-            seen = fitted(video.size, piece.picture_size, colour=piece.colour)
-            shape = array_shape(seen, colour=piece.colour)
-            frames = torch.empty((piece.stop - piece.start, *shape), dtype=torch.uint8, pin_memory=pinned)
-            pixels, count = frames.numpy(), 0
-            for frame in video.frames(piece.start, piece.stop, colour=piece.colour):
-                pixels[count] = fit(frame)
-                count += 1
-    except av.FFmpegError as error:  # a GPU's decoder gave up; the CPU's faults are sentences already
-        raise InputError(f"{piece.source.path}: cannot be decoded ({error}); try --decoder cpu") from None
-    wanted, missing = piece.source.frames, len(frames) - count
+        count = decoder.read(recording, piece.start, piece.stop, memory)
+        wanted, missing = piece.source.frames, planned - count
+        if wanted is not None and missing and (missing > piece.pad or not count):
+            raise InputError(
+                f"{piece.source.path}: has {piece.start + count} frames at 25 fps, a clip must have {wanted} "
+                f"(up to {piece.pad} missing ones are padded, see --pad); fetch it again"
+            )
+    except BaseException:
+        slots.give(memory)
+        raise
+    frames = torch.from_numpy(memory.array[:size]).view(planned, *opened.shape)
     if wanted is None or not missing:
-        return frames[:count], 0
-    if missing > piece.pad or not count:
-        raise InputError(
-            f"{piece.source.path}: has {piece.start + count} frames at 25 fps, a clip must have {wanted} "
-            f"(up to {piece.pad} missing ones are padded, see --pad); fetch it again"
-        )
-    frames[count:, : seen[0]] = 16 if piece.colour else 0  # black
-    frames[count:, seen[0] :] = 128
-    return frames, missing
+        return DecodedPiece(frames[:count], 0, memory)
+    frames[count:, : opened.seen[0]] = 16 if piece.colour else 0  # black
+    frames[count:, opened.seen[0] :] = 128
+    return DecodedPiece(frames, missing, memory)
 
 
 def compute(engine: "BatchEncoder", piece: Piece, frames: "Tensor") -> np.ndarray:
@@ -180,35 +247,45 @@ def compute(engine: "BatchEncoder", piece: Piece, frames: "Tensor") -> np.ndarra
     return features
 
 
-def work(engine: "BatchEncoder", pieces: Iterable[Piece], decoders: int) -> Iterator[Outcome]:
-    """Outcomes in the order of the pieces; a video that cannot be read is an outcome too, never the end of the others.
+def work(engine: "BatchEncoder", pieces: Iterable[Piece], devices: Sequence[str]) -> Iterator[Outcome]:
+    """Outcomes as they come; a video that cannot be read is an outcome too, never the end of the others.
 
     Args:
         engine: the network.
-        pieces: what to do; taken as needed, at most decoders + 1 ahead.
-        decoders: threads that decode.
+        pieces: what to do; taken as needed, at most one more than there are decoders ahead.
+        devices: of the decoders, see `DecoderPool`.
     """
-    with ThreadPoolExecutor(decoders, thread_name_prefix="decode") as pool:
-        ahead: deque[tuple[Piece, Future[tuple[Tensor, int]]]] = deque()
+    from ballcast.video.decode_pool import DecoderPool
+
+    slots, left = Slots(len(devices) + 2, pinned=engine.device.type == "cuda"), iter(pieces)
+    running: dict[Future[DecodedPiece], Piece] = {}
+    with DecoderPool(devices) as pool:
         try:
-            for piece in pieces:
-                ahead.append((piece, pool.submit(decode, piece, pinned=engine.device.type == "cuda")))
-                if len(ahead) > decoders:
-                    yield _outcome(engine, *ahead.popleft())
-            while ahead:
-                yield _outcome(engine, *ahead.popleft())
+            while True:
+                while len(running) <= len(devices) and (piece := next(left, None)) is not None:
+                    running[pool.submit(partial(decode, piece, slots))] = piece
+                if not running:
+                    return
+                began = time.perf_counter()
+                ready = next(iter(wait(running, return_when=FIRST_COMPLETED).done))
+                waited = time.perf_counter() - began
+                yield _outcome(engine, running.pop(ready), ready, slots, waited)
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            slots.close()
 
 
-def _outcome(engine: "BatchEncoder", piece: Piece, future: "Future[tuple[Tensor, int]]") -> Outcome:
+def _outcome(
+    engine: "BatchEncoder", piece: Piece, future: "Future[DecodedPiece]", slots: Slots, waited: float
+) -> Outcome:
     began = time.perf_counter()
     try:
-        frames, padded = future.result()
-        ready = time.perf_counter()
-        features = compute(engine, piece, frames)
+        decoded = future.result()
+        try:
+            features = compute(engine, piece, decoded.frames)
+        finally:
+            slots.give(decoded.memory)
     except BallcastError as error:
         return Outcome(piece, reason=str(error))
-    waited, computed = ready - began, time.perf_counter() - ready
-    size = picture_shape(frames.shape, colour=piece.colour)
-    return Outcome(piece, features, size, padded, frames=len(frames), waited=waited, computed=computed)
+    computed, (T, *shape) = time.perf_counter() - began, decoded.frames.shape
+    size = picture_shape(tuple(shape), colour=piece.colour)
+    return Outcome(piece, features, size, decoded.padded, frames=T, waited=waited, computed=computed)

@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from ballcast.core.actions import END_MS, OBSERVED_MS
+from ballcast.core.checks import Defects
 from ballcast.core.errors import InputError
 from ballcast.core.events import Clip, Event, Prediction
-from ballcast.core.files import Defects, check_not_source, read_json
+from ballcast.core.files import check_not_source, read_json
 from ballcast.data.labels.osl import Osl, read_osl, write_osl, write_osl_labels
 from ballcast.data.labels.soccernet import PARTS, clip_name, read_labels, write_labels
 from ballcast.inference.submission import check_confidences, read_submission, write_submission

@@ -26,7 +26,8 @@ EXTRAS = {
         "training from ImageNet weights without the hub",
     ),
     "events": (("kloppy", "mplsoccer", "pandas", "pyarrow"), "event feeds of other providers than Wyscout, tables"),
-    "ray": (("ray",), "extraction on a cluster"),
+    "ray": (("ray",), "extraction and streams on a cluster"),
+    "alerts": (("paho-mqtt",), "alerts of streams over MQTT"),
 }
 
 
@@ -101,7 +102,7 @@ def _decoder() -> Iterator[Finding]:
             yield Finding(f"decoder {codec}", True, f"PyAV {av.__version__}")
         except ValueError:
             yield Finding(f"decoder {codec}", False, "not in this PyAV", "pip install --force-reinstall av")
-    from ballcast.video.file import decoder_report
+    from ballcast.video.container import decoder_report
 
     yield Finding("NVDEC", None, decoder_report()["nvdec"])
 

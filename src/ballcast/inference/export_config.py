@@ -19,7 +19,7 @@ from typing import Any, Literal
 from ballcast.core import hub
 from ballcast.core.actions import ACTIONS
 from ballcast.core.anticipator_config import EmitConfig, ModelConfig
-from ballcast.core.backbone_config import MAX_SIDE, BackboneConfig, is_size
+from ballcast.core.backbone_config import SIZE, BackboneConfig, is_size
 from ballcast.core.config import from_dict, to_dict
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_bytes, read_json, write_json
@@ -97,13 +97,13 @@ class ExportConfig:
         if not 0 < self.pos_weight <= 1e6:
             raise InputError("pos_weight must be above 0 and at most a million")
         if self.picture_size and not is_size(self.picture_size):
-            raise InputError(f"picture_size must be a height and a width between 1 and {MAX_SIDE} pixels")
+            raise InputError(f"picture_size must be {SIZE}")
 
 
 def write_config(folder: Path, config: ExportConfig, name: str = CONFIG) -> None:
     """Write the `config.json` of an export."""
     tree: dict[str, Any] = {"format": FORMAT, **to_dict(config)}
-    write_json(folder / name, tree, indent=1)
+    write_json(folder / name, tree, indent=1, signed=True)
 
 
 def read_config(source: Path | str) -> tuple[Path, ExportConfig]:

@@ -18,14 +18,18 @@ from typing import Literal
 
 from ballcast.core import hub
 from ballcast.core.errors import InputError, MissingExtra
+from ballcast.core.files import read_json
 from ballcast.core.util import set_thread_defaults
 from ballcast.inference.event_model import EventModel, is_event_model, open_event_model
-from ballcast.inference.export_config import is_export
+from ballcast.inference.expected_precision import ExpectedPrecision, read_precision
+from ballcast.inference.export_config import EMBEDDED, is_export, read_embedded
 from ballcast.inference.onnx_runtime import OnnxModel, OnnxRuntime, Sessions, has_graphs
 from ballcast.inference.runtime import Runtime, WindowModel
 from ballcast.video.luma import choose_size
 
 RuntimeKind = Literal["auto", "torch", "onnx"]
+SIMULATED = "trained on simulated matches"  # the embedded model of videos
+UNKNOWN = "trained on data it does not name"
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,11 @@ class OpenedModel:
     windows: WindowModel | None
     new_runtime: Callable[[], Runtime] | None
     events: EventModel | None = None
+
+    @property
+    def precision(self) -> ExpectedPrecision | None:
+        """How often its predictions come true, by action and confidence; None: not measured (`ballcast tune`)."""
+        return read_precision(Path(self.name))
 
 
 def open_model(
@@ -108,11 +117,25 @@ def _open_events(
     return OpenedModel(model.name, model.runtime, None, None, model)
 
 
+def origin_of(source: Path | str, weights: str = "") -> str:
+    """What the model in a folder, or an export of `weights`, was trained on, in words; `metadata.origin` of its config.
+
+    Confidences of the embedded model must not be taken for those of a model of real football: it says so everywhere.
+    """
+    folder = Path(source)
+    embedded = read_embedded(hub.MODEL).weights if (hub.MODEL / EMBEDDED).is_file() else ""
+    if folder.resolve() == hub.MODEL.resolve() or (weights and weights == embedded):
+        return SIMULATED
+    tree = read_json(folder / "config.json", "config") if (folder / "config.json").is_file() else {}
+    return str(tree.get("metadata", {}).get("origin", "")) or UNKNOWN
+
+
 def _open_onnx(sessions: Sessions, size: str | None) -> OpenedModel:
     windows = OnnxModel(sessions)
     if sessions.config.backbone.config is None:
         return OpenedModel(sessions.name, "onnx", windows, None)
     opened = OnnxRuntime(sessions)
+    opened.about["origin"] = origin_of(sessions.name, sessions.config.weights)
     opened.picture_size = choose_size(size, opened.picture_size, sessions.name)
     return OpenedModel(sessions.name, "onnx", windows, lambda: opened)
 
@@ -130,6 +153,7 @@ def _open_torch(source: Path | str, backbone: Path | str | None, device: str, si
     @cache
     def first(backbone: Path | str) -> TorchRuntime:
         opened = TorchRuntime.load(source, backbone, device=chosen)
+        opened.about["origin"] = origin_of(source)
         opened.picture_size = choose_size(size, opened.picture_size, str(source))
         return opened
 

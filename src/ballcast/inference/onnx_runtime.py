@@ -1,7 +1,8 @@
 """The ONNX runtime, on the CPU: runs an export of `ballcast export`, or the embedded models, without torch."""
 
 import os
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from ballcast.core.backbone_config import BackboneConfig, padding_sides
 from ballcast.core.errors import InputError, MissingExtra
 from ballcast.core.util import cores
 from ballcast.features.stack_index import snippet_stacks, stack_overlap
-from ballcast.features.stream_encoder import Floats, Step
+from ballcast.features.stream_encoder import Floats, Pictures, Step
 from ballcast.inference.export_config import (
     BACKBONE_PARTS,
     EMBEDDED,
@@ -22,6 +23,7 @@ from ballcast.inference.export_config import (
     read_embedded,
     read_part,
 )
+from ballcast.inference.onnx_check import check_graph
 from ballcast.model.postprocess import SlotArrays
 
 Graph = bytes | Path  # an ONNX file's content, or its path where its weights lie in another file beside it
@@ -139,11 +141,11 @@ class OnnxRuntime:
         overlap, own = stack_overlap(c), snippet_stacks(c, 1)[0].tolist()  # the stacks of the first snippet
         maps: list[Floats] = []  # (C, h, w) each, at most overlap + 1
 
-        def window(frames: NDArray[np.uint8]) -> Floats:
-            return self.mix(self.stacks(_pad(frames, c))[:, None])
+        def window(frames: Pictures) -> Floats:
+            return self.mix(self.stacks(_pad(np.asarray(frames), c))[:, None])
 
-        def step(frames: NDArray[np.uint8]) -> Floats:
-            maps.append(self.stacks(_pad(frames, c)[None])[0])
+        def step(frames: Pictures) -> Floats:
+            maps.append(self.stacks(_pad(np.stack(list(frames)), c)[None])[0])
             if len(maps) <= overlap:
                 return np.zeros(c.width, np.float32)
             features = self.mix(np.stack([maps[stack] for stack in own])[None])[0]
@@ -180,6 +182,57 @@ class OnnxRuntime:
         """See `Runtime`."""
         return self.anticipate_batch(tokens[None], present[None])
 
+    def batched(self, streams: int) -> "OnnxBatch":
+        """See `Runtime`."""
+        return OnnxBatch(self, streams=streams)
+
+
+class OnnxStackSlot:
+    """One stream's place in an `OnnxBatch`: the maps of its latest stacks, and the next stack's frames, padded."""
+
+    def __init__(self, config: BackboneConfig, size: tuple[int, int]) -> None:
+        self.size, self._config = size, config
+        self.maps: deque[Floats] = deque(maxlen=stack_overlap(config) + 1)  # (C, h, w) each
+
+    def fill(self, pictures: Pictures) -> None:
+        """Take the next stack, on the thread of its stream."""
+        self.frames = _pad(np.stack(list(pictures)), self._config)
+
+
+class OnnxBatch:
+    """A `BatchRuntime` of ONNX Runtime."""
+
+    largest = 4  # larger batches take as long a stack, and more time until the first result
+
+    def __init__(self, runtime: OnnxRuntime, *, streams: int) -> None:
+        self.runtime, self.streams = runtime, streams
+        self._own = snippet_stacks(runtime.config, 1)[0].tolist()
+        self.encode_windows, self.anticipate_batch = runtime.encode_windows, runtime.anticipate_batch
+
+    def open(self, size: tuple[int, int]) -> OnnxStackSlot:
+        """See `BatchRuntime`."""
+        return OnnxStackSlot(self.runtime.config, size)
+
+    def close(self, slot: OnnxStackSlot) -> None:
+        """See `BatchRuntime`."""
+
+    def prepare(self) -> None:
+        """See `BatchRuntime`."""
+
+    def encode_stacks(self, slots: Sequence[OnnxStackSlot]) -> Floats:
+        """See `BatchRuntime`."""
+        frames = np.stack([slot.frames for slot in slots])  # (b, stack, H, W), with a temporal shift (b, N, stack, …)
+        if self.runtime.config.shift != "none":
+            return np.stack([self.runtime.mix(self.runtime.stacks(window)[:, None]) for window in frames])
+        for slot, maps in zip(slots, self.runtime.stacks(frames), strict=True):
+            slot.maps.append(maps)
+        features = np.zeros((len(slots), self.runtime.config.width), np.float32)
+        whole = [i for i, slot in enumerate(slots) if len(slot.maps) == slot.maps.maxlen]  # the others lack stacks
+        if whole:
+            read = np.stack([np.stack([slots[i].maps[own] for own in self._own]) for i in whole])
+            features[whole] = self.runtime.mix(read)
+        return features
+
 
 def _pad(frames: NDArray[np.uint8], config: BackboneConfig) -> NDArray[np.uint8]:
     """Pad frames (…, H, W), or I420 (…, 3H/2, W), as `Backbone.padded` does."""
@@ -214,6 +267,7 @@ def open_session(graph: Graph, where: str, threads: int | None = None) -> Any:
     # The decoder needs the cores between two frames: waiting threads sleep, and memory is returned.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.enable_cpu_mem_arena = False
+    check_graph(graph, where)
     given = str(graph) if isinstance(graph, Path) else graph
     try:
         return onnxruntime.InferenceSession(given, options, providers=["CPUExecutionProvider"])

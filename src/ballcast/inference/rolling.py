@@ -1,11 +1,11 @@
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ballcast.core.actions import FPS, FRAME_MS, OBSERVED_MS, WINDOW_FRAMES
+from ballcast.core.actions import FRAME_MS, OBSERVED_MS, WINDOW_FRAMES
 from ballcast.core.anticipator_config import EmitConfig
 from ballcast.core.errors import InputError
 from ballcast.core.events import Clip, Forecast, merge_arrays
@@ -13,12 +13,11 @@ from ballcast.features.stream_encoder import Floats, StreamEncoder
 from ballcast.inference.runtime import Runtime
 from ballcast.metrics.average_precision import Score, score_arrays
 from ballcast.model.postprocess import SlotArrays, emit, emit_flat
-from ballcast.video.file import snap
+from ballcast.video.grid import snap
 from ballcast.video.luma import FrameResizer
-from ballcast.video.queues import Prefetcher
 
 if TYPE_CHECKING:
-    from ballcast.video.file import VideoFile
+    pass
 
 
 FIRST_MS = WINDOW_FRAMES * FRAME_MS  # the first time with a whole window before it
@@ -38,6 +37,7 @@ class RollingAnticipator:
 
     Attributes:
         slots: of the latest forecast; None before the first.
+        stride: frames between the beginnings of two snippets.
     """
 
     def __init__(self, runtime: Runtime, *, every_ms: int = 1000, emit: EmitConfig | None = None) -> None:
@@ -47,23 +47,43 @@ class RollingAnticipator:
         self.every_ms = every_ms
         self.emit = (emit or runtime.emit).shown
         self.pos_weight = runtime.pos_weight
-        self._stride, self._shifted = runtime.config.stride, runtime.config.shift != "none"
+        self.stride, self._shifted = runtime.config.stride, runtime.config.shift != "none"
         self.stream = StreamEncoder(runtime)
         self.fit = FrameResizer(runtime.picture_size, colour=self.colour)
         self.reset()
 
-    def reset(self) -> None:
-        """Clear all state: the next frame is the first of a stream."""
+    def reset(self, begin_ms: int = 0, due_ms: int | None = None) -> None:
+        """Clear all state: the next frame is the first of a stream, or of what follows a gap in it.
+
+        Args:
+            begin_ms: time of that frame; forecasts are made when 5 s have been seen from there on.
+            due_ms: earliest time of the next forecast, among those every `every_ms` from 5 s of the video on; None: as
+                soon as 5 s have been seen, and every `every_ms` from then on.
+        """
         self.stream.reset()
         self.slots: SlotArrays | None = None
-        self._due_ms = FIRST_MS  # time of the next forecast
+        self.begin_ms, self._due_ms = begin_ms, begin_ms + FIRST_MS  # time of the next forecast
+        if due_ms is not None:
+            steps = -(-(max(self._due_ms, due_ms) - FIRST_MS) // self.every_ms)
+            self._due_ms = FIRST_MS + steps * self.every_ms
         self._clips = np.zeros((0, self.stream.config.width), np.float32)  # (n, D): snippets _first, _first + 1, …
         self._first = 0
         self._tokens: dict[int, Floats] = {}  # (N, d) by the first snippet of the window
 
+    def begin_at(self, due_ms: int) -> int:
+        """Reset for the first forecast from `due_ms` on; returns the number of the video's frame to push next.
+
+        That is so early that the forecast sees what it would see if all frames had been pushed.
+        """
+        self.reset(0, due_ms)
+        start = max(0, self._due_frames - WINDOW_FRAMES * max(2, self.runtime.lookback))  # 10 s for `PitchDetector`
+        start -= start % self.stride
+        self.reset(start * FRAME_MS, due_ms)
+        return start
+
     @property
     def frames(self) -> int:
-        """Number of frames received."""
+        """Number of frames received since the last reset."""
         return self.stream.frames
 
     @property
@@ -90,21 +110,21 @@ class RollingAnticipator:
 
     @property
     def _due_frames(self) -> int:
-        """Number of whole frames before the next forecast."""
-        return self._due_ms // FRAME_MS
+        """Number of whole frames before the next forecast, from `begin_ms` on."""
+        return (self._due_ms - self.begin_ms) // FRAME_MS
 
     def _windows(self) -> list[int]:
         """The first snippet of each window of the next forecast, the earliest first; windows before 0 are absent."""
         end = self._due_frames
         starts = range(end - WINDOW_FRAMES * self.runtime.lookback, end, WINDOW_FRAMES)
-        return [snap(start, self._stride) // self._stride for start in starts if start >= 0]
+        return [snap(start, self.stride) // self.stride for start in starts if start >= 0]
 
     def _keep(self, features: Floats) -> None:
         """Add the features (n, D) of the next snippets, and drop what no later forecast reads."""
         if not len(features) and not self._shifted:
             return
         earliest = max(0, self._due_frames - WINDOW_FRAMES * self.runtime.lookback)  # a window may begin there
-        clips, oldest = np.concatenate([self._clips, features]), earliest // self._stride
+        clips, oldest = np.concatenate([self._clips, features]), earliest // self.stride
         gone = min(max(0, oldest - self._first), len(clips))
         self._clips, self._first = clips[gone:].copy(), self._first + gone
         self._tokens = {first: tokens for first, tokens in self._tokens.items() if first >= oldest}
@@ -131,42 +151,6 @@ class RollingAnticipator:
             features = self.stream.window(first) if self._shifted else self._clips[kept]
             self._tokens[first] = self.runtime.encode_window(features)
         return self._tokens[first]
-
-
-def forecast_video(
-    video: "VideoFile",
-    rolling: RollingAnticipator,
-    progress: Callable[[int, int | None], None] = lambda done, all_: None,
-) -> Generator[Forecast, None, None]:
-    """Forecast along a whole video.
-
-    Args:
-        video: the file.
-        rolling: the predictor; it is reset first.
-        progress: called about once per second of video with the frames done, and their number if the file has it; at
-            the end with the number there were.
-
-    Yields:
-        The forecasts in order of time, each as soon as it is made.
-    """
-    rolling.reset()
-    total = video.frame_count()
-    with Prefetcher(video.frames(colour=rolling.colour)) as frames:
-        for frame in frames:
-            made = rolling.push(frame)
-            if made is not None:
-                yield made
-            if rolling.frames % FPS == 0:
-                progress(rolling.frames, total)
-    progress(rolling.frames, rolling.frames)
-    require_window(rolling.frames, video.path)
-
-
-def require_window(frames: int, name: object) -> None:
-    """Raise an InputError if a video, called `name`, has too few frames for a forecast."""
-    if frames < WINDOW_FRAMES:
-        length = f"{frames / FPS:.1f} s long"
-        raise InputError(f"{name}: is only {length}; anticipation needs a whole window of 5 s behind it")
 
 
 def clip_features(runtime: Runtime, frames: Iterable[np.ndarray]) -> Floats:

@@ -3,14 +3,14 @@
 W windows, N snippets per window, D features per snippet, d the token width.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ballcast.core.anticipator_config import EmitConfig, ModelConfig
-from ballcast.features.stream_encoder import Floats, StackEncoder
+from ballcast.features.stream_encoder import Floats, Pictures, StackEncoder
 from ballcast.model.postprocess import SlotArrays
 from ballcast.model.score_mapping import ScoreMapping
 
@@ -65,4 +65,51 @@ class Runtime(StackEncoder, Protocol):
 
     def anticipate(self, tokens: Floats, present: NDArray[np.bool_]) -> SlotArrays:
         """Tokens (W, N, d), and which windows are present (W,), always the last → the slots of this one sample."""
+        ...
+
+    def batched(self, streams: int) -> "BatchRuntime":
+        """The same networks for up to so many streams, whose steps are computed together."""
+        ...
+
+
+class StackSlot(Protocol):
+    """One stream's place in a `BatchRuntime`."""
+
+    def fill(self, pictures: Pictures) -> None:
+        """Give the next stack's frames, as to a `Step`, on the thread of the stream; copied."""
+        ...
+
+
+class BatchRuntime(Protocol):
+    """The steps of a `Runtime` for a batch of b streams in one call; used on one thread.
+
+    - `runtime`: whose networks it runs. `largest`: b of a call, at most. `streams`: places, at most.
+    """
+
+    runtime: Any
+    largest: int
+    streams: int
+
+    def prepare(self) -> None:
+        """Do what takes time before the first stream comes."""
+        ...
+
+    def open(self, size: tuple[int, int]) -> Any:
+        """A place (`StackSlot`) for a stream of frames of this shape; streams of one batch have the same shape."""
+        ...
+
+    def close(self, slot: Any) -> None:
+        """Take a place back."""
+        ...
+
+    def encode_stacks(self, slots: Sequence[Any]) -> Floats:
+        """The stacks that were given to these places → features (b, D), as of a `Step`; (b, N, D) if shifted."""
+        ...
+
+    def encode_windows(self, features: Floats) -> Floats:
+        """Features (b, N, D) → tokens (b, N, d)."""
+        ...
+
+    def anticipate_batch(self, tokens: Floats, present: NDArray[np.bool_]) -> SlotArrays:
+        """Tokens (b, W, N, d), and which windows are present (b, W) → slots of b samples."""
         ...

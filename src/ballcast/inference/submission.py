@@ -10,20 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ballcast.core.actions import ACTIONS, END_MS, OBSERVED_MS
+from ballcast.core.checks import Defect, Defects, finite, get, show, whole_number
 from ballcast.core.errors import InputError
 from ballcast.core.events import Clip, Prediction, action_index, grid_bin, merge_bins
-from ballcast.core.files import (
-    Defect,
-    Defects,
-    finite,
-    get,
-    parse_json,
-    read_bytes,
-    show,
-    whole_number,
-    write_bytes,
-    write_json,
-)
+from ballcast.core.files import parse_json, read_bytes, write_bytes, write_json
 from ballcast.core.util import natural
 from ballcast.data.labels.soccernet import clip_name
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ballcast.core.errors import InputError
-from ballcast.core.events import Forecast
+from ballcast.core.events import Forecast, Gap
 from ballcast.core.files import check_not_source, check_writable, write_bytes, write_json
 from ballcast.data.labels.osl import write_osl
 from ballcast.video.overlay import check_overlay, write_overlay
@@ -29,11 +29,12 @@ class Targets:
     osl: Path | None = None
     csv: Path | None = None
     overlay: Path | None = None
+    html: Path | None = None  # written by `ballcast.report.video_page`
 
     def check(self, video: Path) -> None:
         """Raise an InputError, before the work begins, if a file cannot be written or is the `video` itself."""
         seen = set()
-        for target in (self.json, self.osl, self.csv, self.overlay):
+        for target in (self.json, self.osl, self.csv, self.overlay, self.html):
             if target is None:
                 continue
             check_writable(target)
@@ -54,8 +55,10 @@ class Targets:
         progress: Callable[[int, int | None], None] = lambda done, total: None,
         *,
         source: Mapping[str, str] | None = None,
+        gaps: Sequence[Gap] = (),
+        part: tuple[int, int | None] = (0, None),
     ) -> None:
-        """Write all files, each atomically.
+        """Write all files but the page, each atomically.
 
         Args:
             timeline: the forecasts.
@@ -63,21 +66,37 @@ class Targets:
             source: what to call that in the files; by default {"video": its path}.
             about: keys of the JSON besides the forecasts (every_ms, model, …).
             progress: called with the frames of the overlay done and in all; it takes longest and is written last.
+            gaps: where nothing could be forecast. part: of the video to draw, in ms.
         """
         source = source or {"video": str(video)}
-        write_timeline(self.json, timeline, {**source, **about})
+        write_timeline(self.json, timeline, {**source, **about}, gaps)
         if self.osl is not None:
             write_timeline_osl(self.osl, timeline, next(iter(source.values())))
         if self.csv is not None:
             write_timeline_csv(self.csv, timeline)
         if self.overlay is not None:
-            write_overlay(video, self.overlay, timeline, progress=progress)
+            note = str(about.get("origin", ""))
+            write_overlay(
+                video,
+                self.overlay,
+                timeline,
+                gaps,
+                note=note and f"model {note}",
+                begin_ms=part[0],
+                end_ms=part[1],
+                progress=progress,
+            )
 
 
-def write_timeline(path: Path, timeline: Sequence[Forecast], about: Mapping[str, Any]) -> None:
-    """Write one record per forecast, also those without predictions; `about` (every_ms, model, …) comes first."""
-    anticipations = [made.to_json() for made in timeline]
-    write_json(path, {**about, "anticipations": anticipations}, indent=1)
+def write_timeline(
+    path: Path, timeline: Sequence[Forecast], about: Mapping[str, Any], gaps: Sequence[Gap] = ()
+) -> None:
+    """Write one record per forecast, also those without predictions; `about` (every_ms, model, …) comes first.
+
+    gaps: where nothing could be forecast, in seconds.
+    """
+    records = {"gaps": [gap.to_json() for gap in gaps], "anticipations": [made.to_json() for made in timeline]}
+    write_json(path, {**about, **records}, indent=1)
 
 
 def write_timeline_osl(path: Path, timeline: Sequence[Forecast], video: str) -> None:

@@ -2,7 +2,7 @@
 
 import copy
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,6 +18,9 @@ from ballcast.inference.store_predictor import check_backbone
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.postprocess import SlotArrays
 from ballcast.model.slots import Slots
+
+if TYPE_CHECKING:
+    from ballcast.inference.torch_batch import TorchBatch
 
 
 def choose_device(device: str) -> torch.device:
@@ -134,6 +137,12 @@ class TorchRuntime(TorchStackEncoder):
         """See `Runtime`."""
         given = (torch.from_numpy(array)[None].to(self.engine.device) for array in (tokens, present))
         return self._model_steps.anticipate(*given).arrays()
+
+    def batched(self, streams: int) -> "TorchBatch":
+        """See `Runtime`."""
+        from ballcast.inference.torch_batch import TorchBatch
+
+        return TorchBatch(self, streams=streams)
 
     @property
     def _model_steps(self) -> Anticipator | GraphedSteps:

@@ -12,18 +12,40 @@ fills again; status records report both. Frames without a gap give exactly what 
 
 import threading
 import time
-from dataclasses import replace
+import warnings
+from dataclasses import dataclass, replace
+from typing import Protocol
 
-from ballcast.core.errors import BallcastError
-from ballcast.core.events import Forecast
+from ballcast.core.actions import FRAME_MS
+from ballcast.core.errors import BallcastError, BallcastWarning
 from ballcast.inference.rolling import RollingAnticipator
 from ballcast.live.broadcast import Broadcast, Subscription
 from ballcast.live.status import LiveForecast, Preview, SessionStatus, Status
+from ballcast.video.pitch import PitchDetector
 from ballcast.video.queues import BoundedQueue, WhenFull
-from ballcast.video.sources import LiveFrame, LiveSource, StreamGap
+from ballcast.video.sources import FileSource, LiveFrame, LiveSource, StreamGap
 
 QUEUE_FRAMES = 100  # 4 s: a forecast further behind would come after the events
 SILENCE_S = 3.0  # time without a frame until the state is "waiting"
+
+
+class Admission(Protocol):
+    """Decides which sessions may run, by `LiveSession.admit` and `LiveSession.hold`; see `scheduler.py`."""
+
+    def enter(self, session: "LiveSession") -> None:
+        """A session has started; it is held until it is admitted."""
+        ...
+
+    def leave(self, session: "LiveSession") -> None:
+        """A session has ended."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """In the queue: the session has no room from here on, until frames follow."""
+
+    message: str
 
 
 class LiveSession:
@@ -32,8 +54,10 @@ class LiveSession:
     Args:
         source: the stream; the session closes it.
         rolling: the anticipator; used by this session only, and reset at the start.
+        admission: decides when the session may run; None: at once.
         preview_every_ms: least time between two previews, which are made only while a listener wants them.
         preview_width: largest width of a preview in pixels.
+        any_video: forecast also where no football pitch is seen.
     """
 
     def __init__(
@@ -41,16 +65,23 @@ class LiveSession:
         source: LiveSource,
         rolling: RollingAnticipator,
         *,
+        admission: Admission | None = None,
         preview_every_ms: int = 200,
         preview_width: int = 640,
+        any_video: bool = True,
     ) -> None:
-        self.source, self.rolling = source, rolling
+        self.source, self.rolling, self._admission = source, rolling, admission
         self.error: BaseException | None = None  # set when the session ends in state "error"
         self._preview_every_ms, self._preview_width = preview_every_ms, preview_width
+        self._preview_failed = False
+        self._detector = None if any_video else PitchDetector()
         self._broadcast = Broadcast()
         when_full: WhenFull = "wait" if source.blocking else "clear"
-        self._queue: BoundedQueue[LiveFrame | StreamGap] = BoundedQueue(QUEUE_FRAMES, when_full=when_full)
+        self._queue: BoundedQueue[LiveFrame | StreamGap | _Held] = BoundedQueue(QUEUE_FRAMES, when_full=when_full)
         self._stopped = threading.Event()
+        self._room = threading.Event()  # set while the session may run
+        self._held_ms = 0  # that a file waited for room: its frames are not late
+        self._clock: tuple[int, float] | None = None  # stream time of a frame in ms, and its timestamp in seconds
         self._session_status = SessionStatus(source, rolling, self._queue.__len__, self._broadcast.send)
         self._threads = [
             threading.Thread(target=self._decode, name="live-decode", daemon=True),
@@ -60,9 +91,37 @@ class LiveSession:
     def start(self) -> "LiveSession":
         """Start decoding and computing; returns the session."""
         self._broadcast.send(self._session_status.status)
+        if self._admission is None:
+            self._room.set()
         for thread in self._threads:
             thread.start()
+        if self._admission is not None:
+            self._admission.enter(self)
         return self
+
+    def admit(self) -> None:
+        """Let the session run; from any thread."""
+        self._room.set()
+
+    def hold(self, message: str) -> None:
+        """Let the session wait: its source is not read, and its state is "waiting" with this message; any thread."""
+        self._room.clear()
+        self._queue.put(_Held(message))
+
+    @property
+    def held(self) -> bool:
+        """Whether the session waits for room."""
+        return not self._room.is_set()
+
+    def timestamp(self, at_ms: int) -> float | None:
+        """A stream time as seconds on the clock of the stream's packets; None before the first frame."""
+        clock = self._clock
+        return None if clock is None else clock[1] + (at_ms - clock[0]) / 1000
+
+    @property
+    def load(self) -> tuple[int, int]:
+        """Frames that wait to be computed, and frames dropped since the start."""
+        return len(self._queue), self._session_status.status.dropped
 
     def subscribe(self, *, previews: bool = False, room: int = 64) -> Subscription:
         """A queue of all records from now on, begun with the latest ones; see `Broadcast.subscribe`."""
@@ -82,6 +141,7 @@ class LiveSession:
         """Stop, and wait for the computing thread; a blocking read of the source ends with its own timeout."""
         started = self._threads[0].ident is not None
         self._stopped.set()
+        self._room.set()
         self.source.close()
         self._queue.close()
         if not started and self.status.state != "stopped":
@@ -102,20 +162,48 @@ class LiveSession:
         """Put the frames of the source into the queue, and send previews."""
         shown = -1e9  # time.monotonic() of the last preview
         try:
-            for item in self.source.items():
+            self._room.wait()  # before the source is opened
+            for item in self.source.items() if not self._stopped.is_set() else ():
+                if self.held:
+                    self._wait_for_room()
                 if isinstance(item, StreamGap):
                     self._queue.put(item)
                     continue
-                if not self._queue.put(replace(item, picture=None)):  # the decoder reuses its frames
+                if item.picture is not None and item.picture.time is not None:
+                    self._clock = item.at_ms, item.picture.time
+                if self._detector is not None and item.picture is not None:
+                    self._detector.look(item.at_ms // FRAME_MS, item.picture)
+                pitch = self._detector is None or self._detector.pitch
+                late_ms = max(0, item.late_ms - self._held_ms)
+                kept = replace(item, picture=None, pitch=pitch, late_ms=late_ms)  # the decoder reuses its pictures
+                if not self._queue.put(kept):
                     return
                 due = time.monotonic() - shown >= self._preview_every_ms / 1000
                 if due and item.picture is not None and self._broadcast.watched:
                     shown = time.monotonic()
-                    self._broadcast.send(self._preview(item))
+                    self._send_preview(item)
         except BaseException as error:  # raised in the computing thread, after the frames before it
             self._queue.end(error)
         else:
             self._queue.end()
+
+    def _wait_for_room(self) -> None:
+        """Read no more until the session may run again; the window then fills anew."""
+        began = time.monotonic()
+        self._room.wait()
+        waited_s = time.monotonic() - began
+        if isinstance(self.source, FileSource):
+            self._held_ms += round(1000 * waited_s)
+        self._queue.put(StreamGap("gap", f"{self.source.name}: was not followed for {waited_s:.0f} s"))
+
+    def _send_preview(self, frame: LiveFrame) -> None:
+        """Send a preview; if it cannot be made, warn once, and the session goes on without it."""
+        try:
+            self._broadcast.send(self._preview(frame))
+        except Exception as error:  # whatever the encoder or a picture of an unusual kind leads to
+            if not self._preview_failed:
+                self._preview_failed = True
+                warnings.warn(f"{self.source.name}: no preview ({error})", BallcastWarning, stacklevel=2)
 
     def _preview(self, frame: LiveFrame) -> Preview:
         from ballcast.video.stills import to_jpeg
@@ -142,9 +230,11 @@ class LiveSession:
         finally:
             self._queue.close()
             self.source.close()
+            if self._admission is not None:
+                self._admission.leave(self)
 
     def _run(self) -> None:
-        offset_ms: int | None = None  # stream time at which the window began; None: the next frame begins one
+        begins = True  # the next frame begins a window
         while not self._stopped.is_set():
             got = self._queue.get(SILENCE_S)
             if got is None:
@@ -152,37 +242,36 @@ class LiveSession:
                     if not self._stopped.is_set():
                         self._session_status.check_length()
                     return
-                self._session_status.publish("waiting", f"no frame from {self.source.name} for {SILENCE_S:.0f} s")
+                if not self.held:
+                    self._session_status.publish("waiting", f"no frame from {self.source.name} for {SILENCE_S:.0f} s")
                 continue
             item, dropped = got
             if dropped:
-                offset_ms = None
+                begins = True
                 self._session_status.on_dropped(dropped)
+            if isinstance(item, _Held):
+                begins = True
+                self._session_status.publish("waiting", item.message)
+                continue
             if isinstance(item, StreamGap):
-                offset_ms = None
+                begins = True
                 self._session_status.on_gap(item)
                 continue
-            if offset_ms is None:
-                offset_ms = item.at_ms
-                self.rolling.reset()
-            self._advance(item, offset_ms)
+            if begins:
+                self.rolling.reset(item.at_ms)
+                begins = False
+            self._advance(item)
 
-    def _advance(self, frame: LiveFrame, offset_ms: int) -> None:
+    def _advance(self, frame: LiveFrame) -> None:
         began = time.monotonic()
         forecast = self.rolling.push(frame.pixels)
         latency_ms = 1000 * (time.time() - frame.arrived)
         self._session_status.on_frame(frame, time.monotonic() - began)
-        if forecast is not None:
+        if forecast is not None and not frame.pitch:
+            self._session_status.on_no_pitch()
+        elif forecast is not None:
             every_ms, behind_ms = self.rolling.every_ms, self._session_status.status.behind_ms
-            shifted, arrived_ms = _shift(forecast, offset_ms), round(1000 * frame.arrived)
-            self._broadcast.send(LiveForecast(shifted, arrived_ms, latency_ms, behind_ms, every_ms))
+            arrived_ms = round(1000 * frame.arrived)
+            self._broadcast.send(LiveForecast(forecast, arrived_ms, latency_ms, behind_ms, every_ms))
             self._session_status.on_forecast()
         self._session_status.publish_if_due()
-
-
-def _shift(forecast: Forecast, by_ms: int) -> Forecast:
-    """Add `by_ms` to all times of a forecast."""
-    if not by_ms:
-        return forecast
-    predictions = tuple(replace(p, position_ms=p.position_ms + by_ms) for p in forecast.predictions)
-    return Forecast(forecast.at_ms + by_ms, predictions)

@@ -10,11 +10,12 @@ from ballcast.core.actions import FRAME_MS
 from ballcast.core.errors import InputError
 from ballcast.core.events import Forecast
 from ballcast.inference.rolling import RollingAnticipator
+from ballcast.inference.video_forecaster import NO_PITCH
 from ballcast.video.sources import LiveFrame, LiveSource, StreamGap
 
 State = Literal[
     "opening",  # the source is being opened
-    "filling",  # frames arrive, but not yet 5 s of them without a gap: no forecast can be made
+    "filling",  # frames arrive, but not yet 5 s of them without a gap, or they show no pitch: no forecast is made
     "running",  # forecasts are made at the requested rate
     "slow",  # the machine is behind: forecasts only every `every_ms`; or frames arrive late
     "skipped",  # the machine was too far behind: frames were dropped; `filling` follows
@@ -203,6 +204,10 @@ class SessionStatus:
         state, message = self._current()
         if state != self.status.state or time.monotonic() - self._published_at > REPORT_S:
             self.publish(state, message)
+
+    def on_no_pitch(self) -> None:
+        """Record that a forecast was withheld, since no football pitch is seen."""
+        self._any_forecast, self._filling = True, f"{NO_PITCH}; nothing is forecast"
 
     def on_dropped(self, dropped: int) -> None:
         """Record and publish that `dropped` frames were dropped because the machine was too slow."""

@@ -117,6 +117,25 @@ def reliability(confidence: Sequence[float], hit: Sequence[bool], bins: int = 10
     return Reliability(count, mean, share, low, high)
 
 
+FAR = 0.15  # by how much the mean confidence may exceed the share that came
+
+
+def are_probabilities(confidence: Sequence[float], hit: Sequence[bool]) -> bool:
+    """Whether confidences can be read as probabilities: between 0 and 1, and on average not far above what came.
+
+    The scores of a tuned system are not: they are made for their order, which is all that the score reads. A few
+    predictions may be far off by chance, so the excess must also be above three standard errors.
+    """
+    p, right = np.asarray(confidence, np.float64), np.asarray(hit, np.float64)
+    if not len(p):
+        return True
+    if not ((p >= 0) & (p <= 1)).all():
+        return False
+    excess = float(p.mean() - right.mean())
+    error = float(np.sqrt(max(right.mean() * (1 - right.mean()), 1 / (4 * len(p))) / len(p)))
+    return excess <= max(FAR, 3 * error)
+
+
 def wilson(share: Floats, count: NDArray[np.int64], z: float = 1.96) -> tuple[Floats, Floats]:
     """Wilson's interval for a probability of which `share` (N,) of `count` (N,) draws succeeded; (N,) each."""
     centre = (share + z**2 / (2 * count)) / (1 + z**2 / count)

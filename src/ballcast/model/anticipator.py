@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from ballcast.core import hub
 from ballcast.core.anticipator_config import EmitConfig, LossConfig, ModelConfig
 from ballcast.core.backbone_config import trained_size
+from ballcast.core.checks import KEY, check_pair, show
 from ballcast.core.config import from_dict, to_dict
 from ballcast.core.errors import InputError
-from ballcast.core.files import KEY, check_pair, read_bytes, read_json, show, write_pair
+from ballcast.core.files import read_bytes, read_json, write_pair
 from ballcast.model import score_mapping
 from ballcast.model.dense import Dense
 from ballcast.model.faantra import Faantra

@@ -21,7 +21,11 @@ HOME = "https://github.com/ballcast/ballcast"
 TAGS = ("football", "soccer", "action-anticipation", "soccernet")
 TEMPLATES = Path(__file__).parent / "templates"
 UNKNOWN = "not recorded"
-NETWORKS = {"hierarchy": "the paper's hierarchical GRU with input-conditioned slot queries", "faantra": "FAANTRA"}
+NETWORKS = {
+    "hierarchy": "the paper's hierarchical GRU with input-conditioned slot queries",
+    "faantra": "FAANTRA",
+    "dense": "a GRU both ways over the last 5 s, and for each action an intensity over the next 5",
+}
 TOLERANCES = {"at1": "1 s", "at2": "2 s", "at3": "3 s", "at4": "4 s", "at5": "5 s", "atInfty": "∞", "avg": "mean"}
 _MARKUP = re.compile(r"([\\`*_\[\]<>|#])")
 

@@ -96,7 +96,9 @@ class FilmStrip(NamedTuple):
     lines: list[Outcome]
 
 
-def film_strip(clip: Clip, pairs: Sequence[Pair], footage: Footage | None, note: str) -> FilmStrip:
+def film_strip(
+    clip: Clip, pairs: Sequence[Pair], footage: Footage | None, note: str, *, percent: bool = True
+) -> FilmStrip:
     """Build the strip of one clip.
 
     Args:
@@ -105,6 +107,7 @@ def film_strip(clip: Clip, pairs: Sequence[Pair], footage: Footage | None, note:
         footage: 30 s of video, or more if it shows what came; None: the time axis without frames. A video that cannot
             be read gives a warning and a sentence on the page.
         note: text beside the clip's name.
+        percent: whether confidences are probabilities, and shown.
     """
     tiles, fault = _tiles(footage) if footage else ([], "")
     before = [e for e in clip.observation if e.position_ms >= OBSERVED_MS - HORIZON_MS]
@@ -114,8 +117,8 @@ def film_strip(clip: Clip, pairs: Sequence[Pair], footage: Footage | None, note:
         {"text": _second(ms), "now": ms == 0, "left": _left(OBSERVED_MS + ms)}
         for ms in range(-HORIZON_MS, HORIZON_MS + 1, 1_000)
     ]
-    lanes = [_lane("anticipated", predicted), _lane("what came", came)]
-    return FilmStrip(clip.name, note, tiles, fault, lanes, ticks, _outcomes(pairs))
+    lanes = [_lane("anticipated", predicted, percent=percent), _lane("what came", came)]
+    return FilmStrip(clip.name, note, tiles, fault, lanes, ticks, _outcomes(pairs, percent=percent))
 
 
 def _tiles(footage: Footage) -> tuple[list[Tile], str]:
@@ -145,7 +148,7 @@ def data_uri(image: Image.Image, quality: int = 62) -> str:
     return "data:image/webp;base64," + base64.b64encode(file.getvalue()).decode()
 
 
-def _lane(name: str, items: "Sequence[tuple[Prediction | Event, str]]") -> Lane:
+def _lane(name: str, items: "Sequence[tuple[Prediction | Event, str]]", *, percent: bool = True) -> Lane:
     """Place marks, each in the first row with free space. A mark begins at its time or, near the end, ends there."""
     free_from: list[int] = []  # of each row, in ms
     marks = []
@@ -154,13 +157,13 @@ def _lane(name: str, items: "Sequence[tuple[Prediction | Event, str]]") -> Lane:
         begin = item.position_ms - MARK_MS if before else item.position_ms
         row = next((r for r, free in enumerate(free_from) if begin >= free), len(free_from))
         free_from[row:] = [begin + MARK_MS, *free_from[row + 1 :]]
-        percent = f"{100 * item.confidence:.0f}" if isinstance(item, Prediction) else ""
+        number = f"{100 * item.confidence:.0f}" if percent and isinstance(item, Prediction) else ""
         css = f"{state} before" if before else state
-        marks.append(Mark(ACTION_INDEX[item.label], css, _left(item.position_ms), row, percent))
+        marks.append(Mark(ACTION_INDEX[item.label], css, _left(item.position_ms), row, number))
     return Lane(name, marks, max(1, len(free_from)))
 
 
-def _outcomes(pairs: Sequence[Pair]) -> list[Outcome]:
+def _outcomes(pairs: Sequence[Pair], *, percent: bool) -> list[Outcome]:
     """Put the time axis into words, in order of time."""
     lines = []
     for p in sorted(pairs, key=lambda p: (p.prediction or p.event).position_ms):  # type: ignore[union-attr]
@@ -169,7 +172,8 @@ def _outcomes(pairs: Sequence[Pair]) -> list[Outcome]:
             text, outcome, good = f"{_name(p.event)}, in {_ahead(p.event)}", "came, not anticipated", False
         else:
             made, good = p.prediction, p.right
-            text = f"{_name(made)} {100 * made.confidence:.0f} %, in {_ahead(made)}"
+            sure = f" {100 * made.confidence:.0f} %" if percent else ""
+            text = f"{_name(made)}{sure}, in {_ahead(made)}"
             if p.event is None:
                 outcome = "nothing came"
             elif p.right:

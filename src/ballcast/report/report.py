@@ -22,6 +22,7 @@ from ballcast.metrics.average_precision import Score
 from ballcast.metrics.bootstrap import Intervals
 from ballcast.metrics.diagnosis import (
     Pair,
+    are_probabilities,
     confusion,
     hits,
     pair_all,
@@ -105,26 +106,29 @@ def render(report: Report, progress: Callable[[int, int], None] = lambda done, t
     pairs = [p for found in near.values() for p in found]
     alike = pair_all(report.clips, report.shown or report.predictions, reach_ms=10**9, across=False)
     errors = timing_errors(p for found in alike.values() for p in found)
-    calibration = reliability(*hits(pairs))
+    probabilities = are_probabilities(*hits(pairs))
+    calibration = reliability(*hits(pairs)) if probabilities else None
     past = report.history
     return TEMPLATES.get_template("page.html.j2").render(
         report=report,
         version=__version__,
-        style=Markup(palette.css()) + _asset("style.css"),
-        script=_asset("script.js"),
-        interval=sections.interval_text(report.intervals.avg) if report.intervals else None,
+        style=Markup(palette.css()) + asset("style.css"),
+        script=asset("script.js"),
+        headline=sections.headline(report.score, report.intervals),
+        probabilities=probabilities,
         tiles=_tiles(report, calibration.error if calibration else float("nan"), errors),
         headings=HEADINGS,
         scores=sections.score_rows({report.name: report.score, **report.others}, report.intervals),
         history=sections.history(past.loss, past.score, past.best) if past else None,
         class_bars=class_bars(report.score, report.intervals),
+        class_rows=sections.class_rows(report.score),
         rare_count=int(((report.score.events > 0) & (report.score.events < RARE)).sum()),
         chosen=CHOSEN,
         curves=[precision_recall(report.score, action) for action in range(len(ACTIONS))],
         calibration=sections.calibration(calibration),
         timing=sections.timing(errors),
         confusion=sections.confusion_table(confusion(pairs)),
-        films=_films(report, near, progress),
+        films=_films(report, near, progress, probabilities=probabilities),
     )
 
 
@@ -134,13 +138,13 @@ def _tiles(report: Report, error: float, errors_ms: NDArray[np.int64]) -> list[t
         ("clips", f"{len(report.clips)}"),
         ("actions that came", f"{int(report.score.events.sum())}"),
         ("predictions a clip", f"{per_clip(report.predictions):.1f}"),
-        ("calibration error", "–" if error != error else f"{100 * error:.1f} %"),
+        ("calibration error", "– (ranks)" if error != error else f"{100 * error:.1f} %"),
         ("typical time error", f"{np.median(np.abs(errors_ms)) / 1000:.1f} s" if len(errors_ms) else "–"),
     ]
 
 
 def _films(
-    report: Report, near: Mapping[str, Sequence[Pair]], progress: Callable[[int, int], None]
+    report: Report, near: Mapping[str, Sequence[Pair]], progress: Callable[[int, int], None], *, probabilities: bool
 ) -> list[tuple[str, list[FilmStrip]]]:
     """Return the film strips of the best and the worst clips, by heading."""
     order = ranked(near, REACH_MS)
@@ -153,7 +157,8 @@ def _films(
         strips = []
         for name in names:
             note = f"{100 * quality(near[name], REACH_MS):.0f} of 100"
-            strips.append(film_strip(clips[name], near[name], report.footage.get(name), note))
+            footage = report.footage.get(name)
+            strips.append(film_strip(clips[name], near[name], footage, note, percent=probabilities))
             done += 1
             progress(done, total)
         if strips:
@@ -161,6 +166,6 @@ def _films(
     return groups
 
 
-def _asset(name: str) -> Markup:
+def asset(name: str) -> Markup:
     """Read a file of this package, to be put into the page unchanged."""
     return Markup((files(__package__) / name).read_text("utf-8"))

@@ -30,6 +30,12 @@ PUBLISHED = (
 )
 
 
+RANKS = (
+    "The confidences are not probabilities: on average they are far above the share that came. Scores of "
+    "ballcast tune are ranks, made for their order, so this page does not show them as per cent."
+)
+
+
 class ScoreRow(NamedTuple):
     """A row of the score table; `css`: its class."""
 
@@ -71,6 +77,37 @@ def interval_text(ends: Floats) -> str:
     return f"{100 * ends[0]:.1f}–{100 * ends[1]:.1f}"
 
 
+SURE = 0.1  # an interval this narrow, as a share of the score on either side, lets the score stand alone
+
+
+def headline(score: Score, intervals: Intervals | None) -> dict[str, str]:
+    """The largest figure of the page: the score if its interval is narrow, else the interval itself.
+
+    Returns:
+        `figure`; `what` it is; `beside`: the other of the two, or nothing.
+    """
+    what, point = "mAP, mean of six tolerances, %", f"{100 * score.avg:.1f}"
+    if intervals is None:
+        return {"figure": point, "what": what, "beside": "too few clips for an interval"}
+    low, high = intervals.avg
+    if high - low <= 2 * SURE * score.avg:
+        return {"figure": point, "what": what, "beside": f"95 % interval {interval_text(intervals.avg)}"}
+    return {
+        "figure": interval_text(intervals.avg),
+        "what": f"{what}: 95 % interval",
+        "beside": f"{point} on these clips, too few to be sure",
+    }
+
+
+def class_rows(score: Score) -> list[ScoreRow]:
+    """The average precision of each action at each tolerance, in per cent."""
+    return [
+        _row(name, score.ap[:, c].tolist(), float(score.ap[:, c].mean()))
+        for c, name in enumerate(SHORT_NAMES)
+        if score.events[c]
+    ]
+
+
 def history(loss: Sequence[float], score: Sequence[float], best: int) -> list[tuple[str, Markup]]:
     """Draw loss and validation mAP of a training, a value per epoch; `best` is counted from 1.
 
@@ -85,14 +122,14 @@ def history(loss: Sequence[float], score: Sequence[float], best: int) -> list[tu
 
 
 def calibration(found: Reliability | None) -> dict[str, Any]:
-    """Draw confidence against the share that came true; None: the confidences are not probabilities.
+    """Draw confidence against the share that came true; None: the confidences are not probabilities, but ranks.
 
     Returns:
         `chart` and `note`, or `otherwise`: why there is no chart.
     """
     if found is None or not found.count.sum():
-        reason = "they are not probabilities between 0 and 1" if found is None else "there are no predictions"
-        return {"chart": None, "note": "", "otherwise": f"Unknown: {reason}."}
+        reason = "Unknown: there are no predictions." if found is not None else RANKS
+        return {"chart": None, "note": "", "otherwise": reason}
     note = (
         "Across: the confidence of a prediction. Upwards: how often its action came within 2.5 s of its time. On the "
         f"dashed line the two agree; on average they are {100 * found.error:.1f} points apart. Lines: 95 % "

@@ -1,5 +1,6 @@
 """Variants of a recipe, trained with several seeds and put into one table."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -20,7 +21,7 @@ from ballcast.model.anticipator import Anticipator
 from ballcast.report.terminal import HEADINGS
 from ballcast.training.engine import predict, score_of
 from ballcast.training.run import train
-from ballcast.training.splits import open_splits, scored_windows
+from ballcast.training.splits import fit_to_store, open_splits, scored_windows
 
 # The paper's ablations, and more of our own.
 VARIANTS: dict[str, list[str]] = {
@@ -87,7 +88,7 @@ def ablate(
     """Train what is not trained yet and score every variant on `splits`, without them on the validation splits.
 
     Epochs are chosen on the validation splits, by the emission of the recipe that the variants start from. Trainings
-    are named by what they depend on: variants that differ only in emission share one.
+    are found by what they depend on: variants that differ only in emission share one, which has the name of the first.
 
     Args:
         config: the recipe that the variants start from.
@@ -104,7 +105,10 @@ def ablate(
     """
     if not variants:
         raise InputError("there are no variants to run")
-    recipes = {name: load(Recipe, config, [*overrides, *extra]) for name, extra in variants.items()}
+    recipes = {
+        name: fit_to_store(load(Recipe, config, [*overrides, *extra]), [*overrides, *extra])
+        for name, extra in variants.items()
+    }
     chosen_by = load(Recipe, config, overrides).emit
     rows = []
     for name, base in recipes.items():
@@ -115,7 +119,7 @@ def ablate(
         samples = Samples(scored_on, device, base.data.device)
         for seed in range(seeds):
             recipe = replace(base, train=replace(base.train, seed=base.train.seed + seed))
-            run = folder / training_name(recipe, chosen_by)
+            run = find_run(folder, name, training_name(recipe, chosen_by))
             train(replace(recipe, emit=chosen_by), run, device=device)
             model = Anticipator.from_pretrained(run / "best").to(device)
             predictions = predict(model, samples, recipe.emission)
@@ -146,3 +150,10 @@ def training_name(recipe: Recipe, chosen_by: EmitConfig) -> str:
     """A name for everything the weights depend on; `chosen_by` is the emission that the best epoch is chosen by."""
     text = to_yaml(replace(recipe, emit=chosen_by))
     return f"{sha256(text.encode()).hexdigest()[:12]}-seed{recipe.train.seed}"
+
+
+def find_run(folder: Path, name: str, training: str) -> Path:
+    """The folder of a training, found by its `training_name`; a new one begins with the variant's name, for people."""
+    there = sorted(folder.glob(f"*{training}"))
+    words = re.sub(r"[^\w.]+", "-", name).strip("-").lower()
+    return there[0] if there else folder / f"{words}-{training}"

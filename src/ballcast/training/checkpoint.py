@@ -10,9 +10,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialise
 from torch import Tensor, nn
 
+from ballcast.core.checks import check_signature, sign_safetensors
 from ballcast.core.config import from_dict
 from ballcast.core.errors import InputError
-from ballcast.core.files import write_bytes
+from ballcast.core.files import read_bytes, write_bytes
 from ballcast.training.ema import Ema
 
 FILE_NAME = "state.safetensors"
@@ -48,7 +49,8 @@ def save_state(
         tensors["random.cuda"] = torch.cuda.get_rng_state()
     # One key: safetensors writes several in any order, and the same state should be the same bytes.
     metadata = {FORMAT: json.dumps(asdict(progress))}
-    write_bytes(path, serialise({k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}, metadata))
+    raw = serialise({k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}, metadata)
+    write_bytes(path, sign_safetensors(raw))
 
 
 def load_state(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, ema: Ema | None = None) -> Progress:
@@ -106,6 +108,7 @@ def _kind(tensor: Tensor) -> tuple[tuple[int, ...], torch.dtype]:
 
 
 def _read(path: Path, *, tensors: bool = True) -> tuple[dict[str, Tensor], Progress]:
+    check_signature(read_bytes(path, "saved state"), path, "start the run anew in another folder")
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from torch import Tensor
@@ -18,6 +18,19 @@ from ballcast.data.samples.windows import WindowSet, official_windows, stitched_
 from ballcast.features.store import LABELS, FeatureStore
 
 Splits = list[tuple[FeatureStore, list[Clip]]]
+
+
+def fit_to_store(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
+    """Give the model the clips a window and features a clip of the first training store, unless an override has them.
+
+    No other model could be trained on it, so nobody should have to look them up.
+    """
+    if recipe.train.backbone == "end_to_end" or not recipe.data.train:
+        return recipe
+    given = {text.partition("=")[0] for text in overrides}
+    store = FeatureStore.from_pretrained(recipe.data.features, recipe.data.train[0])
+    sizes = {key: getattr(store, key) for key in ("clips", "width") if f"model.{key}" not in given}
+    return replace(recipe, model=replace(recipe.model, **sizes))
 
 
 def open_splits(data: DataConfig, names: Sequence[str], model: ModelConfig) -> Splits:

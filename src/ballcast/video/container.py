@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import av
-from av.codec.hwaccel import HWAccel
+from av.codec.hwaccel import HWAccel, hwdevices_available
 from av.container import InputContainer
 from av.stream import Disposition
 from av.video.frame import PictureType
 from av.video.stream import VideoStream
 
+from ballcast.core.backbone_config import MAX_SIDE
 from ballcast.core.errors import InputError
 from ballcast.core.files import reading
+from ballcast.video.damage import DamageError
 
 # Titles in unknown encodings must not keep a video from opening. PyAV 19 sees to that itself and takes no such option.
 TOLERANT: dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
@@ -63,6 +65,11 @@ def video_stream(container: InputContainer, name: Path | str) -> VideoStream:
     if streams[0].codec_context is None:
         container.close()
         raise InputError(f"{name}: is coded in a way that PyAV has no decoder for; encode it again as H.264")
+    context = streams[0].codec_context
+    if max(context.width, context.height) > MAX_SIDE:
+        size = f"{context.width}×{context.height}"
+        container.close()
+        raise InputError(f"{name}: has pictures of {size}, above {MAX_SIDE} pixels a side; scale it down")
     return streams[0]
 
 
@@ -132,14 +139,16 @@ def decoded(
     sought: int | None = None,
     origin: int | None = None,
     packets: Iterator[av.Packet] | None = None,
+    begins: bool = False,
     broken: Callable[[], bool] = lambda: False,
 ) -> Iterator[_Timed]:
-    """The stream's frames in order of time, each with its timestamp; damage is an `InputError` that gives its time.
+    """The stream's frames in order of time, each with its timestamp; damage is a `DamageError` that gives its time.
 
     container, stream: freshly opened. path: for the messages. threads: 0: one per core.
     sought: begin at the key frame before this timestamp; None: at the beginning.
     origin: timestamp of the video's first frame, which the times in messages count from.
     packets: decode these, which may begin anywhere in the stream, from the first key frame among them on.
+    begins: the packets begin where the stream does.
     broken: called at their end; true if more should have come. Then the last few frames are left out: a lost one
     may belong between them, which would pass for a still picture.
     """
@@ -154,7 +163,7 @@ def decoded(
     # A damaged picture spoils those that are predicted from it, and B-frames among them are shown before it is. So
     # frames wait here until no later one can be their source.
     waiting: deque[_Timed] = deque()
-    begun = sought is None and packets is None
+    begun = begins or (sought is None and packets is None)
     fault: InputError | None = None
     try:
         every = container.demux(stream) if packets is None else packets
@@ -212,9 +221,14 @@ class _Account:
         assert stream.time_base is not None
         self._path, self._stream, self._origin = path, stream, origin
         self._unit = Fraction(stream.time_base)
-        # AVI gives the times of decoding, not of display.
-        self._counts = stream.codec_context.name in _ONE_TO_ONE and stream.container.format.name != "avi"
+        self._avi = stream.container.format.name == "avi"  # its times are of decoding, not of display
+        self._counts = stream.codec_context.name in _ONE_TO_ONE and not self._avi
         self._pending: set[int] = set()
+        # Some recorders, and AVI, give every packet the time of its decoding. Then a B-frame contradicts them, and
+        # frames, which come in order of display, take these times in order.
+        self._unsorted = True  # all packets until now have the same time of decoding and of display
+        self._by_decoding = False
+        self._ahead: int | None = None  # AVI: ticks by which frames are decoded before they are shown
         self._last: int | None = None  # timestamp of the last good frame
         self._cut: bool | None = None  # a packet was incomplete: as the file ends there (True), or else
         self._incomplete: int | None = None  # that packet's timestamp: no frame after it may pass
@@ -228,6 +242,7 @@ class _Account:
         """The frames that come out when this packet goes in; None: all that are left."""
         if packet is not None and packet.pts is not None and not packet.is_discard:
             self._pending.add(packet.pts)
+            self._unsorted = self._unsorted and packet.pts == packet.dts
         try:
             return self._stream.decode(packet)
         except av.EOFError:
@@ -241,6 +256,13 @@ class _Account:
         at, last = frame.pts, self._last
         if at is None:
             raise InputError(f"{self._path}: its frames carry no times; give it a container that has them: {_REMUX}")
+        self._by_decoding = self._by_decoding or (self._unsorted and frame.pict_type == PictureType.B)
+        if self._by_decoding:
+            self._counts, at = False, min(self._pending, default=at)
+        elif self._avi and last is not None:
+            decoded_at = at if frame.dts is None else frame.dts  # ahead of its display by as much as frames wait
+            self._ahead = decoded_at - last - 1 if self._ahead is None else self._ahead
+            at = max(decoded_at - max(0, self._ahead), last + 1)
         if self._origin is None:
             self._origin = at
         if last is None:  # an edit list, or a recording that begins between key frames: expect nothing earlier
@@ -250,12 +272,11 @@ class _Account:
         if frame.is_corrupt or lost < at:
             raise _Damage(min(lost, at), spreads=self._cut is None)
         if last is not None and at < last:
-            raise InputError(
-                f"{self._path}: at {self._time(at)} the clock of its frames runs backwards; remux it: {_REMUX}"
-            )
+            clock = f"at {self._time(at)} the clock of its frames runs backwards"
+            raise DamageError(f"{self._path}: {clock}; remux it: {_REMUX}", last, "the clock runs backwards")
         if last is not None and (at - last) * self._unit > MAX_GAP_S:
             gap = f"has no pictures between {self._time(last)} and {self._time(at)}"
-            raise InputError(f"{self._path}: {gap}; fetch it again, or cut it there")
+            raise DamageError(f"{self._path}: {gap}; fetch it again, or cut it there", last, "there are no pictures")
         self._pending = {t for t in self._pending if t > at}
         self._last = at
         return at
@@ -272,14 +293,14 @@ class _Account:
         due = self._pending if self._counts else set()
         return due if self._incomplete is None else due | {self._incomplete}
 
-    def sentence(self, at: int) -> InputError:
+    def sentence(self, at: int) -> DamageError:
         if self.unreadable:
-            return InputError(f"{self._path}: {self.unreadable} after {self._time(at)}; fetch it again")
-        if self._cut:
-            return InputError(
-                f"{self._path}: is cut short, it ends inside the picture at {self._time(at)}; fetch it again"
-            )
-        return InputError(f"{self._path}: is corrupt at {self._time(at)}, where a picture is damaged; fetch it again")
+            fault, reason = f"{self.unreadable} after {self._time(at)}", "the file cannot be read further"
+        elif self._cut:
+            fault, reason = f"is cut short, it ends inside the picture at {self._time(at)}", "the file is cut short"
+        else:
+            fault, reason = f"is corrupt at {self._time(at)}, where a picture is damaged", "a picture is damaged"
+        return DamageError(f"{self._path}: {fault}; fetch it again", at, reason)
 
     def _time(self, at: int) -> str:
         return f"{float((at - (self._origin or 0)) * self._unit):.2f} s"
@@ -300,3 +321,22 @@ def clip_video(folder: Path, *, missing_ok: bool = False) -> Path:
     if len(videos) > 1 or not (videos or missing_ok):
         raise InputError(f"{folder}: has {len(videos)} videos; a clip's folder must have one")
     return videos[0] if videos else folder / "224p.mp4"  # missing: listed as failed, the others are still extracted
+
+
+def decoder_report() -> dict[str, str]:
+    """What decodes here, for `ballcast doctor`: the library, and whether it knows NVDEC (not whether there is one)."""
+    codec = ".".join(map(str, av.library_versions["libavcodec"]))
+    built = "cuda" in hwdevices_available()
+    return {
+        "decoder": f"PyAV {av.__version__}, libavcodec {codec}",
+        "nvdec": "built in; used for device cuda if the driver allows" if built else "not in this build of PyAV",
+    }
+
+
+def nvdec(device: str) -> HWAccel:
+    """The decoder of a GPU, "cuda" or "cuda:1", for `VideoFile`; whether it works shows when it decodes."""
+    kind, _, number = device.partition(":")
+    if kind != "cuda" or not (number or "0").isdigit():
+        raise InputError(f"device {device!r} is not one that decodes; give cpu, cuda or cuda:1")
+    # The process's own context of the GPU, not a new one for every video: those take a tenth of a second to make.
+    return HWAccel("cuda", device=number or "0", allow_software_fallback=False, options={"primary_ctx": "1"})

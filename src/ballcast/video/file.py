@@ -1,78 +1,29 @@
 """Frames, grayscale or I420, at exactly 25 fps, by timestamp, from any video file, on the CPU or by NVDEC."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from fractions import Fraction
-from itertools import islice
+from itertools import chain, islice
 from math import floor
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import av
 import numpy as np
-from av.codec.hwaccel import HWAccel, hwdevices_available
+from av.codec.hwaccel import HWAccel
+from av.container import InputContainer
+from av.video.stream import VideoStream
 
-from ballcast.core.actions import FPS
+from ballcast.core.actions import FPS, FRAME_MS
 from ballcast.core.errors import InputError
-from ballcast.video.container import VideoInfo, declared_end, decoded, open_container
-from ballcast.video.luma import Turn, array_shape, even, luma, pixels, turn_of
+from ballcast.core.events import Gap
+from ballcast.video.container import MAX_GAP_S, VideoInfo, declared_end, decoded, nvdec, open_container
+from ballcast.video.damage import DamageError, PacketReplay
+from ballcast.video.grid import Grid
+from ballcast.video.luma import SquarePixels, Turn, array_shape, even, luma, pixels, turn_of
 
-
-class Grid:
-    """The 25 fps grid on a video's own clock.
-
-    Args:
-        origin: timestamp of the first frame. unit: seconds a tick of the clock.
-        period: how long a frame is shown, in seconds, unless the frame has a duration.
-    """
-
-    def __init__(self, *, origin: int, unit: Fraction, period: Fraction) -> None:
-        self.origin, self.unit, self.period = origin, unit, period
-        exact = (1 / (FPS * unit)).denominator == 1  # the clock can express 1/25 s
-        self._slack = Fraction(0) if exact else min(unit, Fraction(1, 1000))
-
-    def latest(self, n: int) -> int:
-        """The latest timestamp that output frame n may show."""
-        return self.origin + floor((Fraction(n, FPS) + self._slack) / self.unit)
-
-    def sample(
-        self, frames: Iterator[tuple[int, av.VideoFrame]], start: int = 0, stop: int | None = None
-    ) -> Generator[av.VideoFrame, None, Fraction | None]:
-        """The frames shown at start … stop − 1 (None: to the end), out of `frames`, timestamped and in order of time.
-
-        Each comes out as soon as no later one can take its place. Returns when the last one ends, in seconds, or None
-        if it did not get there. An InputError in `frames` comes through, after the frames before it.
-        """
-        n = start
-        held: av.VideoFrame | None = None
-        at = self.origin  # the held frame's timestamp
-        try:
-            for time, frame in frames:
-                while held is not None and self.latest(n) < time:
-                    yield held
-                    n += 1
-                    if n == stop:
-                        return None
-                at, held = time, frame
-                if self.latest(n) == at:  # whatever comes next is later
-                    yield held
-                    n += 1
-                    if n == stop:
-                        return None
-        except InputError:
-            if held is not None and (self.latest(n) - at) * self.unit < self.period:  # it is not to blame
-                yield held
-                if n + 1 == stop:
-                    return None
-            raise
-        if held is None:
-            return None
-        stands = min(self.period, held.duration * self.unit) if held.duration else self.period
-        since = (at - self.origin) * self.unit  # when the last frame begins
-        count = max(floor((since + self._slack) * FPS) + 1, floor((since + stands) * FPS + Fraction(1, 2)))
-        for _ in range(n, count if stop is None else min(stop, count)):
-            yield held
-        return since + stands if stop is None or stop > count else None
+_Timed = tuple[int, av.VideoFrame]
 
 
 class FrameSource(Protocol):
@@ -95,25 +46,27 @@ class FrameSource(Protocol):
 class VideoFile:
     """A video file as a `FrameSource`, decoded with PyAV. Audio is ignored.
 
-    path: the file. threads: of the decoder; 0: one per core. accel: a hardware decoder; see `gpu.open_video`.
+    path: the file. threads: of the decoder; 0: one per core. accel: a hardware decoder; see `open_video`.
+    strict: damage is an error in `pictures` too. Pixels that are not square are stretched.
     Several `frames` iterators may run at once: each decodes on its own. Consecutive `read`s continue without seeking.
     """
 
-    def __init__(self, path: Path | str, *, threads: int = 0, accel: HWAccel | None = None) -> None:
-        self.path = Path(path)
+    def __init__(
+        self, path: Path | str, *, threads: int = 0, accel: HWAccel | None = None, strict: bool = True
+    ) -> None:
+        self.path, self.strict = Path(path), strict
         self.decoder = "PyAV on the CPU" if accel is None else "PyAV on the GPU (NVDEC)"
         self._threads, self._accel = threads, accel
         self._reading: tuple[int, bool, Iterator[np.ndarray]] | None = None
-        container, stream = open_container(self.path, self._accel)
+        container, stream = open_container(self.path)
         with container:
-            begin = next(decoded(container, stream, self.path, threads=1), None)
-            if begin is None:
-                raise InputError(f"{self.path}: has a video stream without a single frame; fetch it again")
             assert stream.time_base is not None
-            self._origin, first = begin
+            self._origin, first = self._first(container, stream)
             self._unit = Fraction(stream.time_base)  # seconds a tick of the file's clock
             self._turn = turn_of(first, str(self.path))
             self._coded_size = (first.height, first.width)
+            self._square = SquarePixels(stream.sample_aspect_ratio)
+            first = self._square(first)
             period = 1 / Fraction(stream.average_rate or FPS)  # how long a frame stands, in seconds
             self._grid = Grid(origin=self._origin, unit=self._unit, period=period)
             self._end = declared_end(container, stream)
@@ -157,22 +110,77 @@ class VideoFile:
 
     def read(self, start: int, stop: int, *, colour: bool = False) -> np.ndarray:
         """Frames start … stop − 1 as (T, H, W) uint8, or I420; T is smaller at the end of the video, 0 beyond it."""
+        taken = list(self._following(start, stop - start, colour=colour))
+        none = array_shape(even(self.size) if colour else self.size, colour=colour)
+        return np.stack(taken) if taken else np.empty((0, *none), np.uint8)
+
+    def read_into(
+        self, out: np.ndarray, start: int, *, colour: bool = False, fit: Callable[[np.ndarray], np.ndarray]
+    ) -> int:
+        """Write frames from `start` on, as `fit` gives them, into `out` (T, H, W) uint8; return how many there are."""
+        count = 0
+        for frame in self._following(start, len(out), colour=colour):
+            out[count] = fit(frame)
+            count += 1
+        return count
+
+    def _following(self, start: int, count: int, *, colour: bool) -> Iterator[np.ndarray]:
+        """The next `count` frames from `start` on, without seeking where the last ones ended there."""
         if self._reading is None or self._reading[:2] != (start, colour):
             self._reading = (start, colour, self.frames(start, colour=colour))
         source = self._reading[2]
         self._reading = None  # an error below ends the iterator
-        taken = list(islice(source, max(0, stop - start)))
-        self._reading = (start + len(taken), colour, source)
-        none = array_shape(even(self.size) if colour else self.size, colour=colour)
-        return np.stack(taken) if taken else np.empty((0, *none), np.uint8)
+        taken = 0
+        for frame in islice(source, max(0, count)):
+            yield frame
+            taken += 1
+        self._reading = (start + taken, colour, source)
+
+    def sampled_and_gaps(self, start: int = 0, stop: int | None = None) -> Iterator[av.VideoFrame | Gap]:
+        """As `sampled`, but goes on at the next whole key frame after damage, with a `Gap` for what is between."""
+        n, lost = start, ""  # the next output frame, and why those before it are missing
+        for stretch in self._stretches(start):
+            try:
+                first = next(stretch, None)
+                if first is None:
+                    break
+                if lost:
+                    begins = max(n, self._grid.first(first[0]))
+                    if begins > n or n > start:  # else it lies before the start
+                        yield Gap(n * FRAME_MS, begins * FRAME_MS, lost)
+                    n, lost = begins, ""
+                elif n == 0:
+                    n = self._grid.first(first[0])
+                    if n:
+                        yield Gap(0, n * FRAME_MS, "a picture is damaged")
+                for picture in self._grid.sample(chain([first], stretch), n, stop):
+                    yield picture
+                    n += 1
+                    if n == stop:
+                        return
+            except DamageError as damage:
+                lost = lost or damage.reason
+        length = None if self._end is None else self._end - self._origin * self._unit
+        end = n if length is None else max(n, floor(length * FPS))
+        if stop is not None:
+            end = min(end, stop)
+        if lost or end - n > FPS // 2:
+            yield Gap(n * FRAME_MS, end * FRAME_MS, lost or "the file is cut short")
 
     def pictures(self, start: int = 0) -> Iterator[tuple[Fraction, av.VideoFrame]]:
         """The file's own frames, in colour and at its own rate, each with its time in seconds since the first.
 
         From the one shown at output frame `start` on, or a few before it. `upright` turns their planes for display.
+        Those that are damaged are left out, unless `strict`.
         """
-        for at, frame in self._from(start):
+        frames = self._from(start) if self.strict else self._whole(start)
+        for at, frame in frames:
             yield (at - self._origin) * self._unit, frame
+
+    @property
+    def begin(self) -> Fraction:
+        """When the first frame is shown, in seconds on the file's own clock."""
+        return self._origin * self._unit
 
     @property
     def upright(self) -> Turn:
@@ -188,14 +196,78 @@ class VideoFile:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _from(self, n: int) -> Iterator[tuple[int, av.VideoFrame]]:
+    def _first(self, container: InputContainer, stream: VideoStream) -> _Timed:
+        """The timestamp from which times count, and the first whole picture."""
+        replay, origin = PacketReplay(container, stream), None
+        packets = replay.first()
+        while True:
+            try:
+                begin = next(decoded(container, stream, self.path, threads=1, packets=packets, begins=origin is None))
+            except StopIteration:
+                raise InputError(f"{self.path}: has a video stream without a single frame; fetch it again") from None
+            except DamageError as damage:
+                if self.strict:
+                    raise
+                origin, packets = damage.at if origin is None else origin, replay.after(damage.at)
+            else:
+                return (begin[0] if origin is None else min(origin, begin[0])), begin[1]
+
+    def _whole(self, n: int) -> Iterator[_Timed]:
+        """As `_from`, without what is damaged."""
+        last = None
+        for stretch in self._stretches(n):
+            with suppress(DamageError):
+                for at, frame in stretch:
+                    if last is None or at > last:
+                        last = at
+                        yield at, frame
+
+    def _stretches(self, n: int) -> Iterator[Iterator[_Timed]]:
+        """As `_from`, in stretches: each but the last ends with a `DamageError`. Read one before the next."""
+        target, damage, sought = self._grid.latest(n), None, None
+        for sought in self._places(n):
+            with suppress(InputError):
+                first = next(self._decoded(sought), None)
+                if first is not None and first[0] <= target:
+                    break
+        else:
+            sought = None
+
+        def stretch(packets: Iterator[av.Packet]) -> Iterator[_Timed]:
+            nonlocal damage
+            how = {"packets": packets, "begins": damage is None and sought is None}
+            damage = None
+            try:
+                yield from self._checked(self._pairs(container, stream, **how))
+            except DamageError as error:
+                damage = error
+                raise
+
+        container, stream = open_container(self.path, self._accel)
+        with container:
+            if sought is not None:
+                container.seek(sought, stream=stream, backward=True)
+            replay = PacketReplay(container, stream)
+            yield stretch(replay.first())
+            while damage is not None:
+                yield stretch(replay.after(damage.at))
+
+    def _pairs(self, container: InputContainer, stream: VideoStream, **how: Any) -> Iterator[_Timed]:
+        return decoded(container, stream, self.path, threads=self._threads, origin=self._origin, **how)
+
+    def _places(self, n: int) -> Iterator[int]:
+        """Timestamps to seek for output frame n; if all lead to later ones, decode from the start."""
+        # A seek may land late (transport streams, broken indices), so go back further.
+        for back in (0, 2, 10) if n and self._timed else ():
+            sought = self._grid.latest(n) - floor(back / self._unit)
+            if sought <= self._origin:
+                return
+            yield sought
+
+    def _from(self, n: int) -> Iterator[_Timed]:
         """Timestamps and frames in order of time, from one that output frame n may show or an earlier one on."""
         target = self._grid.latest(n)
-        # A seek may land late (transport streams, broken indices): go back further, in the end decode from the start.
-        for back in (0, 2, 10) if n and self._timed else ():
-            sought = target - floor(back / self._unit)
-            if sought <= self._origin:
-                break
+        for sought in self._places(n):
             frames = self._decoded(sought)
             try:
                 first = next(frames, None)
@@ -207,16 +279,21 @@ class VideoFile:
                 return
         yield from self._decoded(None)
 
-    def _decoded(self, sought: int | None) -> Iterator[tuple[int, av.VideoFrame]]:
+    def _decoded(self, sought: int | None) -> Iterator[_Timed]:
         """Timestamps and frames from the key frame before `sought` on (None: from the start), all of one size."""
         container, stream = open_container(self.path, self._accel)
         with container:
-            pairs = decoded(container, stream, self.path, threads=self._threads, sought=sought, origin=self._origin)
-            for at, frame in pairs:
-                if (frame.height, frame.width) != self._coded_size:
-                    size = f"{frame.width}×{frame.height}"
-                    raise InputError(f"{self.path}: at {self._time(at)} its size changes to {size}; cut it there")
-                yield at, frame
+            yield from self._checked(self._pairs(container, stream, sought=sought))
+
+    def _checked(self, pairs: Iterator[_Timed]) -> Iterator[_Timed]:
+        """The frames with square pixels, if all are of one size and none is far beyond the end of the file."""
+        for at, frame in pairs:
+            if (frame.height, frame.width) != self._coded_size:
+                size = f"{frame.width}×{frame.height}"
+                raise InputError(f"{self.path}: at {self._time(at)} its size changes to {size}; cut it there")
+            if not self.strict and self._end is not None and at * self._unit > self._end + MAX_GAP_S:
+                raise DamageError(f"{self.path}: its clock jumps to {self._time(at)}", None, "the clock jumps")
+            yield at, self._square(frame)
 
     def _check_end(self, end: Fraction) -> None:
         """Raise an InputError if the frames end more than half a second before the stated duration."""
@@ -228,9 +305,7 @@ class VideoFile:
     def _time(self, at: int) -> str:
         return f"{float((at - self._origin) * self._unit):.2f} s"
 
-    def _describe(
-        self, container: av.container.InputContainer, stream: av.VideoStream, first: av.VideoFrame
-    ) -> VideoInfo:
+    def _describe(self, container: InputContainer, stream: VideoStream, first: av.VideoFrame) -> VideoInfo:
         height, width = luma(first, self._turn).shape
         length = None if self._end is None else self._end - self._origin * self._unit
         if length is None and container.duration:
@@ -251,36 +326,16 @@ def open_video(path: Path | str, *, device: str = "cpu", threads: int = 0) -> Vi
 
     `VideoFile.decoder` names the decoder used, and why if not the one requested. threads: of the CPU; 0: one a core.
     """
-    kind, _, number = device.partition(":")
-    if kind == "cpu":
+    if device == "cpu":
         return VideoFile(path, threads=threads)
-    if kind != "cuda" or not (number or "0").isdigit():
-        raise InputError(f"device {device!r} is not one that decodes; give cpu, cuda or cuda:1")
+    accel = nvdec(device)
     try:
-        accel = HWAccel("cuda", device=number or "0", allow_software_fallback=False)
-        return VideoFile(path, threads=threads, accel=accel)
+        video = VideoFile(path, threads=threads, accel=accel)
+        next(video.pictures())
+        return video
     except (InputError, av.FFmpegError, OSError, NotImplementedError, RuntimeError) as error:
         why = str(error)
     # A video that is at fault itself fails here again, with its own sentence.
     video = VideoFile(path, threads=threads)
     video.decoder = f"PyAV on the CPU, since NVDEC failed: {why}"
     return video
-
-
-def decoder_report() -> dict[str, str]:
-    """What decodes here, for `ballcast doctor`: the library, and whether it knows NVDEC (not whether there is one)."""
-    codec = ".".join(map(str, av.library_versions["libavcodec"]))
-    built = "cuda" in hwdevices_available()
-    return {
-        "decoder": f"PyAV {av.__version__}, libavcodec {codec}",
-        "nvdec": "built in; used for device cuda if the driver allows" if built else "not in this build of PyAV",
-    }
-
-
-def snap(start: int, stride: int) -> int:
-    """The latest frame of the grid (every `stride` frames from the video's first) that is not after `start`.
-
-    Rolling and live prediction begin their windows there, so that windows a second apart share their clips' features;
-    not later, so that no window sees beyond its own end.
-    """
-    return start - start % stride

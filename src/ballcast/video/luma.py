@@ -15,6 +15,8 @@ from ballcast.core.backbone_config import MAX_SIDE, is_size
 from ballcast.core.errors import BallcastWarning, InputError
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     import av
     from av.video.reformatter import VideoReformatter
 
@@ -103,6 +105,7 @@ def _display_matrix(frame: "av.VideoFrame") -> np.ndarray | None:
 
 Size = tuple[int, int]  # H, W in pixels
 NEAR = 0.05  # a scale this near to 1 is left out
+SQUARE = 1.02  # pixels up to 2 % wider than high, or higher than wide, count as square: encoders round so
 
 
 def choose_size(requested: str | None, trained: Size | None, name: str) -> Size | None:
@@ -201,6 +204,29 @@ class FrameResizer:
         self._scaler = self._scaler or VideoReformatter()
         own = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="yuv420p" if self.colour else "gray")
         return self._scaler.reformat(own, width, height, interpolation=_how()).to_ndarray()
+
+
+class SquarePixels:
+    """Stretches pictures whose pixels are not square, such as PAL's, along the side that is too short.
+
+    ratio: width of a pixel by its height, as the file has it; None or 0: unknown, taken as 1.
+    """
+
+    def __init__(self, ratio: "Fraction | None") -> None:
+        wide = float(ratio or 1)
+        self._ratio = wide if SQUARE < max(wide, 1 / wide) < 4 else 1.0  # beyond is an error of the file
+        self._scaler: VideoReformatter | None = None
+
+    def __call__(self, frame: "av.VideoFrame") -> "av.VideoFrame":
+        """The picture with square pixels; itself where nothing is to be done."""
+        if self._ratio == 1:
+            return frame
+        from av.video.reformatter import VideoReformatter
+
+        self._scaler = self._scaler or VideoReformatter()
+        width = 2 * round(frame.width * max(self._ratio, 1.0) / 2)
+        height = 2 * round(frame.height * max(1 / self._ratio, 1.0) / 2)
+        return self._scaler.reformat(frame, width, height, interpolation=_how())
 
 
 def _how() -> int:

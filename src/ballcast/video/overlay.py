@@ -1,31 +1,38 @@
 """A copy of a video with the anticipations drawn below it, as H.264 in MP4.
 
 The picture keeps its size, its rate and its colours: its planes are copied, not converted to RGB and back. The sound
-is left out.
+is copied as it is, where MP4 can hold it. Where pictures are damaged, the copy is blank.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 
 import av
 import numpy as np
 
-from ballcast.core.actions import FPS
+from ballcast.core.actions import FPS, FRAME_MS
 from ballcast.core.errors import InputError
-from ballcast.core.events import Forecast
+from ballcast.core.events import Forecast, Gap
 from ballcast.core.files import check_not_source, replacing
 from ballcast.video.file import VideoFile
 from ballcast.video.luma import Turn, plane
 from ballcast.video.overlay_strip import Strip
+from ballcast.video.sound import SoundCopy
+
+CLOCK = Fraction(1, 90_000)
 
 
 def write_overlay(
     source: Path,
     target: Path,
     timeline: Sequence[Forecast],
+    gaps: Sequence[Gap] = (),
     *,
+    note: str = "",
     quality: int = 20,
+    begin_ms: int = 0,
+    end_ms: int | None = None,
     progress: Callable[[int, int | None], None] = lambda done, total: None,
 ) -> int:
     """Write `source` to `target` with the forecasts drawn on a strip below it.
@@ -34,33 +41,41 @@ def write_overlay(
         source: any video that can be decoded.
         target: the MP4 file to write.
         timeline: the forecasts, in ms since the video's first frame.
+        gaps: the parts without forecasts, as found when they were made.
+        note: a line that is seen all the time, such as what the model was trained on.
         quality: x264's constant rate factor; smaller is better and larger.
+        begin_ms, end_ms: the part of the video to write.
         progress: called once a second of video with the frames done, at 25 fps, and in all (None: unknown).
 
     Returns:
         The number of frames written.
     """
     check_overlay(source, target)
-    with VideoFile(source) as video, replacing(target) as temporary:
+    with VideoFile(source, strict=False) as video, replacing(target) as temporary:
         height, width = video.size
-        strip = Strip(width=width + width % 2, timeline=timeline)
+        strip = Strip(width=width + width % 2, timeline=timeline, gaps=gaps, note=note)
         rate = Fraction(video.probe().rate or FPS).limit_denominator(1001)
+        begin, end = Fraction(begin_ms, 1000), None if end_ms is None else Fraction(end_ms, 1000)
         written, total = 0, video.frame_count()
         with av.open(str(temporary), "w", format="mp4", options={"movflags": "faststart"}) as container:
             stream = container.add_stream("libx264", rate=rate, options={"crf": str(quality), "preset": "veryfast"})
             stream.width, stream.height = strip.width, height + height % 2 + strip.height
             stream.pix_fmt = "yuv420p"
-            stream.codec_context.time_base = clock = Fraction(1, 90_000)
-            for seconds, picture in video.pictures():
-                if not written:
-                    keep_colours(stream.codec_context, picture)
-                frame = _compose(picture, strip.draw(float(seconds * 1000)), video.upright)
-                frame.pts, frame.time_base = round(seconds / clock), clock
-                container.mux(stream.encode(frame))
-                written += 1
-                if written % round(rate) == 0:
-                    progress(int(seconds * FPS) + 1, total)
-            container.mux(stream.encode())
+            stream.codec_context.time_base = CLOCK
+            with SoundCopy(source, container, origin=video.begin + begin, end=end and video.begin + end) as sound:
+                for seconds, picture in _with_blanks(video, gaps, begin, end):
+                    if not written and picture is not None:
+                        keep_colours(stream.codec_context, picture)
+                    drawn = strip.draw(float(seconds * 1000))
+                    frame = _compose(picture or _blank(video.size), drawn, video.upright if picture else np.asarray)
+                    frame.pts, frame.time_base = round((seconds - begin) / CLOCK), CLOCK
+                    sound.copy_until(seconds - begin)
+                    container.mux(stream.encode(frame))
+                    written += 1
+                    if written % max(1, round(rate)) == 0:
+                        progress(int(seconds * FPS) + 1, total)
+                container.mux(stream.encode())
+                sound.copy_until(None)
     return written
 
 
@@ -69,6 +84,36 @@ def check_overlay(source: Path, target: Path) -> None:
     if target.suffix.lower() != ".mp4":
         raise InputError(f"{target}: the overlay is written as MP4; give it a name that ends in .mp4")
     check_not_source(target, source)
+
+
+def _with_blanks(
+    video: VideoFile, gaps: Sequence[Gap], begin: Fraction, end: Fraction | None
+) -> Iterator[tuple[Fraction, av.VideoFrame | None]]:
+    """The video's pictures between two times, in seconds; None, 25 times a second, where they are damaged."""
+    lost = [
+        Fraction(at, 1000)
+        for gap in gaps
+        if gap.kind == "damage"
+        for at in range(gap.begin_ms, gap.end_ms, FRAME_MS)
+        if begin * 1000 <= at and (end is None or at < end * 1000)
+    ]
+    for seconds, picture in video.pictures(int(begin * FPS)):
+        while lost and lost[0] < seconds:
+            yield lost.pop(0), None
+        if end is not None and seconds >= end:
+            break
+        if seconds >= begin and not (lost and lost[0] == seconds):
+            yield seconds, picture
+    for at in lost:
+        yield at, None
+
+
+def _blank(size: tuple[int, int]) -> av.VideoFrame:
+    """A dark picture of `size` (H, W) that shows nothing."""
+    height, width = (side + side % 2 for side in size)
+    planes = np.full((height * 3 // 2, width), 128, np.uint8)
+    planes[:height] = 32
+    return av.VideoFrame.from_ndarray(planes, format="yuv420p")
 
 
 def _compose(picture: av.VideoFrame, strip: np.ndarray, upright: Turn) -> av.VideoFrame:

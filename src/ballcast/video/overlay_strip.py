@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from ballcast.core.actions import ACTION_INDEX, HORIZON_MS, SHORT_NAMES
-from ballcast.core.events import Forecast, Prediction
+from ballcast.core.events import Forecast, Gap, Prediction, clock
 from ballcast.core.palette import DARK, Colour, ink_on, rgb
 
 PAST_MS = 700  # how long an action stays to be seen after its time
@@ -34,14 +34,16 @@ class _Label:
 class Strip:
     """Draws the strip of a video `width` pixels wide; `height` is how tall the strip is (even).
 
-    timeline: what was anticipated, in order of `at_ms`.
+    timeline: what was anticipated, in order of `at_ms`. gaps: parts without forecasts, in order of time; they are named
+    until there is one again. note: a line at the bottom that is always there.
     """
 
-    def __init__(self, *, width: int, timeline: Sequence[Forecast]) -> None:
+    def __init__(self, *, width: int, timeline: Sequence[Forecast], gaps: Sequence[Gap] = (), note: str = "") -> None:
         scale = max(0.8, (width / 400) ** 0.75)  # a wide video is seen from closer by: its text need not grow as much
         self._smooth = 2 if width < 800 else 1  # drawn at twice the size, for smooth edges
         self._timeline = sorted(timeline, key=lambda made: made.at_ms)
         self._made_at = [made.at_ms for made in self._timeline]
+        self._gaps, self._note = list(gaps), note
         self._unit = scale * self._smooth  # pixels of the drawing a unit of the design
         self._font = ImageFont.load_default(size=10.5 * self._unit)
         self._small = ImageFont.load_default(size=8 * self._unit)
@@ -49,7 +51,8 @@ class Strip:
         self._across = width * self._smooth
         self._placed = [self._place(made) for made in self._timeline]
         rows = max((label.row + 1 for labels in self._placed for label in labels), default=0)
-        self.width, self.height = width, 2 * round(scale * (13 + 15 * max(2, rows) + 3) / 2)
+        below = 3 + 11 * bool(note)
+        self.width, self.height = width, 2 * round(scale * (13 + 15 * max(2, rows) + below) / 2)
         self._size = (self._across, self.height * self._smooth)
         self._panel = self._draw_panel()
 
@@ -57,7 +60,10 @@ class Strip:
         """The strip at time `now_ms` of the video, (height, width, 3) uint8 RGB."""
         layer = self._panel.copy()
         step = bisect_right(self._made_at, now_ms) - 1
-        if step >= 0:
+        gap = next((gap for gap in reversed(self._gaps) if gap.begin_ms <= now_ms), None)
+        if gap is not None and (step < 0 or self._made_at[step] < max(gap.end_ms, gap.begin_ms + 1)):
+            self._draw_gap(layer, gap, now_ms)
+        elif step >= 0:
             age = now_ms - self._made_at[step]
             appearing = min(1.0, 0.25 + age / (0.4 * FADE_MS)) if step else 1.0
             if step and age < FADE_MS:
@@ -82,7 +88,20 @@ class Strip:
                 (x, self._axis if second else 0, x, self._size[1]), fill=_LINE if second else _TEXT, width=round(u)
             )
             pen.text((x - 3 * u, self._axis / 2), name, font=self._small, fill=_QUIET if second else _TEXT, anchor="rm")
+        if self._note:
+            place = (self._across - 4 * u, self._size[1] - 5.5 * u)
+            pen.text(place, self._note, font=self._small, fill=_QUIET, anchor="rm")
         return panel
+
+    def _draw_gap(self, layer: Image.Image, gap: Gap, now_ms: float) -> None:
+        """Write why there is no forecast in place of the labels."""
+        lost = f"{gap.reason}, {clock(gap.begin_ms)} to {clock(gap.end_ms)}"
+        words = f"no forecast: {lost}" if now_ms < gap.end_ms else f"no forecast until 5 s are seen ({lost})"
+        pen, place = ImageDraw.Draw(layer), (self._x(0) + 6 * self._unit, self._axis + self._row / 2)
+        font = self._font
+        if place[0] + font.getlength(words) > self._across:  # a narrow picture
+            font = self._small
+        pen.text(place, words, font=font, fill=_TEXT, anchor="lm")
 
     def _draw_all(
         self, image: Image.Image, labels: list[_Label], now_ms: float, strength: float, *, ghost: bool

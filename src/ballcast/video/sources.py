@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from ballcast.core.actions import FRAME_MS
 from ballcast.core.errors import InputError
+from ballcast.core.events import Gap
 from ballcast.video.file import VideoFile
 from ballcast.video.luma import pixels
 
@@ -32,6 +34,7 @@ class LiveFrame:
     arrived: float  # Unix time in seconds when it could first be read
     picture: "av.VideoFrame | None" = None  # in colour, as decoded, for previews
     turn: "Turn | None" = None  # what brings the picture's planes upright
+    pitch: bool = True  # whether a football pitch was seen in the last seconds
     late_ms: int = 0  # of the stream, more than the promptest before it: the source or its decoding does not keep up
 
 
@@ -102,29 +105,64 @@ class DelayMeter:
         return round(offset - self._best)
 
 
-def open_source(address: str, *, speed: float = 1.0, give_up_s: float = 60.0, colour: bool = False) -> LiveSource:
+class StreamClock:
+    """The session's clock through breaks: by timestamps where they go on, else by the time that passed."""
+
+    def __init__(self, speed: float) -> None:
+        self.end_ms = 0  # of the last frame
+        self._speed = speed
+        self._began: float | None = None  # time.monotonic() of the first frame
+        self._anchor: tuple[Fraction, int] | None = None  # a time on the stream's clock, and on ours
+
+    def restarts(self) -> None:
+        """The stream's clock means something else from now on."""
+        self._anchor = None
+
+    def begin(self, seconds: Fraction) -> int:
+        """When a stretch begins whose first frame is at `seconds` on the stream's clock."""
+        now = time.monotonic()
+        if self._began is None:
+            self._began, self._anchor = now, (seconds, 0)
+            return 0
+        at_ms = max(self.end_ms, round(1000 * (now - self._began) * self._speed))
+        if self._anchor is not None:
+            goes_on = self._anchor[1] + round(1000 * (seconds - self._anchor[0]))
+            if 0 <= goes_on - self.end_ms <= 3_600_000:
+                at_ms = goes_on
+        self._anchor = (seconds, at_ms)
+        return at_ms
+
+
+def open_source(
+    address: str, *, speed: float = 1.0, give_up_s: float = 60.0, colour: bool = False, strict: bool = False
+) -> LiveSource:
     """Open the file or stream that a user names; an InputError if there is none.
 
     speed: of a file or stdin; 0: as fast as they are read. give_up_s: how long a stream that broke is tried for.
-    colour: frames are I420 (`BackboneConfig.colour`).
+    colour: frames are I420 (`BackboneConfig.colour`). strict: damage ends a file; streams always go on.
     """
     if speed < 0:
         raise InputError(f"a speed of {speed} would play backwards; give 1 for real time, 0 for as fast as it goes")
-    from ballcast.video.stream import StreamSource, is_stream
+    from ballcast.video.addresses import is_stream
+    from ballcast.video.stream import StreamSource
 
     if is_stream(address):
         return StreamSource(address, speed=speed, give_up_s=give_up_s, colour=colour)
-    return FileSource(address, speed=speed, colour=colour)
+    return FileSource(address, speed=speed, colour=colour, strict=strict)
 
 
 class FileSource:
-    """A file played in real time, `speed` times as fast, or for 0 as fast as it is read. Damage ends it, as it does in
-    `VideoFile`. colour: frames are I420.
+    """A file played in real time, `speed` times as fast, or for 0 as fast as it is read.
+
+    Damage is a `StreamGap` as long as the frames that are lost; or where `strict`, an InputError. colour: frames are
+    I420. threads: of the decoder; 0: one per core.
     """
 
-    def __init__(self, path: Path | str, *, speed: float = 1.0, colour: bool = False) -> None:
+    def __init__(
+        self, path: Path | str, *, speed: float = 1.0, colour: bool = False, strict: bool = False, threads: int = 0
+    ) -> None:
         self.name, self._colour = str(path), colour
-        self._video = VideoFile(path)
+        self._video = VideoFile(path, strict=strict, threads=threads)
         self._speed = speed
         self._stopped = threading.Event()
 
@@ -134,11 +172,17 @@ class FileSource:
 
     def items(self) -> Iterator[LiveFrame | StreamGap]:
         pacer, lateness, turn = Pacer(self._speed, self._stopped), DelayMeter(self._speed), self._video.upright
-        for n, picture in enumerate(self._video.sampled()):
-            own, at_ms = pixels(picture, turn, colour=self._colour), n * FRAME_MS
+        at_ms = 0
+        for item in self._video.sampled() if self._video.strict else self._video.sampled_and_gaps():
+            if isinstance(item, Gap):
+                at_ms = item.end_ms
+                yield StreamGap("gap", f"{self.name}: no pictures {item}")
+                continue
+            own = pixels(item, turn, colour=self._colour)
             if not pacer.wait(at_ms):
                 return
-            yield LiveFrame(own, at_ms, time.time(), picture, turn, lateness.of(at_ms))
+            yield LiveFrame(own, at_ms, time.time(), item, turn, late_ms=lateness.of(at_ms))
+            at_ms += FRAME_MS
 
     def close(self) -> None:
         self._stopped.set()

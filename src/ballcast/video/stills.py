@@ -13,13 +13,16 @@ from ballcast.video.file import VideoFile
 from ballcast.video.luma import Turn
 
 
-def stills(path: Path, times_ms: Sequence[int], width: int | None = None) -> list[Image.Image | None]:
+def stills(
+    path: Path, times_ms: Sequence[int], width: int | None = None, *, strict: bool = True
+) -> list[Image.Image | None]:
     """What the video shows at each of `times_ms` (ascending, ms since its first frame); None after its end.
 
-    width: of the pictures in pixels; None: the video's own. Decodes from the first of the times to the last.
+    width: of the pictures in pixels; None: the video's own. strict: damage is an error, else the last whole picture
+    before it is shown. Decodes from the first of the times to the last.
     """
     found: list[Image.Image | None] = []
-    with VideoFile(path) as video:
+    with VideoFile(path, strict=strict) as video:
         held: av.VideoFrame | None = None
         since = 0.0
         for seconds, frame in video.pictures(max(0, times_ms[0] * FPS // 1000)) if times_ms else ():

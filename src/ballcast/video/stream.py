@@ -1,21 +1,17 @@
-"""Streams through PyAV: RTSP, HLS, transport streams over HTTP, TCP or UDP, capture devices, stdin.
+"""Streams through PyAV: RTSP, RTMP, SRT, HLS, transport streams over HTTP, TCP or UDP, capture devices, stdin.
 
 A stream is read in stretches of frames without a hole. Lost packets, a damaged picture, a clock that jumps (an HLS
 discontinuity) or another picture size end one, and the next begins at the next key frame; a connection that breaks is
-opened again, ever less often, until `give_up_s` have passed without a frame. Between two stretches there is a
-`StreamGap`, since the frames around it do not follow each other.
+opened again, ever less often, until `give_up_s` have passed without a frame, and so is one that is not there yet.
+Between two stretches there is a `StreamGap`, since the frames around it do not follow each other.
 """
 
-import os
-import re
-import stat
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from fractions import Fraction
 from itertools import chain
-from pathlib import Path
-from urllib.parse import urlsplit
 
 import av
 from av.container import InputContainer
@@ -23,66 +19,27 @@ from av.video.stream import VideoStream
 
 from ballcast.core.actions import FPS, FRAME_MS
 from ballcast.core.errors import InputError
-from ballcast.video.container import ALONE, HEAD, MAX_GAP_S, TOLERANT, decoded, known_not_video, video_stream
-from ballcast.video.file import Grid
-from ballcast.video.luma import pixels, turn_of
-from ballcast.video.sources import DelayMeter, LiveFrame, Pacer, StreamGap
+from ballcast.video.addresses import DEVICES, PUSHED, STDIN, UNPACED, SrtReceiver, Stdin, is_device, scheme_of, shown
+from ballcast.video.container import ALONE, MAX_GAP_S, TOLERANT, declared_end, decoded, known_not_video, video_stream
+from ballcast.video.grid import Grid
+from ballcast.video.luma import SquarePixels, pixels, turn_of
+from ballcast.video.sources import DelayMeter, LiveFrame, Pacer, StreamClock, StreamGap
 
-STDIN = "-"
-UNPACED = frozenset({"rtsp", "rtsps", "udp", "rtp"})  # frames come when they are taken
-PACED = frozenset({"http", "https", "tcp"})  # frames may come in bursts: HLS sends whole segments
-DEVICES = frozenset({"v4l2", "avfoundation", "dshow"})  # v4l2:/dev/video0, avfoundation:0, dshow:video=Camera
 CATCH_UP = 1.02  # bursts are played a little faster than real time, so that a slow clock of ours never falls behind
-OPTIONS = {"rtsp": {"rtsp_transport": "tcp"}, "rtsps": {"rtsp_transport": "tcp"}}  # over UDP packets get lost
+OVER_TCP = {"rtsp_transport": "tcp"}  # over UDP packets get lost
+SOON = {"analyzeduration": "1000000"}  # µs: FFmpeg else waits many seconds for sound that may never come
+OPTIONS = {"rtsp": OVER_TCP, "rtsps": OVER_TCP, "rtmp": SOON, "rtmps": SOON}
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 8.0  # before opening again
 LATE_MS = 10_000  # a broadcast that is read or decoded so late is opened again
-SILENT_S = 10.0  # a connection that sends nothing for so long is broken
-
-
-SECRETS = re.compile(r"(?i)(\w*(?:pass|pwd|token|secret|key|auth|sig)\w*)=[^&;/?#\s]*")  # in a path or query
-
-
-def is_stream(address: str) -> bool:
-    """Whether it names a stream and not a file; an InputError if it names something unknown."""
-    scheme = scheme_of(address)
-    if address == STDIN or scheme in UNPACED | PACED | DEVICES or address.endswith(".m3u8"):
-        return True
-    if "://" in address and scheme != "file":
-        known = ", ".join(sorted(UNPACED | PACED))
-        raise InputError(f"{shown(address)}: a stream's address begins with one of {known}")
-    return _is_device(address)
-
-
-def scheme_of(address: str) -> str:
-    scheme, colon, rest = address.partition(":")
-    known = rest.startswith("//") or scheme in DEVICES
-    return scheme.lower() if colon and known else ""
-
-
-def shown(address: str) -> str:
-    """The address without a password, for people and logs."""
-    if address == STDIN:
-        return "stdin"
-    address = SECRETS.sub(r"\1=***", address)
-    parts = urlsplit(address) if "://" in address else None
-    if parts is None or "@" not in parts.netloc:
-        return address
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-
-
-def _is_device(address: str) -> bool:
-    try:
-        return stat.S_ISCHR(Path(address).stat().st_mode)
-    except (OSError, ValueError):
-        return False
+SILENT_S = 10.0  # a connection that sends nothing for so long is broken; without a frame, twice as long
 
 
 class StreamSource:
     """A stream as a `LiveSource`.
 
     address: what `is_stream` takes. speed: of those that can wait (http, tcp, stdin), as in `Pacer`.
-    give_up_s: how long a stream that broke is tried for. silent_s: without data for so long, it is broken.
-    colour: frames are I420.
+    give_up_s: how long a stream that broke, or is not there yet, is tried for.
+    silent_s: without data for so long, it is broken. colour: frames are I420.
     """
 
     def __init__(
@@ -95,13 +52,13 @@ class StreamSource:
         colour: bool = False,
     ) -> None:
         self.name, self._colour = shown(address), colour
-        self._address = f"v4l2:{address}" if _is_device(address) else address
+        self._address = f"v4l2:{address}" if is_device(address) else address
         self._scheme = scheme_of(self._address)
         self._waits = self._scheme not in UNPACED | DEVICES
         self._speed = speed if self._waits else 1.0
         self._give_up_s, self._silent_s = give_up_s, silent_s
         self._stopped = threading.Event()
-        self._clock = _Clock(self._speed)
+        self._clock = StreamClock(self._speed)
 
     @property
     def blocking(self) -> bool:
@@ -115,51 +72,60 @@ class StreamSource:
         reason, attempts, ever = "", 0, False
         while not self._stopped.is_set():
             try:
-                container, stream = self._open()
-            except InputError as error:
-                if not ever:
-                    raise
-                reason = _reason(error, self.name)
-            else:
-                with container:
-                    whole = self._address == STDIN or _is_recording(container)
+                with ExitStack() as opened:
+                    container, stream = self._open(opened)
+                    whole = self._address == STDIN or (self._scheme not in PUSHED and _is_recording(container))
                     if whole and ever:  # a broadcast that is over and can be watched again
                         return
                     reading = _Reading(container, stream, whole=whole, speed=self._speed)
+                    reading.limit_s = 2 * self._silent_s
                     for item in self._stretches(reading):
                         if isinstance(item, LiveFrame):
                             ever, attempts, wait_s, broken_at = True, 0, FIRST_WAIT_S, time.monotonic()
                         yield item
-                reason = reading.reason
-                if self._stopped.is_set() or (whole and ever and not reading.failed):
-                    return
-                if not ever:
-                    raise InputError(f"{self.name}: {reason or 'ends without a single frame'}; {self._hint(container)}")
-                if whole:
-                    raise InputError(f"{self.name}: broke off: {reason}; start it again")
+                    reason = reading.reason
+                    if self._stopped.is_set() or (whole and ever and not reading.failed):
+                        return
+                    if not ever:
+                        kind = _Final if whole else InputError
+                        fault = reason or "ends without a single frame"
+                        raise kind(f"{self.name}: {fault}; {self._hint(container)}")
+                    if whole:
+                        raise _Final(f"{self.name}: broke off: {reason}; start it again")
+            except InputError as error:
+                late = time.monotonic() - broken_at > self._give_up_s
+                if isinstance(error, _Final) or (not ever and (late or self._scheme in DEVICES | {""})):
+                    raise InputError(str(error)) from None
+                reason = _reason(error, self.name)
             if time.monotonic() - broken_at > self._give_up_s:
                 fault = f"broke off and did not come back in {self._give_up_s:g} s"
                 raise InputError(f"{self.name}: {fault} ({reason or 'it was closed'}); start it again")
-            if not attempts:
+            if ever and not attempts:
                 yield StreamGap("gap", f"{self.name}: broke off: {reason or 'it was closed'}")
             attempts += 1
-            yield StreamGap("reconnecting", f"{self.name}: opening again in {wait_s:g} s, attempt {attempts}")
+            again = "opening again" if ever else f"{reason}, trying again"
+            yield StreamGap("reconnecting", f"{self.name}: {again} in {wait_s:g} s, attempt {attempts}")
             if self._stopped.wait(wait_s):
                 return
             wait_s = min(2 * wait_s, LONGEST_WAIT_S)
             self._clock.restarts()
 
-    def _open(self) -> tuple[InputContainer, VideoStream]:
+    def _open(self, opened: ExitStack) -> tuple[InputContainer, VideoStream]:
         device = self._scheme in DEVICES
-        place = self._address.partition(":")[2] if device else self._address
-        piped = _Stdin() if self._address == STDIN else None
+        place: str | Stdin | SrtReceiver = self._address.partition(":")[2] if device else self._address
+        piped, limits = None, (self._silent_s, self._silent_s)
+        if self._address == STDIN:
+            place = piped = Stdin()
+        elif self._scheme == "srt":
+            place = SrtReceiver(self._address, self._silent_s)
+            opened.callback(place.close)
         try:
             container = av.open(
-                piped or place,
+                place,
                 mode="r",
                 format=self._scheme if device else None,
                 options=ALONE if piped else OPTIONS.get(self._scheme, {}),
-                timeout=None if piped else (self._silent_s, self._silent_s),
+                timeout=limits if isinstance(place, str) else None,
                 **TOLERANT,
             )
         except (av.FFmpegError, OSError, ValueError) as error:
@@ -169,7 +135,11 @@ class StreamSource:
             if isinstance(error, av.ExitError):
                 why = f"no answer in {self._silent_s:g} s"
             fix = "pipe a video into it" if piped else "is the address right, and a video there?"
-            raise InputError(f"{self.name}: cannot be read as a video stream ({why}); {fix}") from None
+            # What a web server answers with will not become a video.
+            final = isinstance(error, av.InvalidDataError) and self._scheme in ("http", "https")
+            kind = _Final if final else InputError
+            raise kind(f"{self.name}: cannot be read as a video stream ({why}); {fix}") from None
+        opened.enter_context(container)
         return container, video_stream(container, self.name)
 
     def _hint(self, container: InputContainer) -> str:
@@ -194,24 +164,26 @@ class StreamSource:
                         return
             except InputError as error:
                 reading.reason = _reason(error, self.name)
+            if reading.over and not reading.failed and (short := reading.cut_short()):
+                reading.failed, reading.reason = True, short
             if begun and (not reading.over or (reading.reason and reading.whole and not reading.failed)):
                 yield StreamGap("gap", f"{self.name}: {reading.reason}")
                 begun = False
 
     def _stretch(self, reading: "_Reading") -> Iterator[LiveFrame]:
-        stream = reading.stream
-        packets = reading.packets()
-        pairs = decoded(reading.container, stream, self.name, threads=1, packets=packets, broken=reading.broken)
+        stream, packets = reading.stream, reading.packets()
+        found = decoded(reading.container, stream, self.name, threads=1, packets=packets, broken=reading.broken)
+        pairs, square = reading.noted(found), SquarePixels(stream.sample_aspect_ratio)
         first = next(pairs, None)
         if first is None:
             return
         assert stream.time_base is not None
-        unit, size = Fraction(stream.time_base), (first[1].height, first[1].width)
+        unit, shown = Fraction(stream.time_base), square(first[1])
         grid = Grid(origin=first[0], unit=unit, period=1 / Fraction(stream.average_rate or FPS))
         begin_ms, turn = self._clock.begin(first[0] * unit), turn_of(first[1], self.name)
         pacer = Pacer(self._speed * CATCH_UP if self._waits else 0.0, self._stopped)
-        for n, picture in enumerate(grid.sample(chain([first], pairs))):
-            if (picture.height, picture.width) != size:
+        for n, picture in enumerate(map(square, grid.sample(chain([first], pairs)))):
+            if (picture.height, picture.width) != (shown.height, shown.width):
                 raise InputError(f"{self.name}: its size changes to {picture.width}×{picture.height}")
             own, at_ms = pixels(picture, turn, colour=self._colour), begin_ms + n * FRAME_MS
             if not pacer.wait(at_ms):
@@ -220,7 +192,12 @@ class StreamSource:
             if late_ms > LATE_MS and not reading.whole:
                 reading.over = True  # only a new connection begins where the stream is now
                 raise InputError(f"{self.name}: its frames come {late_ms / 1000:.0f} s late")
-            yield LiveFrame(own, at_ms, time.time(), picture, turn, late_ms)
+            yield LiveFrame(own, at_ms, time.time(), picture, turn, late_ms=late_ms)
+            reading.frame_at = time.monotonic()  # the reader may have taken its time
+
+
+class _Final(InputError):
+    """A fault that opening again does not mend."""
 
 
 class _Reading:
@@ -228,6 +205,8 @@ class _Reading:
 
     whole: its end is the video's end, and not a break.
     """
+
+    limit_s = 2 * SILENT_S  # without a frame it is broken, whatever comes; some have a key frame every ten seconds
 
     def __init__(self, container: InputContainer, stream: VideoStream, *, whole: bool, speed: float) -> None:
         assert stream.time_base is not None
@@ -237,8 +216,10 @@ class _Reading:
         self.failed = False  # since it could not be read any further
         self.reason = ""  # why the last stretch ended; "" at a proper end
         self._unit = Fraction(stream.time_base)
-        self._all: Iterator[av.Packet] = (packet for packet in container.demux(stream) if packet.size)
+        self._all = self._of_video()
         self._back: av.Packet | None = None
+        self.last: int | None = None  # timestamp of the last frame
+        self.stretches = 0  # begun
 
     def packets(self) -> Iterator[av.Packet]:
         """From the next key frame to the end of the stretch."""
@@ -270,6 +251,34 @@ class _Reading:
         """Whether the packet's time does not follow the one before."""
         return packet.dts is not None and not -Fraction(1, 2) <= (packet.dts - last) * self._unit <= MAX_GAP_S
 
+    def _of_video(self) -> Iterator[av.Packet]:
+        """The video's packets; those of other streams only show that the connection is alive."""
+        self.frame_at = time.monotonic()  # of the last frame that was given
+        for packet in self.container.demux():
+            if time.monotonic() - self.frame_at > self.limit_s:
+                raise InputError(f"it sends data, but has given no picture for {self.limit_s:g} s")
+            if packet.stream.index == self.stream.index and packet.size:
+                yield packet
+
+    def noted(self, pairs: Iterator[tuple[int, av.VideoFrame]]) -> Iterator[tuple[int, av.VideoFrame]]:
+        """The same of a stretch; the last timestamp is kept."""
+        self.stretches += 1
+        for self.last, frame in pairs:
+            yield self.last, frame
+
+    def cut_short(self) -> str:
+        """Of a recording that is over: where its pictures end, if that is before its stated length; or ""."""
+        container, begin = self.container, (self.stream.start_time or 0) * self._unit
+        end, slack = declared_end(container, self.stream), Fraction(1, 2)
+        if end is None and container.format.name == "hls" and container.duration and self.stretches == 1:
+            length = Fraction(container.duration, 1_000_000)  # of playlists, whose segments may be rounded to seconds
+            end, slack = begin + length, max(Fraction(1), length / 50)
+        if not self.whole or end is None or self.last is None:
+            return ""
+        last = self.last * self._unit + 1 / Fraction(self.stream.average_rate or FPS)
+        short = last < end - slack
+        return f"its pictures end at {float(last - begin):.2f} s of {float(end - begin):.2f} s" if short else ""
+
     def broken(self) -> bool:
         """Whether the last stretch ended where more should have come."""
         return bool(self.reason) or not (self.over and self.whole)
@@ -290,46 +299,6 @@ class _Reading:
         return None
 
 
-class _Clock:
-    """The session's clock through breaks: by timestamps where they go on, else by the time that passed."""
-
-    def __init__(self, speed: float) -> None:
-        self.end_ms = 0  # of the last frame
-        self._speed = speed
-        self._began: float | None = None  # time.monotonic() of the first frame
-        self._anchor: tuple[Fraction, int] | None = None  # a time on the stream's clock, and on ours
-
-    def restarts(self) -> None:
-        """The stream's clock means something else from now on."""
-        self._anchor = None
-
-    def begin(self, seconds: Fraction) -> int:
-        """When a stretch begins whose first frame is at `seconds` on the stream's clock."""
-        now = time.monotonic()
-        if self._began is None:
-            self._began, self._anchor = now, (seconds, 0)
-            return 0
-        at_ms = max(self.end_ms, round(1000 * (now - self._began) * self._speed))
-        if self._anchor is not None:
-            goes_on = self._anchor[1] + round(1000 * (seconds - self._anchor[0]))
-            if 0 <= goes_on - self.end_ms <= 3_600_000:
-                at_ms = goes_on
-        self._anchor = (seconds, at_ms)
-        return at_ms
-
-
-class _Stdin:
-    """Stdin for PyAV that keeps its first bytes, so that an error can name what is no video."""
-
-    def __init__(self) -> None:
-        self.head = b""
-
-    def read(self, most: int) -> bytes:
-        got = os.read(0, most)
-        self.head += got[: HEAD - len(self.head)]
-        return got
-
-
 def _is_recording(container: InputContainer) -> bool:
     """Whether it states its length, unlike a broadcast; of HLS only the playlist has a size."""
     return container.duration is not None or (container.format.name != "hls" and container.size > 0)
@@ -337,5 +306,4 @@ def _is_recording(container: InputContainer) -> bool:
 
 def _reason(error: InputError, name: str) -> str:
     """The middle of a sentence: without the name before and the advice after it."""
-    text = str(error).removeprefix(f"{name}: ")
-    return text.partition(";")[0]
+    return str(error).removeprefix(f"{name}: ").partition(";")[0]

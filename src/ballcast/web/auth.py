@@ -5,9 +5,13 @@ import hmac
 import ipaddress
 import secrets
 import time
+from typing import TYPE_CHECKING
 
 from ballcast.core.errors import InputError
 from ballcast.web.settings import Limits, RequestError
+
+if TYPE_CHECKING:
+    from ballcast.web.tokens import NamedToken, Role, TokenStore
 
 COOKIE = "ballcast_session"
 MIN_TOKEN_LENGTH = 16  # characters of a token given with --token
@@ -48,14 +52,16 @@ class TokenAuth:
     at logout, after `Limits.session_s`, and with the server.
 
     Args:
-        token: the token that requests must carry; None: no authentication.
+        token: the token of the operator; None: no authentication.
+        named: further tokens, with roles.
         limits: how long a session lasts, how many wrong credentials an address may send, and in what time.
     """
 
-    def __init__(self, token: str | None, limits: Limits) -> None:
+    def __init__(self, token: str | None, limits: Limits, named: "TokenStore | None" = None) -> None:
         self._token = None if token is None else token.encode()
-        self._limits = limits
-        self._sessions: dict[bytes, float] = {}  # hash of the id → end of the session, in order of their beginning
+        self._limits, self._named = limits, named
+        # hash of the id → end of the session and the named token it began with, in order of their beginning
+        self._sessions: dict[bytes, tuple[float, NamedToken | None]] = {}
         self._wrong: dict[str, _Guesses] = {}  # in order of the last wrong credential
         self._shared: dict[int, _Guesses] = {}  # of addresses that find the table full
         self._salt = secrets.token_bytes(16)
@@ -65,26 +71,33 @@ class TokenAuth:
         """Whether no token is needed."""
         return self._token is None
 
-    def new_session(self) -> str:
-        """Begin a session; returns its id, the value of the cookie. The oldest of `MAX_SESSIONS` is ended for it."""
+    def new_session(self, token: str = "") -> str:
+        """Begin a session; returns its id, the value of the cookie. The oldest of `MAX_SESSIONS` is ended for it.
+
+        token: that was given for it; if it is a named one, the session has its role, and ends with it.
+        """
         now = time.monotonic()
-        for old in [key for key, end in self._sessions.items() if end <= now]:
+        for old in [key for key, (end, _) in self._sessions.items() if end <= now]:
             del self._sessions[old]
         while len(self._sessions) >= MAX_SESSIONS:
             del self._sessions[next(iter(self._sessions))]
         session = secrets.token_urlsafe(32)
-        self._sessions[_hash(session)] = now + self._limits.session_s
+        named = self._named.find(token) if self._named is not None and token else None
+        self._sessions[_hash(session)] = now + self._limits.session_s, named
         return session
 
     def end_session(self, cookie: str) -> None:
         """End the session of a Cookie header, if it has one."""
         self._sessions.pop(_hash(_cookie(cookie)), None)
 
-    def check_session(self, cookie: str) -> bool:
-        """Whether a Cookie header holds the id of a session that has not ended."""
-        return self._sessions.get(_hash(_cookie(cookie)), 0.0) > time.monotonic()
+    def check_session(self, cookie: str) -> "Role | None":
+        """The role of the session whose id a Cookie header holds; None: there is none, or it has ended."""
+        end, named = self._sessions.get(_hash(_cookie(cookie)), (0.0, None))
+        if end <= time.monotonic():
+            return None
+        return "admin" if named is None or self._named is None else self._named.role(named.name, named.digest)
 
-    def authenticate(self, authorization: str, cookie: str, client: str) -> bool:
+    def authenticate(self, authorization: str, cookie: str, client: str) -> "Role | None":
         """Check the headers of a request.
 
         Args:
@@ -93,34 +106,37 @@ class TokenAuth:
             client: address of the client.
 
         Returns:
-            Whether the request is authenticated. A session is accepted also from an address with too many wrong
-            credentials: its id cannot be guessed, and others may share the address.
+            The role of the request, None if it is not authenticated. A session is accepted also from an address with
+            too many wrong credentials: its id cannot be guessed, and others may share the address.
 
         Raises:
             RequestError: 429, if the address has sent too many wrong tokens or cookies.
         """
-        if self._token is None or self.check_session(cookie):
-            return True
+        if self._token is None:
+            return "admin"
+        if role := self.check_session(cookie):
+            return role
         scheme, _, given = authorization.partition(" ")
-        if scheme.lower() == "bearer" and self.check(given.strip(), client):
-            return True
+        if scheme.lower() == "bearer" and (role := self.check(given.strip(), client)):
+            return role
         if session := _cookie(cookie):
             self._count(f"cookie {session}", client)
-        return False
+        return None
 
-    def check(self, token: str, client: str) -> bool:
-        """Compare with the token in constant time, and count a wrong one against the address of the client.
+    def check(self, token: str, client: str) -> "Role | None":
+        """The role of a token, compared in constant time; a wrong one is counted against the address of the client.
 
         An address with too many wrong tokens gets RequestError 429 even for the right one: else it would learn it.
         """
         if self._token is None:
-            return True
-        if hmac.compare_digest(token.encode(errors="replace"), self._token):
+            return "admin"
+        named = self._named.find(token) if self._named is not None else None
+        if hmac.compare_digest(token.encode(errors="replace"), self._token) or named is not None:
             self._check_guesses(self._guesses(client))
             self._wrong.pop(network(client), None)
-            return True
+            return "admin" if named is None else named.role
         self._count(f"token {token}", client)
-        return False
+        return None
 
     def _count(self, wrong: str, client: str) -> None:
         """Count a wrong credential. The same one again is not counted: it tells the guesser nothing, and a page that

@@ -3,16 +3,14 @@
 A hostile video can make FFmpeg allocate gigabytes, decode forever or crash. That ends only the decoder process: the
 server goes on and reports why the video was rejected.
 
-`python -m ballcast.web.decoder BOUNDS PATH` writes one line of JSON about the video to stdout, then its frames
-(H × W bytes each, or 3/2 of that as I420, 25 per second of video), as fast as they are read. Errors are one sentence on
-stderr, exit code 2.
+`python -m ballcast.web.decoder BOUNDS PATH` writes one line of JSON about the video to stdout, then its frames, 25 per
+second of video, as fast as they are read: each is an empty line and H × W bytes, or 3/2 of that as I420. A line of JSON
+is a gap, where frames are lost, or a scene, with a pitch or none. Errors are one sentence on stderr, exit code 2.
 """
 
 import json
 import os
-import queue
 import re
-import select
 import subprocess
 import sys
 import threading
@@ -21,20 +19,22 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Protocol
 
 import numpy as np
 
-from ballcast.core.actions import FPS
+from ballcast.core.actions import FPS, FRAME_MS
 from ballcast.core.errors import InputError
+from ballcast.core.events import Gap, Scene
 from ballcast.video.container import VideoInfo
 from ballcast.video.luma import array_shape, fitted
+from ballcast.web.pipes import pipe_reader
 from ballcast.web.settings import Limits
 
 ENVIRONMENT = re.compile(
     r"PATH|PYTHON\w*|VIRTUAL_ENV|(LD|DYLD)_LIBRARY_PATH|LANG|LC_\w+|TZ|TMPDIR|TEMP|TMP|SYSTEMROOT|WINDIR"
 )
 SNIFFED = 1024  # bytes that identify the container: several packets of MPEG-TS
+LONGEST_LINE = 4096  # bytes of a line about the video or a gap
 TS_PACKETS = (188, 204)  # sizes in bytes, the second with error correction; each packet begins with 0x47
 
 
@@ -48,6 +48,7 @@ class Bounds:
         memory: bytes of address space.
         only_probe: end after the line about the video.
         colour: write frames as I420.
+        any_video: do not look for a football pitch.
     """
 
     pixels: int
@@ -55,6 +56,7 @@ class Bounds:
     memory: int
     only_probe: bool = False
     colour: bool = False
+    any_video: bool = True
 
 
 def kind_of(head: bytes) -> str | None:
@@ -100,77 +102,12 @@ def probe(path: Path, name: str, limits: Limits) -> VideoInfo:
 
 
 @contextmanager
-def frames(path: Path, name: str, limits: Limits, *, colour: bool = False) -> Iterator[Iterator[np.ndarray]]:
-    """Iterate over the frames (H, W) uint8, or I420, at 25 fps, as those of `VideoFile`; arguments as of `probe`."""
-    with _process(path, name, limits, colour=colour) as process:
+def frames(
+    path: Path, name: str, limits: Limits, *, colour: bool = False, any_video: bool = True
+) -> Iterator[Iterator[np.ndarray | Gap | Scene]]:
+    """Iterate over the video as `frames_and_scenes` does; path, name and limits as of `probe`."""
+    with _process(path, name, limits, colour=colour, any_video=any_video) as process:
         yield process.frames(colour=colour)
-
-
-class _Reader(Protocol):
-    """Reads a pipe with a time limit."""
-
-    def read_into(self, view: memoryview, timeout_s: float) -> int | None:
-        """Read at most as many bytes as fit; 0: the pipe has ended; None: nothing came in time."""
-        ...
-
-    def close(self) -> None:
-        """Stop reading."""
-        ...
-
-
-class _PollReader:
-    """Reads a pipe where the system can wait for one."""
-
-    def __init__(self, pipe: IO[bytes]) -> None:
-        self._pipe = pipe
-        self._readable = select.poll()  # not select.select, which fails for descriptors above 1023
-        self._readable.register(pipe, select.POLLIN)
-
-    def read_into(self, view: memoryview, timeout_s: float) -> int | None:
-        """See `_Reader`."""
-        return os.readv(self._pipe.fileno(), [view]) if self._readable.poll(1000 * timeout_s) else None
-
-    def close(self) -> None:
-        """See `_Reader`."""
-
-
-class _ThreadReader:
-    """Reads a pipe on a thread, where the system cannot wait for one, as on Windows."""
-
-    def __init__(self, pipe: IO[bytes]) -> None:
-        self._chunks: queue.Queue[bytes] = queue.Queue(4)
-        self._left = memoryview(b"")
-        self._ended = False
-        self._closed = threading.Event()
-        threading.Thread(target=self._fill, args=(pipe,), name="decoder-pipe", daemon=True).start()
-
-    def _fill(self, pipe: IO[bytes]) -> None:
-        chunk = b"begin"
-        while chunk:
-            chunk = b""
-            with suppress(OSError, ValueError):  # the pipe was closed meanwhile
-                chunk = os.read(pipe.fileno(), 1 << 20)
-            while not self._closed.is_set():
-                with suppress(queue.Full):
-                    self._chunks.put(chunk, timeout=0.2)
-                    break
-
-    def read_into(self, view: memoryview, timeout_s: float) -> int | None:
-        """See `_Reader`."""
-        if not self._left and not self._ended:
-            try:
-                self._left = memoryview(self._chunks.get(timeout=timeout_s))
-            except queue.Empty:
-                return None
-            self._ended = not self._left
-        count = min(len(view), len(self._left))
-        view[:count] = self._left[:count]
-        self._left = self._left[count:]
-        return count
-
-    def close(self) -> None:
-        """See `_Reader`."""
-        self._closed.set()
 
 
 class _Process:
@@ -179,32 +116,40 @@ class _Process:
     def __init__(self, running: subprocess.Popen[bytes], path: Path, name: str, limits: Limits) -> None:
         self._running, self._path, self._name, self._limits = running, path, name, limits
         assert running.stdout is not None
-        self._reader: _Reader = (_PollReader if hasattr(select, "poll") else _ThreadReader)(running.stdout)
-        line = bytearray()
-        while not line.endswith(b"\n"):
-            byte = bytearray(1)
-            if not self._read(memoryview(byte)):
-                raise self._failure()
-            line += byte
+        self._reader = pipe_reader(running.stdout)
+        line = self._line()
+        if not line:
+            raise self._failure()
         self.info = VideoInfo(**json.loads(line))
 
-    def frames(self, *, colour: bool) -> Iterator[np.ndarray]:
-        """Frames (H, W) uint8, or I420."""
+    def frames(self, *, colour: bool) -> Iterator[np.ndarray | Gap | Scene]:
+        """Frames (H, W) uint8, or I420, gaps and scenes."""
         shape = array_shape(fitted((self.info.height, self.info.width), None, colour=colour), colour=colour)
         size = shape[0] * shape[1]
-        while True:
+        while line := self._line():
+            if line != b"\n":
+                record = json.loads(line)
+                yield Scene(**record) if "pitch" in record else Gap.of_json(record)
+                continue
             frame = np.empty(shape, np.uint8)
             view, got = frame.data.cast("B"), 0
             while got < size:
                 if not (part := self._read(view[got:])):
-                    break
-                got += part
-            if got < size:
-                self._running.wait(10)
-                if got or self._running.returncode:
                     raise self._failure()
-                return
+                got += part
             yield frame
+        self._running.wait(10)
+        if self._running.returncode:
+            raise self._failure()
+
+    def _line(self) -> bytes:
+        """The next line; nothing if the process has ended."""
+        line, byte = b"", bytearray(1)
+        while not line.endswith(b"\n"):
+            if not self._read(memoryview(byte)) or len(line) > LONGEST_LINE:
+                return b""
+            line += byte
+        return line
 
     def close(self) -> None:
         """Stop reading."""
@@ -230,14 +175,20 @@ class _Process:
         return InputError(f"{self._name}: cannot be decoded within the memory limit; is it a video?")
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """The variables that Python needs to start: no tokens or passwords, which a hostile video could be after."""
     return {name: value for name, value in os.environ.items() if ENVIRONMENT.fullmatch(name.upper())}
 
 
 @contextmanager
 def _process(
-    path: Path, name: str, limits: Limits, *, only_probe: bool = False, colour: bool = False
+    path: Path,
+    name: str,
+    limits: Limits,
+    *,
+    only_probe: bool = False,
+    colour: bool = False,
+    any_video: bool = True,
 ) -> Iterator[_Process]:
     path = path.absolute()  # the process has another working directory
     try:
@@ -247,13 +198,13 @@ def _process(
         raise InputError(f"cannot read {name}: {error.strerror}") from None
     if kind_of(head) is None:
         raise InputError(f"{name}: not a video in MP4, MOV, Matroska, WebM, AVI, MPEG-TS or MPEG-PS")
-    bounds = Bounds(limits.pixels, limits.video_s, limits.memory_bytes, only_probe, colour)
+    bounds = Bounds(limits.pixels, limits.video_s, limits.memory_bytes, only_probe, colour, any_video)
     running = subprocess.Popen(
         [sys.executable, "-m", __name__, json.dumps(asdict(bounds)), str(path)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**_environment(), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        env={**environment(), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         cwd=os.path.abspath(os.sep),
     )
     try:
@@ -270,24 +221,34 @@ def _process(
 def _decode(bounds: Bounds, path: Path) -> None:
     """Write the frames of a video to stdout; runs in the decoder process."""
     from ballcast.video.file import VideoFile
+    from ballcast.video.pitch import frames_and_scenes
 
     out = sys.stdout.buffer
-    with VideoFile(path, threads=2) as video:
+    with VideoFile(path, threads=2, strict=False) as video:
         info = video.probe()
         if info.height * info.width > bounds.pixels:
-            most = f"more than the {bounds.pixels:,} pixels allowed here"
+            most = f"more than the {bounds.pixels:,} pixels allowed here (--max-pixels)"
             raise InputError(f"{path}: its frames are {info.width}×{info.height}, {most}; scale it down")
-        most = f"longer than the {bounds.seconds / 60:.0f} minutes allowed here"
+        most = f"longer than the {bounds.seconds / 60:.0f} minutes allowed here (--max-minutes)"
         if info.duration_ms is not None and info.duration_ms > 1000 * bounds.seconds:
             raise InputError(f"{path}: is {most}; cut it")
         out.write(json.dumps(asdict(info)).encode() + b"\n")
         out.flush()
         if bounds.only_probe:
             return
-        for number, frame in enumerate(video.frames(colour=bounds.colour)):
-            if number >= FPS * bounds.seconds:
+        done = 0
+        for item in frames_and_scenes(video, colour=bounds.colour, any_video=bounds.any_video):
+            done = (
+                done + 1 if isinstance(item, np.ndarray) else item.end_ms // FRAME_MS if isinstance(item, Gap) else done
+            )
+            if done > FPS * bounds.seconds:
                 raise InputError(f"{path}: is {most}; cut it")
-            out.write(frame.data)
+            if isinstance(item, np.ndarray):
+                out.write(b"\n")
+                out.write(item.data)
+            else:
+                record = item.to_json() if isinstance(item, Gap) else asdict(item)
+                out.write(json.dumps(record).encode() + b"\n")
         out.flush()
 
 

@@ -29,7 +29,7 @@ from ballcast.web.jobs import Job
 from ballcast.web.schema import FeedRecord, errors
 from ballcast.web.service import Service
 from ballcast.web.settings import RequestError
-from ballcast.web.uploads import save_body, shown_name
+from ballcast.web.uploads import open_upload, save_body
 
 router = APIRouter(tags=["feeds"])
 pages = APIRouter(include_in_schema=False)
@@ -37,7 +37,9 @@ FeedId = Annotated[str, Path(pattern="^[0-9a-f]{16}$")]
 PAGE = "page.json"
 KEPT = 50  # matches; the oldest are removed
 SECONDS = 120.0  # to read a match and forecast along it
-_BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {"application/octet-stream": {}}}}
+_BODY: dict[str, Any] = {
+    "requestBody": {"required": True, "content": {"application/octet-stream": {}, "multipart/form-data": {}}}
+}
 
 
 @router.post("/api/feeds", status_code=201, openapi_extra=_BODY, responses=errors(400, 408, 413, 422, 503, 507))
@@ -46,13 +48,12 @@ async def send_feed(
     x_file_name: Annotated[str, Header(max_length=2000)] = "events",
     with_: Annotated[str | None, Query(alias="with", pattern="^[0-9a-f]{16}$")] = None,
 ) -> FeedRecord:
-    """Send a file of a match's events as the request's body; X-File-Name is its name, percent-encoded.
+    """Send a file of a match's events as the request's body (X-File-Name is its name), or in a form.
 
     Opta, Stats Perform, Sportec and StatsBomb deliver a second file: send it too, with `with` set to the id that the
     first was answered with. `ready` is true once the match could be read.
     """
     service, user = service_of(request), user_of(request.scope)
-    name = re.sub(r"[^A-Za-z0-9._-]", "_", shown_name(x_file_name)).lstrip(".") or "events"
     feed_id = with_ or Job.new_id()
     folder = service.feeds / feed_id
     if with_ is not None and not folder.is_dir():
@@ -60,7 +61,9 @@ async def send_feed(
     with service.upload_limit.enter(user):
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            await save_body(request, folder / name, service.limits.labels_bytes, service.limits)
+            given, parts = await open_upload(request, x_file_name, service.limits)
+            name = re.sub(r"[^A-Za-z0-9._-]", "_", given).lstrip(".") or "events"
+            await save_body(request, folder / name, service.limits.labels_bytes, service.limits, parts=parts)
             ready, message = await run_in_threadpool(_read, service, folder)
         except BaseException:
             await run_in_threadpool(shutil.rmtree, folder, ignore_errors=True)

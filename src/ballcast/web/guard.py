@@ -46,7 +46,7 @@ HEADERS = {
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
-PUBLIC = re.compile(r"/login|/api/login|/api/health|/palette\.css|/static/[a-z_]+\.(css|js|svg)")
+PUBLIC = re.compile(r"/login|/api/login|/api/health|/healthz|/readyz|/palette\.css|/static/[a-z_]+\.(css|js|svg)")
 STREAMED = re.compile(
     r"/api/uploads|/api/feeds|/api/jobs/[0-9a-f]{16}/labels"
 )  # routes that limit their bodies themselves
@@ -124,10 +124,15 @@ class Guard:
             _check_origin(headers)
         if PUBLIC.fullmatch(path):
             return None
-        if self._auth.authenticate(headers.get("authorization", ""), headers.get("cookie", ""), user_of(scope)):
+        role = self._auth.authenticate(headers.get("authorization", ""), headers.get("cookie", ""), user_of(scope))
+        if role == "viewer" and scope["method"] not in READS and path != "/api/logout":
+            raise RequestError(403, "your token is a viewer's, which may look but not change anything")
+        if role is not None:
             return None
         if scope["method"] == "GET" and not path.startswith("/api/"):
             return RedirectResponse("/login", 303)
+        if headers.get("authorization"):
+            raise RequestError(401, "wrong token: send the one that the server printed, as 'Authorization: Bearer …'")
         raise RequestError(401, "not authenticated: send the token as 'Authorization: Bearer …', or log in at /login")
 
     async def _small_body(self, receive: Receive) -> bytes:

@@ -20,13 +20,15 @@ from ballcast.web.schema import Actual, JobRecord, Submission, VideoRecord, erro
 from ballcast.web.server_sent_events import EventStream
 from ballcast.web.service import LABELS, UNFINISHED, UPLOAD, Service, open_own_file
 from ballcast.web.settings import RequestError
-from ballcast.web.uploads import save_body, shown_name
+from ballcast.web.uploads import open_upload, save_body
 from ballcast.web.workers import CSV, TIMELINE
 
 router = APIRouter(prefix="/api", tags=["videos"])
 JobId = Annotated[str, Path(pattern="^[0-9a-f]{16}$")]
 MEDIA = {"MP4": "video/mp4", "Matroska": "video/webm", "AVI": "video/x-msvideo", "MPEG-TS": "video/mp2t"}
-_BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {"application/octet-stream": {}}}}
+_BODY: dict[str, Any] = {
+    "requestBody": {"required": True, "content": {"application/octet-stream": {}, "multipart/form-data": {}}}
+}
 
 
 class OpenedFile(FileResponse):
@@ -104,19 +106,24 @@ def submit(request: Request, submission: Submission) -> JobRecord:
     responses=errors(408, 413, 415, 422, 429, 503, 507),
 )
 async def upload(request: Request, x_file_name: Annotated[str, Header(max_length=2000)] = "video") -> JobRecord:
-    """Upload a video as the request's body and submit it; X-File-Name is its name, percent-encoded."""
+    """Upload a video as the request's body, or as the file of a form, and submit it.
+
+    X-File-Name is the name of a body, percent-encoded.
+    """
     service, user = service_of(request), user_of(request.scope)
     kind = request.headers.get("content-type", "application/octet-stream").split(";")[0].strip()
-    if kind != "application/octet-stream" and not kind.startswith("video/"):
+    if kind not in ("application/octet-stream", "multipart/form-data") and not kind.startswith("video/"):
         raise RequestError(415, f"{kind} is not a video")
     await run_in_threadpool(service.check_quota, user)
-    name, job_id = shown_name(x_file_name), Job.new_id()
+    job_id = Job.new_id()
     folder = service.folder(job_id)
     with service.upload_limit.enter(user):
         folder.mkdir(mode=0o700)
         (folder / UNFINISHED).touch()
         try:
-            await save_body(request, folder / UPLOAD, service.limits.upload_bytes, service.limits, check=_check_head)
+            name, parts = await open_upload(request, x_file_name, service.limits)
+            most = service.limits.upload_bytes
+            await save_body(request, folder / UPLOAD, most, service.limits, parts=parts, check=_check_head)
             info = await run_in_threadpool(service.probe, folder / UPLOAD, name)
             job = await run_in_threadpool(_add, service, job_id, user, name, "", info)
         except BaseException:
@@ -183,12 +190,13 @@ def actual(request: Request, job_id: JobId) -> Actual:
 
 @router.put("/jobs/{job_id}/labels", openapi_extra=_BODY, responses=errors(404, 422, 429, 503))
 async def put_labels(request: Request, job_id: JobId) -> Actual:
-    """Upload labels as the request's body: Labels-ball.json, matches.json or OSL JSON."""
+    """Upload labels as the request's body, or as the file of a form: Labels-ball.json, matches.json or OSL JSON."""
     service = service_of(request)
     job = await run_in_threadpool(service.job, job_id)
     target = service.folder_of(job) / LABELS
     with service.labels_limit.enter(user_of(request.scope)), replacing(target) as temporary:
-        await save_body(request, temporary, service.limits.labels_bytes, service.limits)
+        _, parts = await open_upload(request, "labels", service.limits)
+        await save_body(request, temporary, service.limits.labels_bytes, service.limits, parts=parts)
         try:
             events = await run_in_threadpool(service.read_labels, temporary, job.name.rsplit("/", 1)[-1])
         except InputError as error:
@@ -217,7 +225,7 @@ def _check_head(head: bytes) -> None:
 
 
 def _add(service: Service, job_id: str, user: str, name: str, library: str, info: VideoInfo) -> Job:
-    job = Job(job_id, user, name, library, info.height, info.width, info.duration_ms)
+    job = Job(job_id, user, name, library, info.height, info.width, info.duration_ms, codec=info.codec)
     service.folder_of(job).mkdir(exist_ok=True)
     job = service.store.add(job)
     service.workers.wake()
@@ -229,4 +237,4 @@ def _result(request: Request, job_id: str, file: str, kind: str) -> FileResponse
     job = service.job(job_id)
     if job.state != "done":
         raise RequestError(409, f"the job is {job.state}; there are results when it is done")
-    return OpenedFile(service.folder_of(job) / file, media_type=kind, filename=f"{job.id}.{file}")
+    return OpenedFile(service.folder_of(job) / file, media_type=kind, filename=f"{FilePath(job.name).stem}.{file}")

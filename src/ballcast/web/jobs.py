@@ -42,6 +42,7 @@ class Job:
         message: why it failed.
         created: Unix time in seconds.
         finished: Unix time in seconds; None: not ended.
+        codec: of the video, as FFmpeg names it; "": the job is of an earlier version.
         attempts: how often it was started from the beginning; a server that stops in order takes its start back.
     """
 
@@ -57,6 +58,7 @@ class Job:
     created: float = 0.0
     finished: float | None = None
     attempts: int = 0
+    codec: str = ""
 
     @staticmethod
     def new_id() -> str:
@@ -86,10 +88,13 @@ class JobStore:
             self._db.execute(
                 "CREATE TABLE IF NOT EXISTS jobs (id TEXT PRIMARY KEY, user TEXT NOT NULL, name TEXT NOT NULL, "
                 "library TEXT NOT NULL, height INTEGER, width INTEGER, duration_ms INTEGER, state TEXT NOT NULL, "
-                "message TEXT NOT NULL, created REAL NOT NULL, finished REAL, attempts INTEGER NOT NULL DEFAULT 0)"
+                "message TEXT NOT NULL, created REAL NOT NULL, finished REAL, attempts INTEGER NOT NULL DEFAULT 0, "
+                "codec TEXT NOT NULL DEFAULT '')"
             )
-            if "attempts" not in {row[1] for row in self._db.execute("PRAGMA table_info(jobs)")}:  # of version 0.1
-                self._db.execute("ALTER TABLE jobs ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0")
+            present = {row[1] for row in self._db.execute("PRAGMA table_info(jobs)")}
+            for column, kind in {"attempts": "INTEGER NOT NULL DEFAULT 0", "codec": "TEXT NOT NULL DEFAULT ''"}.items():
+                if column not in present:  # a database of an earlier version
+                    self._db.execute(f"ALTER TABLE jobs ADD COLUMN {column} {kind}")
             self._db.execute("CREATE TABLE IF NOT EXISTS turns (user TEXT PRIMARY KEY, turn INTEGER NOT NULL)")
             self._db.execute(
                 "UPDATE jobs SET state = 'failed', message = ?, finished = ? WHERE state = 'running' AND attempts >= ?",

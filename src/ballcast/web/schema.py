@@ -33,9 +33,18 @@ class About(BaseModel):
     names: list[str] = Field(description="Their short names, for display.")
     horizon_ms: int = Field(description="How far ahead actions are predicted.")
     every_ms: int = Field(description="Interval between forecasts.")
-    upload_bytes: int = Field(description="Largest size of a video.")
-    video_s: float = Field(description="Longest duration of a video.")
+    models: list["ModelRecord"] = Field(description="The models that compute forecasts; streams use the first.")
+    upload_bytes: int = Field(description="Largest size of a video (--max-upload).")
+    video_s: float = Field(description="Longest duration of a video (--max-minutes).")
     login: bool = Field(description="Whether a token is needed.")
+
+
+class ModelRecord(BaseModel):
+    """A model, as it is described in its results too."""
+
+    model: str = Field(description="Its name.")
+    origin: str = Field(description="What it was trained on, in words.")
+    precision: dict[str, Any] | None = Field(description="Its expected precision; None: not measured.")
 
 
 class VideoRecord(BaseModel):
@@ -64,6 +73,7 @@ class JobRecord(BaseModel):
     height: int
     width: int
     duration_ms: int | None = Field(description="None: the file does not say.")
+    codec: str = Field(description="Of the video, as FFmpeg names it; browsers cannot play all.")
     done_ms: int = Field(description="Length of the video processed so far.")
     created: float = Field(description="Seconds since 1970.")
     finished: float | None
@@ -101,12 +111,43 @@ class Actual(BaseModel):
         return cls(known=events is not None, events=[EventRecord.of(event) for event in events or ()])
 
 
+class StreamSettings(BaseModel):
+    """How a stream is followed."""
+
+    address: str = Field(max_length=2000, description="rtsp://, http(s)://, tcp://, udp://, …; it is not disclosed.")
+    always: bool = Field(default=True, description="Follow it without viewers too.")
+    alerts: dict[str, float] = Field(default={}, description="Least probability of an alert, by action.")
+    clips: bool = Field(default=False, description="Keep the seconds around each alert as mp4.")
+
+
 class StreamRecord(BaseModel):
     """A stream that can be watched; its address is not disclosed."""
 
     name: str
     state: str = Field(description="'idle' without viewers; else the state of the last status event.")
+    message: str = Field(
+        default="", description="The state in words; 'no room …' while other streams take the machine."
+    )
     viewers: int
+    fixed: bool = Field(default=False, description="Given on the command line; it cannot be changed or removed.")
+    always: bool = False
+    alerts: dict[str, float] = {}
+    clips: bool = False
+    forecasts: int = Field(default=0, description="Since the server began, as all counts here.")
+    latency_ms: float = Field(default=0.0, description="From the last frame to the last forecast.")
+    behind_ms: int = Field(default=0, description="Length of the stream that waits to be computed.")
+    dropped: int = Field(default=0, description="Frames dropped because the machine was too slow.")
+    gaps: int = 0
+    reconnects: int = 0
+    last_error: str = ""
+
+
+class ClipRecord(BaseModel):
+    """A clip of a stream, kept at an alert."""
+
+    name: str
+    bytes: int
+    created: float = Field(description="Seconds since 1970.")
 
 
 class LoginRequest(BaseModel):

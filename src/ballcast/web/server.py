@@ -23,7 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ballcast import __version__
 from ballcast.core.errors import BallcastError, InputError, NoSpace
-from ballcast.web import feed_routes, job_routes, site_routes
+from ballcast.web import feed_routes, job_routes, monitoring, renders, site_routes, stream_routes
 from ballcast.web.auth import network
 from ballcast.web.guard import Guard, error_response
 from ballcast.web.service import Service
@@ -40,10 +40,14 @@ def build_app(service: Service) -> ASGIApp:
     """Build the ASGI application of a service; `/openapi.json` describes it, `/docs` displays the description."""
     app = FastAPI(title="ballcast", version=__version__, description=DESCRIPTION, docs_url=None, redoc_url=None)
     app.state.service = service
+    app.state.renders = renders.Renders(service)
     app.include_router(job_routes.router)
+    app.include_router(renders.router)
     app.include_router(feed_routes.router)
     app.include_router(feed_routes.pages)
     app.include_router(site_routes.router)
+    app.include_router(stream_routes.router)
+    app.include_router(monitoring.router)
     app.include_router(site_routes.pages)
     app.add_exception_handler(RequestError, _on_error)
     app.add_exception_handler(BallcastError, _on_error)

@@ -26,7 +26,9 @@ from ballcast.web.auth import TokenAuth
 from ballcast.web.jobs import ACTIVE, Job, JobStore
 from ballcast.web.labels import actual_beside, read_actual
 from ballcast.web.settings import Engine, RequestError, Settings
-from ballcast.web.streams import OpenSession, Stream, open_session
+from ballcast.web.stream_store import StreamStore
+from ballcast.web.streams import LazyScheduler, OpenSession, Stream, open_session
+from ballcast.web.tokens import TokenStore
 from ballcast.web.uploads import ConcurrencyLimit, check_space
 from ballcast.web.workers import Workers
 
@@ -150,7 +152,8 @@ class Service:
     def __init__(self, settings: Settings, engine: Engine, *, sessions: OpenSession | None = None) -> None:
         self.settings, self.engine = settings, engine
         self.limits = settings.limits
-        self.auth = TokenAuth(settings.token, settings.limits)
+        self.tokens = TokenStore(settings.data)
+        self.auth = TokenAuth(settings.token, settings.limits, self.tokens)
         self.library = Library(settings.videos)
         self.upload_limit = ConcurrencyLimit(settings.limits)
         self.labels_limit = ConcurrencyLimit(settings.limits)
@@ -159,7 +162,9 @@ class Service:
         self._viewers: Counter[str] = Counter()  # by user
         self._counting = threading.Lock()
         self._probing = threading.Semaphore(PROBES)
-        self._sessions = sessions or open_session(engine)
+        self.scheduler = LazyScheduler(engine.scheduler)
+        self._sessions = sessions or open_session(engine, self.scheduler)
+        self.ready = False  # while requests are served
         self.feeds = settings.data.absolute() / "feeds"  # event feeds and their pages
         self.reading_feeds = threading.BoundedSemaphore(2)  # processes that read feeds at once
         self._jobs = settings.data.absolute() / "jobs"  # absolute: the decoder process has another working directory
@@ -173,13 +178,12 @@ class Service:
         with file_lock(self.settings.data / ".lock", busy):
             self.store = JobStore(self.settings.data / "jobs.sqlite")
             self._remove_partial_uploads()
-            self.streams = {
-                name: Stream(name, address, self._sessions, loop) for name, address in self.settings.streams.items()
-            }
+            self.stream_store = StreamStore(self.settings, self._sessions, loop)
             self.workers = Workers(
                 self.store, self.engine, self.limits, loop, self.video_of, self.folder_of, self.settings.workers
             )
             self.workers.start()
+            self.ready = True
             try:
                 yield
             finally:
@@ -188,9 +192,15 @@ class Service:
 
     def close_channels(self) -> None:
         """Stop workers and streams, which ends the connections of their viewers."""
+        self.ready = False
         self.workers.stop()
-        for stream in self.streams.values():
-            stream.close()
+        self.stream_store.close()
+        self.scheduler.close()
+
+    @property
+    def streams(self) -> dict[str, Stream]:
+        """The streams by name."""
+        return self.stream_store.streams
 
     def job(self, job_id: str) -> Job:
         """The job with this id; raises RequestError 404 if there is none."""
@@ -246,7 +256,7 @@ class Service:
 
     def actual_of_stream(self, name: str) -> tuple[Event, ...] | None:
         """Actual events of a stream that is a file, from the labels beside it; None: no labels."""
-        path = Path(self.settings.streams[name])
+        path = Path(self.stream_store.config(name).address)
         try:
             with self._reading_labels:
                 return actual_beside(path) if path.is_file() else None

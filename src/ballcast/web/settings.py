@@ -5,8 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ballcast.inference.expected_precision import ExpectedPrecision
 from ballcast.inference.rolling import RollingAnticipator
 from ballcast.inference.runtime import Runtime
+from ballcast.live.alerts import AlertTargets
+from ballcast.live.scheduler import Scheduler
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Limits:
     uploads_a_user: int = 2
     waiting_a_user: int = 20  # jobs that are queued or running
     kept_a_user: int = 200  # jobs in all
-    pixels: int = 1920 * 1088  # of a frame: 23 times those of 398 × 224; turns end only between frames
+    pixels: int = 4096 * 2304  # of a frame: 4K; they are shrunk to the size of training as in `predict`
     video_s: float = 4 * 3600.0  # length of a video
     memory_bytes: int = 3 << 30  # of a decoder process
     frame_s: float = 60.0  # to decode one frame
@@ -60,6 +63,8 @@ class Settings:
         proxies: addresses and networks of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed.
         workers: number of videos computed at once.
         every_ms: interval between forecasts.
+        alerts: where alerts of streams go.
+        clips_days, clips_bytes: clips of alerts are kept so long, and are so large in all.
         limits: bounds on requests, users and videos.
     """
 
@@ -71,6 +76,9 @@ class Settings:
     proxies: tuple[str, ...] = ()
     workers: int = 1
     every_ms: int = 1000
+    alerts: AlertTargets = field(default_factory=AlertTargets)
+    clips_days: float = 7.0
+    clips_bytes: int = 10 << 30
     limits: Limits = field(default_factory=Limits)
 
 
@@ -100,22 +108,41 @@ class Engine:
     Args:
         new: returns an anticipator with its own state, for one video or stream.
         about: metadata that is written into results.
+        scheduler: makes the scheduler of all streams; None: each has an anticipator of its own.
+        any_video: forecast also where no football pitch is seen.
     """
 
     new: Callable[[], RollingAnticipator]
     about: dict[str, Any] = field(default_factory=dict)
+    scheduler: Callable[[], Scheduler] | None = None
+    any_video: bool = True
 
 
-def make_engine(new_runtime: Callable[[], Runtime], *, every_ms: int) -> Engine:
+def make_engine(
+    new_runtime: Callable[[], Runtime],
+    *,
+    every_ms: int,
+    precision: ExpectedPrecision | None = None,
+    any_video: bool = False,
+) -> Engine:
     """Build the engine of a server.
 
     Args:
         new_runtime: returns a runtime for one video or stream; all of them share their networks.
         every_ms: interval between forecasts.
+        precision: of the model, if it was measured; written into results.
+        any_video: forecast also where no football pitch is seen.
 
     Returns:
         The engine.
     """
     first = new_runtime()
     about = {"every_ms": every_ms, **first.about, "pos_weight": first.pos_weight}
-    return Engine(lambda: RollingAnticipator(new_runtime(), every_ms=every_ms), about)
+    if precision is not None:
+        about["precision"] = precision.to_json()
+    return Engine(
+        lambda: RollingAnticipator(new_runtime(), every_ms=every_ms),
+        about,
+        lambda: Scheduler(new_runtime, every_ms=every_ms),
+        any_video,
+    )

@@ -1,6 +1,8 @@
-"""HTTP routes of the page and its files, health, login and streams."""
+"""HTTP routes of the page and its files, health and login."""
 
 from importlib.resources import files
+from pathlib import PurePath
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from starlette.responses import HTMLResponse
@@ -11,8 +13,7 @@ from ballcast.core.actions import ACTIONS, HORIZON_MS, SHORT_NAMES
 from ballcast.web.auth import COOKIE
 from ballcast.web.guard import user_of
 from ballcast.web.job_routes import service_of
-from ballcast.web.schema import About, Actual, Health, LoginRequest, StreamRecord, errors
-from ballcast.web.server_sent_events import EventStream
+from ballcast.web.schema import About, Health, LoginRequest, ModelRecord, errors
 from ballcast.web.settings import RequestError
 
 router = APIRouter()
@@ -38,22 +39,29 @@ def about(request: Request) -> About:
         names=list(SHORT_NAMES),
         horizon_ms=HORIZON_MS,
         every_ms=service.settings.every_ms,
+        models=[_model_record(service.engine.about)],
         upload_bytes=service.limits.upload_bytes,
         video_s=service.limits.video_s,
         login=not service.auth.open,
     )
 
 
+def _model_record(about: dict[str, Any]) -> ModelRecord:
+    name = PurePath(str(about.get("model", ""))).name  # not the folder: viewers need not know where it is
+    return ModelRecord(model=name, origin=about.get("origin", ""), precision=about.get("precision"))
+
+
 @router.post("/api/login", status_code=204, tags=["server"], responses=errors(401, 429))
 async def login(request: Request, credentials: LoginRequest) -> Response:
     """Log in with the token; begins a session and sets its cookie."""
-    auth = service_of(request).auth
-    if not auth.check(credentials.token.strip(), user_of(request.scope)):
+    auth, token = service_of(request).auth, credentials.token.strip()
+    if not auth.check(token, user_of(request.scope)):
         raise RequestError(401, "wrong token")
     response = Response(status_code=204)
     if not auth.open:
         secure, age = request.url.scheme == "https", round(service_of(request).limits.session_s)
-        response.set_cookie(COOKIE, auth.new_session(), httponly=True, samesite="strict", secure=secure, max_age=age)
+        session = auth.new_session(token)
+        response.set_cookie(COOKIE, session, httponly=True, samesite="strict", secure=secure, max_age=age)
     return response
 
 
@@ -64,30 +72,6 @@ async def logout(request: Request) -> Response:
     response = Response(status_code=204)
     response.delete_cookie(COOKIE)
     return response
-
-
-@router.get("/api/streams", tags=["streams"])
-async def streams(request: Request) -> list[StreamRecord]:
-    """List the streams (--stream)."""
-    return [StreamRecord(name=s.name, state=s.state, viewers=s.viewers) for s in service_of(request).streams.values()]
-
-
-@router.get("/api/streams/{name}/events", tags=["streams"], response_class=EventStream, responses=errors(404, 429, 503))
-async def stream_events(request: Request, name: str) -> EventStream:
-    """Follow a stream as server-sent events: session, anticipation, status, preview, lost; see docs/live.md."""
-    service = service_of(request)
-    if name not in service.streams:
-        raise RequestError(404, "there is no such stream")
-    return EventStream(service.streams[name].follow(), service.add_viewer(user_of(request.scope)))
-
-
-@router.get("/api/streams/{name}/actual", tags=["streams"], responses=errors(404, 422))
-def stream_actual(request: Request, name: str) -> Actual:
-    """Get the actual events of a stream that is a file with labels beside it, on the file's clock."""
-    service = service_of(request)
-    if name not in service.streams:
-        raise RequestError(404, "there is no such stream")
-    return Actual.of(service.actual_of_stream(name))
 
 
 @pages.get("/palette.css")
@@ -106,6 +90,12 @@ def index() -> HTMLResponse:
 def login_page() -> HTMLResponse:
     """The login form."""
     return HTMLResponse(STATIC["login.html"])
+
+
+@pages.get("/streams")
+def streams_page() -> HTMLResponse:
+    """The page on which streams are added and removed."""
+    return HTMLResponse(STATIC["streams.html"])
 
 
 @pages.get("/docs")

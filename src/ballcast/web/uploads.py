@@ -6,18 +6,21 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from unicodedata import normalize
 from urllib.parse import unquote
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 
 from ballcast.web.decoder import SNIFFED
+from ballcast.web.multipart import MultipartFile
 from ballcast.web.settings import Limits, RequestError
 
 BATCH = 1 << 20  # bytes per write
 FULL = "the server's disk is nearly full; delete videos that are no longer needed"
+FORM_BYTES = 1 << 20  # of a form besides its file
 NAME_LENGTH = 120  # characters of a file name that are kept
 
 
@@ -25,14 +28,46 @@ def shown_name(given: str) -> str:
     """Clean a file name for display: percent-decoded, last part of a path, printable, at most `NAME_LENGTH` long.
 
     It is never used as a path: uploads are stored under their job's id.
+
+    Args:
+        given: percent-encoded, or as a header that was sent as UTF-8 or Latin-1 and read as Latin-1.
     """
-    text = unquote(given, errors="replace").replace("\\", "/").rsplit("/", 1)[-1]
+    with suppress(UnicodeError):
+        given = given.encode("latin-1").decode()
+    text = normalize("NFC", unquote(given, errors="replace")).replace("\\", "/").rsplit("/", 1)[-1]
     text = "".join(c for c in text if c.isprintable()).strip()
     return text[:NAME_LENGTH] or "video"
 
 
+async def open_upload(request: Request, name: str, limits: Limits) -> tuple[str, AsyncIterator[bytes]]:
+    """Begin to read the file of a request: its body, or the file in it if it is a form (`curl -F`).
+
+    Args:
+        request: the request.
+        name: of the file if the body is it, from X-File-Name.
+        limits: bounds on time.
+
+    Returns:
+        Its name for display, and its parts as they arrive.
+
+    Raises:
+        RequestError: the form is malformed, or the body does not arrive.
+    """
+    body, kind = chunks(request, limits), request.headers.get("content-type", "")
+    if not kind.lower().startswith("multipart/form-data"):
+        return shown_name(name), body
+    file = MultipartFile(body, kind)
+    return shown_name(await file.open()), aiter(file)
+
+
 async def save_body(
-    request: Request, path: Path, most: int, limits: Limits, *, check: Callable[[bytes], None] = lambda head: None
+    request: Request,
+    path: Path,
+    most: int,
+    limits: Limits,
+    *,
+    parts: AsyncIterator[bytes] | None = None,
+    check: Callable[[bytes], None] = lambda head: None,
 ) -> int:
     """Write the body of a request to a file.
 
@@ -41,6 +76,7 @@ async def save_body(
         path: of the file.
         most: largest size in bytes.
         limits: bounds on time and disk space.
+        parts: of the file; None: the body is it.
         check: called with the first bytes before any are written; raises RequestError to reject them.
 
     Returns:
@@ -49,17 +85,19 @@ async def save_body(
     Raises:
         RequestError: empty, too large, too slow, or the disk is nearly full.
     """
+    option = " (--max-upload)" if most == limits.upload_bytes else ""
+    too_large = f"the file is larger than the {_size(most)} allowed here{option}"
     declared = request.headers.get("content-length", "")
     expected = int(declared) if declared.isdigit() else 0
-    if expected > most:
-        raise RequestError(413, f"the file is larger than the {_size(most)} allowed here")
+    if expected > most + (FORM_BYTES if parts is not None else 0):
+        raise RequestError(413, too_large)
     check_space(path.parent, expected, limits)
     total, buffer = 0, bytearray()
     with open(path, "wb", opener=_private) as file:
-        async for part in chunks(request, limits):
+        async for part in chunks(request, limits) if parts is None else parts:
             total += len(part)
             if total > most:
-                raise RequestError(413, f"the file is larger than the {_size(most)} allowed here")
+                raise RequestError(413, too_large)
             buffer += part
             if len(buffer) >= BATCH:
                 if total == len(buffer):

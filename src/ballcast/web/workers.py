@@ -14,13 +14,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 from ballcast.core.actions import FPS, FRAME_MS
 from ballcast.core.errors import BallcastError, InputError, NoSpace
-from ballcast.core.events import Forecast
-from ballcast.inference.rolling import require_window
+from ballcast.core.events import Forecast, Gap
 from ballcast.inference.timeline import write_timeline, write_timeline_csv
+from ballcast.inference.video_forecaster import VideoForecaster
 from ballcast.web import decoder
 from ballcast.web.jobs import ACTIVE, Job, JobStore
 from ballcast.web.server_sent_events import Channel
@@ -37,34 +35,41 @@ class RunningJob:
     def __init__(self, job: Job, video: Path, engine: Engine, limits: Limits, channel: Channel) -> None:
         self.job, self._channel = job, channel
         self._stack = ExitStack()
-        self._rolling = engine.new()
-        colour = self._rolling.colour
-        self._frames = self._stack.enter_context(decoder.frames(video, job.name, limits, colour=colour))
+        rolling = engine.new()
+        how = {"colour": rolling.colour, "any_video": engine.any_video}
+        self._items = self._stack.enter_context(decoder.frames(video, job.name, limits, **how))
+        self._forecaster = VideoForecaster(rolling)
         self._timeline: list[Forecast] = []
         self.about = engine.about
 
     @property
     def done_ms(self) -> int:
         """Length of the video processed so far."""
-        return self._rolling.frames * FRAME_MS
+        return self._forecaster.done * FRAME_MS
 
     def advance(self) -> bool:
         """Process the next frame of the video; returns False at its end."""
-        frame: np.ndarray | None = next(self._frames, None)
-        if frame is None:
+        item = next(self._items, None)
+        if item is None:
             return False
-        forecast = self._rolling.push(frame)
-        if forecast is not None:
-            self._timeline.append(forecast)
-            self._channel.publish("anticipation", {"type": "anticipation", **forecast.to_json()})
-        if self._rolling.frames % FPS == 0:
+        for made in self._forecaster.push(item):
+            self._publish(made)
+        if self._forecaster.done % FPS == 0:
             self._channel.publish("progress", {"done_ms": self.done_ms, "total_ms": self.job.duration_ms}, state=True)
         return True
 
+    def _publish(self, made: Forecast | Gap) -> None:
+        if isinstance(made, Forecast):
+            self._timeline.append(made)
+        kind = "anticipation" if isinstance(made, Forecast) else "gap"
+        self._channel.publish(kind, {"type": kind, **made.to_json()})
+
     def write(self, folder: Path) -> None:
         """Write the results, each atomically."""
-        require_window(self._rolling.frames, self.job.name)
-        write_timeline(folder / TIMELINE, self._timeline, {"video": self.job.name, **self.about})
+        for gap in self._forecaster.end(self.job.name):
+            self._publish(gap)
+        about = {"video": self.job.name, **self.about}
+        write_timeline(folder / TIMELINE, self._timeline, about, self._forecaster.gaps)
         write_timeline_csv(folder / CSV, self._timeline)
 
     def close(self) -> None:

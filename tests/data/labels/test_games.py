@@ -1,6 +1,7 @@
 """Games in three layouts, and frames that come back as they were drawn."""
 
 import json
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +16,7 @@ from ballcast.core.pretrain_config import GamesConfig
 from ballcast.data.labels.games import Game, VideoSegment, choose, choose_games, find_games
 from ballcast.data.labels.soccernet import write_labels
 from ballcast.data.samples.frames import UNSURE, FrameCache
+from ballcast.video.decode_pool import DecoderPool
 
 CPU = torch.device("cpu")
 
@@ -159,6 +161,27 @@ def test_frames_are_the_same_from_memory_and_from_disk(tmp_path: Path) -> None:
     assert torch.equal(memory.read(70, 90), disk.read(70, 90))  # over the edge of two games
     drawn = draw_game(80, games[1].events, seed=1)
     assert np.abs(memory.read(80, 160).numpy() - as_coded(drawn)).mean() < 4
+
+
+def test_frames_do_not_depend_on_who_decodes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread, processes that write into memory, and processes whose frames are copied on, as to a GPU."""
+    games = find_games(make_matches(tmp_path, ("a", "b"), frames=80))
+    alone = FrameCache(games, CPU, "memory", lines=16, workers=1)
+    monkeypatch.setattr("ballcast.data.samples.frames.SHORT", 30)  # runs of 30 frames: six, of which two are short
+    started = []
+    start = DecoderPool.__init__
+    monkeypatch.setattr(DecoderPool, "__init__", lambda pool, devices: (start(pool, devices), started.append(pool))[0])
+    done: list[int] = []
+    together = FrameCache(games, CPU, "memory", lines=16, workers=2, progress=lambda n, total: done.append(n))
+    monkeypatch.setattr("ballcast.data.samples.frames.place", lambda *_: "gpu")
+    monkeypatch.setattr("ballcast.data.samples.frames.CHUNK_BYTES", 7 * 16 * 32)  # seven frames a chunk
+    copied = FrameCache(games, CPU, lines=16, workers=2)
+    assert [pool.apart for pool in started] == [hasattr(os, "memfd_create")] * 2
+    assert together.size == copied.size == (16, 32)
+    assert torch.equal(alone.read(0, 160), together.read(0, 160))
+    assert torch.equal(alone.read(0, 160), copied.read(0, 160))
+    assert len(done) == 6
+    assert done[-1] == 160
 
 
 @pytest.mark.parametrize("where", ["memory", "disk"])

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from ballcast.core.errors import InputError
-from ballcast.data.samples.batches import available_memory, place
+from ballcast.core.util import available_memory
+from ballcast.data.samples.batches import place
 
 CPU = torch.device("cpu")
 

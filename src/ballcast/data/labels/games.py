@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from ballcast.core.actions import ACTIONS, CLIP_FRAMES, FPS, FRAME_MS, IGNORED_LABELS
+from ballcast.core.checks import Defects, get, whole_number
 from ballcast.core.errors import InputError
 from ballcast.core.events import Event, action_index
-from ballcast.core.files import Defects, get, read_json, whole_number
+from ballcast.core.files import read_json
 from ballcast.core.pretrain_config import GamesConfig
 from ballcast.core.util import natural
 from ballcast.data.labels.soccernet import RESOLUTIONS, SPLITS, read_labels

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ballcast.core.actions import ACTIONS
+from ballcast.core.checks import get
 from ballcast.core.errors import InputError
-from ballcast.core.files import get
 from ballcast.core.pretrain_config import GamesConfig
 from ballcast.core.util import natural
 from ballcast.data.labels.games import (

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ballcast.core.actions import ACTIONS
+from ballcast.core.checks import Defects, finite, get, whole_number
 from ballcast.core.errors import InputError
 from ballcast.core.events import Clip, Event, Prediction
-from ballcast.core.files import Defects, finite, get, read_json, whole_number, write_json
+from ballcast.core.files import read_json, write_json
 
 HEAD = "ball_action"
 Kind = Literal["labels", "predictions", "timeline"]

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ballcast.core.actions import ACTIONS, END_MS, IGNORED_LABELS, OBSERVED_MS
+from ballcast.core.checks import Defect, Defects, get, whole_number
 from ballcast.core.errors import InputError
 from ballcast.core.events import Clip, Event, action_index
-from ballcast.core.files import Defect, Defects, get, read_json, whole_number, write_json
+from ballcast.core.files import read_json, write_json
 from ballcast.core.util import natural
 from ballcast.features.store import LABELS
 

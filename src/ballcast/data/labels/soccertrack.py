@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ballcast.core.actions import FRAME_MS
+from ballcast.core.checks import Defects, finite, get, show, whole_number
 from ballcast.core.errors import InputError
-from ballcast.core.files import Defects, finite, get, read_json, reading, show, whole_number
+from ballcast.core.files import read_json, reading
 from ballcast.core.util import natural
 from ballcast.data.labels.games import in_order
 from ballcast.data.labels.label_sets import BALL_ACTIONS

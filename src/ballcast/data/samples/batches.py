@@ -3,13 +3,10 @@
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, TypeVar
 
 import numpy as np
-import psutil
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -18,38 +15,11 @@ from ballcast.core.actions import ACTIONS
 from ballcast.core.anticipator_config import DataConfig
 from ballcast.core.errors import InputError
 from ballcast.core.events import action_index
+from ballcast.core.util import available_memory
 from ballcast.data.samples.windows import ABSENT, WindowSet
 from ballcast.features.store import read_rows
 
 Where = Literal["gpu", "memory", "disk"]
-
-
-def available_memory(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
-    """Return how many bytes this process can still allocate without swapping.
-
-    Includes file caches that the kernel can drop, and honours the memory limits of containers (cgroups 1 and 2).
-
-    Args:
-        groups: where the cgroups are mounted.
-        own: the file that names the cgroups of this process.
-    """
-    available = int(psutil.virtual_memory().available)
-    for line in own.read_text().splitlines() if own.is_file() else ():
-        number, controllers, path = line.split(":", 2)
-        if number == "0":
-            top, limit, used, cached = groups, "memory.max", "memory.current", "inactive_file"
-        elif "memory" in controllers.split(","):
-            top = groups / "memory"
-            limit, used, cached = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
-        else:
-            continue
-        folder = top / path.lstrip("/")
-        for group in (folder, *folder.parents[: len(folder.parts) - len(top.parts)]):  # a parent limits its children
-            with suppress(OSError, ValueError):  # not mounted here, or "max": no limit
-                stats = dict(row.split() for row in (group / "memory.stat").read_text().splitlines())
-                free = int((group / limit).read_text()) - int((group / used).read_text()) + int(stats.get(cached, 0))
-                available = min(available, max(0, free))
-    return available
 
 
 def place(nbytes: int, device: torch.device, wanted: Literal["auto", "gpu", "memory", "disk"] = "auto") -> Where:

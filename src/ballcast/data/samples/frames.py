@@ -1,15 +1,16 @@
 """The frames of games, numbered through, kept on the GPU, in memory or on disk.
 
-Videos are decoded once, by several threads, into one tensor; a batch of snippets is then a gather. Frames that do not
+Videos are decoded once, by several processes, into one tensor; a batch of snippets is then a gather. Frames that do not
 fit in memory are decoded snippet by snippet, by seeking, some batches ahead.
 """
 
 import copy
-import threading
+import queue
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, as_completed
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -23,12 +24,14 @@ from ballcast.core.pretrain_config import GamesConfig
 from ballcast.core.util import cores
 from ballcast.data.labels.games import Game, VideoSegment
 from ballcast.data.samples.batches import place
-from ballcast.video.file import VideoFile
-from ballcast.video.luma import FrameResizer, array_shape, fitted, show_size
+from ballcast.video.decode_pool import Decoder, DecoderPool, LocalDecoder, Recording, SharedMemory
+from ballcast.video.luma import array_shape, fitted, show_size
 
-CHUNK = 500  # frames a thread decodes at a time
+CHUNK_BYTES = 64 << 20  # of the frames a decoder gives at a time, on the way to a GPU
+RUN = 3000  # frames a decoder reads without seeking, at most: a seek decodes again from the key frame before it
+SHORT = 500  # a video is not cut into parts shorter than this
+CPU = ("cpu",)  # what decodes
 AHEAD = 3  # batches read early from disk
-OPEN = 8  # videos a thread keeps open
 UNSURE = FPS // 2  # a file's stated length may be off by half a second: that much of its end is left out
 
 Progress = Callable[[int, int], None]  # frames done, frames in all
@@ -79,7 +82,7 @@ class FrameCache:
         device: where frames are wanted.
         where: where they are kept; "auto": see `batches.place`.
         lines: height that frames are scaled to, their shape kept; 0: as they are.
-        workers: threads that decode; 0: one a core.
+        workers: processes that decode; 0: one a core.
         progress: called with the frames decoded and in all.
         colour: frames are I420, (3H/2, W) uint8 (see `ballcast.video.luma`), instead of their luma (H, W).
 
@@ -100,10 +103,12 @@ class FrameCache:
     ) -> None:
         self.games, self.device, self.colour = list(games), device, colour
         self.workers = workers or cores()
-        self._open = threading.local()
-        self._own_size = fitted(self._video(games[0].segments[0]).size, None, colour=colour)
+        self._pool: DecoderPool | None = None
+        here = LocalDecoder()
+        self._own_size = here.open(self._recording(games[0].segments[0])).seen
         self.size = scaled_size(self._own_size, lines)
-        self._segments = [segment for game in games for segment in self._measured(game)]
+        self._segments = [segment for game in games for segment in self._measured(game, here)]
+        here.close()
         lengths = [p.stop - p.start for p in self._segments if p.stop is not None]
         self._segment_first = np.concatenate([[0], np.cumsum(lengths)])
         counts = [len(game.segments) for game in games]
@@ -115,10 +120,7 @@ class FrameCache:
         self.where = place(self.total * rows * columns, device, where)
         self._bank: Tensor | None = None
         if self.where != "disk":
-            self._bank = torch.empty(
-                self.total, rows, columns, dtype=torch.uint8, device=device if self.where == "gpu" else "cpu"
-            )
-            self._fill(progress)
+            self._bank = self._fill((self.total, rows, columns), progress)
 
     def subset(self, games: Sequence[Game]) -> "FrameCache":
         """The same frames, of some of the games only: numbers stay those of this cache."""
@@ -131,7 +133,7 @@ class FrameCache:
     def take(self, frames: NDArray[np.int64]) -> Tensor:
         """Return frames by their numbers (B, P) → (B, P, H, W) or I420, uint8 on the device; a row lies in one game."""
         if self._bank is None:
-            return torch.from_numpy(np.stack([self._row(row) for row in frames])).to(self.device)
+            return torch.from_numpy(np.stack([row.result() for row in map(self._row, frames)])).to(self.device)
         index = torch.from_numpy(frames).to(self._bank.device, non_blocking=True)
         return self._gather(index).to(self.device, non_blocking=True)
 
@@ -142,93 +144,107 @@ class FrameCache:
             for index in numbers:
                 yield self._gather(index).to(self.device, non_blocking=True)
             return
-        with ThreadPoolExecutor(self.workers, thread_name_prefix="snippets") as pool:
-            coming: deque[list[Future[NDArray[np.uint8]]]] = deque()
-            try:
-                for step in range(len(order) + AHEAD):
-                    if step < len(order):
-                        coming.append([pool.submit(self._row, row) for row in order[step]])
-                    if step >= AHEAD:
-                        rows = [future.result() for future in coming.popleft()]
-                        yield torch.from_numpy(np.stack(rows)).to(self.device)
-            finally:
-                pool.shutdown(wait=True, cancel_futures=True)
+        coming: deque[list[Future[NDArray[np.uint8]]]] = deque()
+        try:
+            for step in range(len(order) + AHEAD):
+                if step < len(order):
+                    coming.append([self._row(row) for row in order[step]])
+                if step >= AHEAD:
+                    rows = [future.result() for future in coming.popleft()]
+                    yield torch.from_numpy(np.stack(rows)).to(self.device)
+        finally:
+            for rest in coming:
+                for future in rest:
+                    future.cancel()
 
     def read(self, first: int, stop: int) -> Tensor:
         """Return frames first … stop − 1, (T, H, W) or I420, uint8, where they are kept (from disk: in memory)."""
-        return self._bank[first:stop] if self._bank is not None else torch.from_numpy(self._decode(first, stop))
+        if self._bank is not None:
+            return self._bank[first:stop]
+        return torch.from_numpy(self._row(np.arange(first, stop)).result())
 
     def _gather(self, index: Tensor) -> Tensor:
         assert self._bank is not None
         return self._bank.index_select(0, index.flatten()).unflatten(0, index.shape)
 
-    def _row(self, frames: NDArray[np.int64]) -> NDArray[np.uint8]:
-        first = int(frames.min())
-        return self._decode(first, int(frames.max()) + 1)[frames - first]
+    def _row(self, frames: NDArray[np.int64]) -> "Future[NDArray[np.uint8]]":
+        """Frames by their numbers, from disk."""
+        self._pool = self._pool or DecoderPool(CPU * self.workers)  # kept: the next epoch needs it again
+        first, stop = int(frames.min()), int(frames.max()) + 1
+        rows, columns = array_shape(self.size, colour=self.colour)
 
-    def _fill(self, progress: Progress) -> None:
-        """Decode all frames, one chunk of a segment a thread."""
-        chunks = [
-            (int(a), int(min(a + CHUNK, end)))
+        def decode(decoder: Decoder) -> NDArray[np.uint8]:
+            memory = SharedMemory((stop - first) * rows * columns)
+            self._decode(decoder, first, stop, memory, 0)
+            return memory.array.reshape(-1, rows, columns)[frames - first]
+
+        return self._pool.submit(decode)
+
+    def _fill(self, shape: tuple[int, int, int], progress: Progress) -> Tensor:
+        """All frames, decoded in runs of a segment, a run a decoder at a time."""
+        run = min(RUN, max(SHORT, self.total // (4 * self.workers)))
+        runs = [
+            (int(a), int(min(a + run, end)))
             for begin, end in zip(self._segment_first[:-1], self._segment_first[1:], strict=True)
-            for a in range(begin, end, CHUNK)
+            for a in range(begin, end, run)
         ]
-        bank = self._bank
-        assert bank is not None
+        workers, frame = min(self.workers, len(runs)), shape[1] * shape[2]
+        memory = SharedMemory(0 if self.where == "gpu" else self.total * frame)
+        chunk = max(1, min(run, CHUNK_BYTES // frame))
+        slots: queue.SimpleQueue[SharedMemory] = queue.SimpleQueue()
+        if self.where == "gpu":
+            bank = torch.empty(shape, dtype=torch.uint8, device=self.device)
+            for _ in range(workers):
+                slots.put(SharedMemory(chunk * frame))
+        else:
+            bank = torch.from_numpy(memory.array).view(shape)
 
-        def decode(chunk: tuple[int, int]) -> int:
-            bank[slice(*chunk)].copy_(torch.from_numpy(self._decode(*chunk)))
-            return chunk[1] - chunk[0]
+        def decode(decoder: Decoder, begin: int, end: int) -> int:
+            if self.where != "gpu":
+                self._decode(decoder, begin, end, memory, begin * frame)
+                return end - begin
+            slot = slots.get()
+            for a in range(begin, end, chunk):
+                b = min(a + chunk, end)
+                self._decode(decoder, a, b, slot, 0)
+                bank[a:b].copy_(torch.from_numpy(slot.array[: (b - a) * frame]).view(-1, *shape[1:]))
+            slots.put(slot)
+            return end - begin
 
         done = 0
-        with ThreadPoolExecutor(self.workers, thread_name_prefix="decode") as pool:
-            try:
-                for count in pool.map(decode, chunks):
-                    done += count
-                    progress(done, self.total)
-            finally:
-                pool.shutdown(wait=True, cancel_futures=True)
-        self._open = threading.local()
+        with DecoderPool(CPU * workers) as pool:
+            for future in as_completed([pool.submit(partial(decode, begin=a, end=b)) for a, b in runs]):
+                done += future.result()
+                progress(done, self.total)
+        return bank
 
-    def _decode(self, first: int, stop: int) -> NDArray[np.uint8]:
-        """Decode frames first … stop − 1, which may lie in several segments, (T, H, W) or I420."""
-        parts = []
+    def _decode(self, decoder: Decoder, first: int, stop: int, memory: SharedMemory, offset: int) -> None:
+        """Decode frames first … stop − 1, which may lie in several segments, into the memory from `offset` on."""
+        rows, columns = array_shape(self.size, colour=self.colour)
         while first < stop:
             i = int(np.searchsorted(self._segment_first, first, side="right")) - 1
             segment, begin = self._segments[i], int(self._segment_first[i])
             end = min(stop, int(self._segment_first[i + 1]))
             start, until = segment.start + first - begin, segment.start + end - begin
-            fit = FrameResizer(self.size if self.size != self._own_size else None, colour=self.colour)
-            frames = [fit(frame) for frame in self._video(segment).frames(start, until, colour=self.colour)]
-            if len(frames) < until - start:
-                raise InputError(
-                    f"{segment.path}: ends at frame {start + len(frames)}, before frame {until} of its labels"
-                )
-            parts += frames
+            count = decoder.read(self._recording(segment), start, until, memory, offset)
+            if count < until - start:
+                raise InputError(f"{segment.path}: ends at frame {start + count}, before frame {until} of its labels")
+            offset += count * rows * columns
             first = end
-        return np.stack(parts)
 
-    def _video(self, segment: VideoSegment) -> VideoFile:
-        """Return the segment's video, kept open by this thread."""
-        kept: OrderedDict[str, VideoFile] = self._open.__dict__.setdefault("videos", OrderedDict())
-        key = str(segment.path)
-        if key not in kept:
-            kept[key] = VideoFile(segment.path, threads=1)
-            size = fitted(kept[key].size, None, colour=self.colour)
-            if size != getattr(self, "_own_size", size):
+    def _recording(self, segment: VideoSegment) -> Recording:
+        scaled = hasattr(self, "size") and self.size != self._own_size
+        return Recording(str(segment.path), self.size if scaled else None, self.colour)
+
+    def _measured(self, game: Game, here: LocalDecoder) -> Iterator[VideoSegment]:
+        """Yield the game's segments, each with its `stop`."""
+        for segment in game.segments:
+            video = here.video(str(segment.path))
+            if (size := fitted(video.size, None, colour=self.colour)) != self._own_size:
                 mine, before = show_size(size), show_size(self._own_size)
                 raise InputError(
                     f"{segment.path}: its frames are {mine}, those before it {before}; train on videos of one size"
                 )
-        kept.move_to_end(key)
-        while len(kept) > OPEN:
-            kept.popitem(last=False)[1].close()
-        return kept[key]
-
-    def _measured(self, game: Game) -> Iterator[VideoSegment]:
-        """Yield the game's segments, each with its `stop`."""
-        for segment in game.segments:
-            video = self._video(segment)
             if segment.stop is not None:
                 yield segment
                 continue

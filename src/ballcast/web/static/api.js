@@ -1,9 +1,11 @@
 // Requests to the server. A failed one throws an Error with the server's message.
 
+import { t } from "./text.js";
+
 async function parse(response) {
   if (response.status === 401) location.assign("/login");
   if (response.ok) return response.status === 204 ? null : response.json();
-  let message = `the server responded with status ${response.status}`;
+  let message = t("api.status", { status: response.status });
   try {
     message = (await response.json()).error ?? message;
   } catch {
@@ -38,10 +40,10 @@ export function upload(file, progress) {
       }
       if (request.status === 401) location.assign("/login");
       if (request.status === 201) resolve(tree);
-      else reject(new Error(tree.error ?? `the server responded with status ${request.status}`));
+      else reject(new Error(tree.error ?? t("api.status", { status: request.status })));
     });
-    request.addEventListener("error", () => reject(new Error("the connection was lost; send the file again")));
-    request.addEventListener("abort", () => reject(new Error("the upload was cancelled")));
+    request.addEventListener("error", () => reject(new Error(t("api.lost"))));
+    request.addEventListener("abort", () => reject(new Error(t("api.cancelled"))));
     request.open("POST", "/api/uploads");
     request.setRequestHeader("Content-Type", "application/octet-stream");
     request.setRequestHeader("X-File-Name", encodeURIComponent(file.name));

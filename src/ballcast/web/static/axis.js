@@ -1,10 +1,13 @@
 // The moving time axis: one lane per action; predictions right of the current time, their outcomes left of it.
 
+import { t } from "./text.js";
+
 const FADE_MS = 700; // how long the predictions of the previous forecast take to fade
 
 export class Axis {
   // names: of the lanes, in order. ahead_ms: the horizon.
   constructor(canvas, names, ahead_ms) {
+    this.still = matchMedia("(prefers-reduced-motion: reduce)").matches; // nothing grows or fades
     this.canvas = canvas;
     this.names = names;
     this.ahead = ahead_ms;
@@ -38,7 +41,8 @@ export class Axis {
   }
 
   // now: current time in ms. timeline: a Timeline. judged: a Judged. shown: set of labels. index: label → lane.
-  draw({ now, timeline, judged, shown, index, colours }) {
+  // gaps: [{from, to}] in ms, where nothing was forecast.
+  draw({ now, timeline, judged, shown, index, colours, gaps = [] }) {
     const pen = this.pen;
     pen.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     pen.clearRect(0, 0, this.width, this.height);
@@ -50,6 +54,7 @@ export class Axis {
     pen.beginPath();
     pen.rect(this.gutter, 0, this.width - this.gutter, this.height);
     pen.clip();
+    for (const gap of gaps) if (gap.to >= from && gap.from <= now + this.ahead) this._gap(gap, now, colours);
     if (judged.events) {
       for (const event of judged.events) {
         if (event.position_ms < from) continue;
@@ -68,7 +73,7 @@ export class Axis {
         const verdict = judged.verdict(prediction, now);
         if (prediction.position_ms > now && verdict === "open") {
           if (i === latest) expected.push(this._expected(prediction, forecast, now, lane, colours));
-          else if (age < FADE_MS && i === latest - 1) this._ghost(prediction, now, lane, colours, 1 - age / FADE_MS);
+          else if (!this.still && age < FADE_MS && i === latest - 1) this._ghost(prediction, now, lane, colours, 1 - age / FADE_MS);
         } else if (prediction.position_ms >= from) {
           this._past(prediction, now, lane, verdict, colours);
         }
@@ -115,8 +120,29 @@ export class Axis {
       pen.stroke();
       pen.globalAlpha = 1;
       pen.fillStyle = colours.quiet;
-      if (s > 0 || !this.narrow) pen.fillText(s > 0 ? `+${s} s` : `−${-s}`, x, 11);
+      if (s > 0 || !this.narrow) pen.fillText(s > 0 ? t("axis.ahead", { seconds: s }) : t("axis.behind", { seconds: -s }), x, 11);
     }
+  }
+
+  // A time without a usable picture, hatched.
+  _gap({ from, to }, now, colours) {
+    const pen = this.pen;
+    const [left, right] = [this.x(from, now), this.x(to, now)];
+    pen.save();
+    pen.beginPath();
+    pen.rect(left, this.top, Math.max(3, right - left), this.height - this.top);
+    pen.clip();
+    pen.strokeStyle = colours.bad;
+    pen.globalAlpha = 0.6;
+    pen.lineWidth = 1;
+    pen.beginPath();
+    const [first, last] = [Math.max(left, 0) - this.height, Math.min(right, this.width) + 3];
+    for (let x = first - (first % 8); x < last; x += 8) {
+      pen.moveTo(x, this.height);
+      pen.lineTo(x + this.height, 0);
+    }
+    pen.stroke();
+    pen.restore();
   }
 
   _now(now, colours) {
@@ -130,7 +156,7 @@ export class Axis {
     pen.stroke();
     pen.font = "600 12px system-ui, sans-serif";
     pen.textAlign = "center";
-    pen.fillText("now", x, 11);
+    pen.fillText(t("axis.now"), x, 11);
   }
 
   // A prediction: a disc whose size shows its confidence; it grows at first. Returns the place for its figure.
@@ -138,7 +164,7 @@ export class Axis {
     const pen = this.pen;
     const [x, y] = [this.x(prediction.position_ms, now), this.y(lane)];
     const confidence = Math.min(1, prediction.confidence);
-    const grown = Math.min(1, 0.4 + (now - forecast.at_ms) / 250);
+    const grown = this.still ? 1 : Math.min(1, 0.4 + (now - forecast.at_ms) / 250);
     const radius = (3 + (this.lane / 2 - 4) * Math.sqrt(confidence)) * grown;
     pen.globalAlpha = 0.55 + 0.45 * confidence;
     pen.fillStyle = colours.actions[lane];

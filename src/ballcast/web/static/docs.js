@@ -1,15 +1,18 @@
 // The API page, built from /openapi.json: each request, its parameters and its responses.
 
 import { h } from "./dom.js";
+import { t } from "./text.js";
 import "./theme.js";
+
+document.title = t("docs.title");
 
 const { info, paths, components } = await (await fetch("/openapi.json")).json();
 
 const kind = (schema) => {
   if (!schema) return "";
   if (schema.$ref) return schema.$ref.split("/").pop();
-  if (schema.anyOf) return schema.anyOf.map(kind).join(" or ");
-  if (schema.type === "array") return `list of ${kind(schema.items)}`;
+  if (schema.anyOf) return schema.anyOf.map(kind).join(t("docs.or"));
+  if (schema.type === "array") return t("docs.list", { type: kind(schema.items) });
   if (schema.enum) return schema.enum.join(" | ");
   return schema.const ?? schema.type ?? "";
 };
@@ -19,8 +22,8 @@ const body = (content) =>
 
 function operation(path, method, { summary, description, parameters, requestBody, responses }) {
   const takes = [
-    ...(parameters ?? []).map((p) => `${p.name} (${p.in}${p.required ? "" : ", optional"}): ${kind(p.schema)}`),
-    ...body(requestBody?.content).map((text) => `body: ${text}`),
+    ...(parameters ?? []).map((p) => t(p.required ? "docs.parameter" : "docs.optional", { name: p.name, where: p.in, type: kind(p.schema) })),
+    ...body(requestBody?.content).map((text) => t("docs.body", { type: text })),
   ];
   const gives = Object.entries(responses).map(([status, { content }]) =>
     [status, body(content).join(", ") || (status < "300" ? "" : "Error")].join(" ").trim(),
@@ -30,8 +33,8 @@ function operation(path, method, { summary, description, parameters, requestBody
     { class: "card" },
     h("h3", {}, h("code", { class: `method ${method}` }, method.toUpperCase()), " ", h("code", {}, path)),
     h("p", {}, description ?? summary),
-    takes.length ? h("p", {}, h("span", { class: "quiet" }, "Takes "), takes.join("; ")) : null,
-    h("p", {}, h("span", { class: "quiet" }, "Gives "), gives.join("; ")),
+    takes.length ? h("p", {}, h("span", { class: "quiet" }, `${t("docs.takes")} `), takes.join("; ")) : null,
+    h("p", {}, h("span", { class: "quiet" }, `${t("docs.gives")} `), gives.join("; ")),
   );
 }
 
@@ -47,10 +50,10 @@ const ours = Object.entries(components?.schemas ?? {}).filter(([name]) => !name.
 document.getElementById("docs").replaceChildren(
   h("h1", {}, `${info.title} ${info.version}`),
   ...info.description.split("\n\n").map((text) => h("p", {}, text)),
-  h("h2", {}, "Requests"),
+  h("h2", {}, t("docs.requests")),
   ...Object.entries(paths).flatMap(([path, methods]) =>
     Object.entries(methods).map(([method, about]) => operation(path, method, about)),
   ),
-  h("h2", {}, "Records"),
+  h("h2", {}, t("docs.records")),
   ...ours.map(([name, schema]) => record(name, schema)),
 );

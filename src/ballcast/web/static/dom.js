@@ -11,6 +11,23 @@ export function h(tag, properties = {}, ...children) {
   return element;
 }
 
+const ICONS = {
+  muted: "M3 9v6h4l5 5V4L7 9H3z M16 9l5 6 M21 9l-5 6",
+  loud: "M3 9v6h4l5 5V4L7 9H3z M16 8c2 2 2 6 0 8 M18.5 5.5c4 4 4 9 0 13",
+  screen: "M4 9V4h5 M15 4h5v5 M20 15v5h-5 M9 20H4v-5",
+};
+
+// A drawn icon: fonts do not have all signs.
+export function icon(name) {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+  for (const [key, value] of Object.entries({ viewBox: "0 0 24 24", class: "drawn", "aria-hidden": "true" }))
+    svg.setAttribute(key, value);
+  path.setAttribute("d", ICONS[name]);
+  svg.append(path);
+  return svg;
+}
+
 export const clock = (ms) => {
   const seconds = Math.max(0, Math.floor(ms / 1000));
   const pad = (n) => String(n).padStart(2, "0");

@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import { clock, h, percent, size, toast } from "./dom.js";
+import { t } from "./text.js";
 
 const POLL_MS = 1500;
 
@@ -24,8 +25,12 @@ export class Home {
     this.drop = h(
       "label",
       { class: "drop card", for: "file" },
-      h("strong", {}, "Drop a video or an event feed here, or choose one"),
-      h("span", { class: "quiet" }, `MP4, MOV, MKV, WebM, AVI, TS; up to ${size(about.upload_bytes)}. Event feeds: Wyscout, StatsBomb, Opta, Stats Perform, Sportec, Datafactory (JSON, XML; both files together)`),
+      h("strong", {}, t("home.drop")),
+      h(
+        "span",
+        { class: "quiet" },
+        t("home.formats", { size: size(about.upload_bytes), minutes: Math.round(about.video_s / 60) }),
+      ),
       this.input,
     );
     for (const kind of ["dragover", "dragleave", "drop"]) {
@@ -37,7 +42,7 @@ export class Home {
     }
     this.sending = h("div", { class: "sending" });
     this.jobs = h("ul", { class: "rows", "data-testid": "jobs" });
-    this.none = h("p", { class: "quiet" }, "Nothing yet.");
+    this.none = h("p", { class: "quiet" }, t("home.none"));
     this.videos = h("section", { hidden: true });
     this.streams = h("section", { hidden: true });
     this.element = h(
@@ -46,13 +51,14 @@ export class Home {
       h(
         "section",
         { class: "intro" },
-        h("h1", {}, "What happens next?"),
-        h("p", { class: "quiet" }, "ballcast predicts the ball actions of the next 5 seconds from the last 30."),
+        h("h1", {}, t("home.title")),
+        h("p", {}, t("home.about")),
+        ...origins(about).map((text) => h("p", { class: "origin", "data-testid": "origin" }, text)),
         this.drop,
         this.sending,
       ),
       this.streams,
-      h("section", {}, h("h2", {}, "Videos"), this.none, this.jobs),
+      h("section", {}, h("h2", {}, t("home.videos")), this.none, this.jobs),
       this.videos,
     );
   }
@@ -89,7 +95,7 @@ export class Home {
     const feed = list.filter((file) => /\.(json|xml)$/i.test(file.name));
     for (const file of list) if (!feed.includes(file)) this.send(file);
     if (!feed.length) return;
-    const row = h("div", { class: "card sending-row" }, h("strong", { class: "cut" }, feed[0].name), "reading the match");
+    const row = h("div", { class: "card sending-row" }, h("strong", { class: "cut" }, feed[0].name), t("home.reading"));
     this.sending.append(row);
     try {
       const record = await api.sendFeed(feed);
@@ -102,14 +108,14 @@ export class Home {
 
   async send(file) {
     if (file.size > this.about.upload_bytes) {
-      toast(`${file.name}: larger than the ${size(this.about.upload_bytes)} allowed here`);
+      toast(t("home.tooLarge", { name: file.name, size: size(this.about.upload_bytes) }));
       return;
     }
     const text = h("span", {});
-    const meter = h("progress", { max: "1", value: "0", "aria-label": "Uploaded" });
+    const meter = h("progress", { max: "1", value: "0", "aria-label": t("home.uploaded") });
     const { done, cancel } = api.upload(file, (loaded, total) => {
       meter.value = loaded / total;
-      text.textContent = loaded < total ? `${percent(loaded / total)} sent` : "checking";
+      text.textContent = loaded < total ? t("home.sent", { percent: percent(loaded / total) }) : t("home.checking");
     });
     const row = h(
       "div",
@@ -117,7 +123,7 @@ export class Home {
       h("strong", { class: "cut" }, file.name),
       meter,
       text,
-      h("button", { onclick: cancel }, "Cancel"),
+      h("button", { onclick: cancel, "aria-label": t("home.cancel.of", { name: file.name }) }, t("home.cancel")),
     );
     this.sending.append(row);
     try {
@@ -136,13 +142,13 @@ export class Home {
       try {
         await api.post("/api/jobs", { video: video.id });
         await this.refresh();
-        scrollTo({ top: 0, behavior: "smooth" });
+        scrollTo({ top: 0, behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
       } catch (error) {
         toast(error.message);
       }
     };
     this.videos.replaceChildren(
-      h("h2", {}, "On the server"),
+      h("h2", {}, t("home.server")),
       h(
         "ul",
         { class: "rows", "data-testid": "videos" },
@@ -152,7 +158,11 @@ export class Home {
             { class: "card row" },
             h("span", { class: "cut grow" }, video.name),
             h("span", { class: "quiet words" }, size(video.bytes)),
-            h("button", { onclick: () => submit(video) }, "Anticipate"),
+            h(
+              "button",
+              { onclick: () => submit(video), "aria-label": t("home.anticipate.of", { name: video.name }) },
+              t("home.anticipate"),
+            ),
           ),
         ),
       ),
@@ -183,21 +193,36 @@ export class Home {
   offerStreams(streams) {
     this.streams.hidden = !streams.length;
     const words = (stream) =>
-      stream.state === "idle" ? "no viewers" : `${stream.state}, ${stream.viewers} watching`;
+      stream.state === "idle" ? t("home.noViewers") : t("home.viewers", { state: stream.state, count: stream.viewers });
     const list = streams.map((stream) =>
       h(
         "li",
         { class: "card row" },
         h("strong", { class: "grow cut" }, h("span", { class: `dot ${stream.state}` }), stream.name),
         h("span", { class: "quiet words" }, words(stream)),
-        h("a", { class: "button first", href: `#/stream/${encodeURIComponent(stream.name)}` }, "Watch live"),
+        h(
+          "a",
+          {
+            class: "button first",
+            href: `#/stream/${encodeURIComponent(stream.name)}`,
+            "aria-label": t("home.watchLive.of", { name: stream.name }),
+          },
+          t("home.watchLive"),
+        ),
       ),
     );
     const key = JSON.stringify(streams);
     if (key === this.streamsKey) return;
     this.streamsKey = key;
-    this.streams.replaceChildren(h("h2", {}, "Live"), h("ul", { class: "rows", "data-testid": "streams" }, list));
+    this.streams.replaceChildren(h("h2", {}, t("home.live")), h("ul", { class: "rows", "data-testid": "streams" }, list));
   }
+}
+
+// What the models were trained on: their forecasts are worth no more.
+function origins(about) {
+  return (about.models ?? [])
+    .filter(({ origin }) => origin)
+    .map(({ model, origin }) => (about.models.length > 1 ? t("origin.of", { model, origin }) : t("origin", { origin })));
 }
 
 // The row of a job. Its buttons stay the same elements, so that a refresh does not lose a click.
@@ -211,13 +236,29 @@ class Row {
       }
       await refresh();
     };
-    this.meter = h("progress", { max: "1", "aria-label": "Computed" });
+    this.meter = h("progress", { max: "1", "aria-label": t("home.computed") });
     this.words = h("span", { class: "words" });
-    this.watch = h("a", { class: "button first", href: `#/job/${job.id}` }, "Watch");
-    this.cancel = h("button", { onclick: act(() => api.post(`/api/jobs/${job.id}/cancel`)) }, "Cancel");
+    this.watch = h(
+      "a",
+      { class: "button first", href: `#/job/${job.id}`, "aria-label": t("home.watch.of", { name: job.name }) },
+      t("home.watch"),
+    );
+    this.cancel = h(
+      "button",
+      {
+        onclick: act(() => api.post(`/api/jobs/${job.id}/cancel`)),
+        "aria-label": t("home.cancel.of", { name: job.name }),
+      },
+      t("home.cancel"),
+    );
     this.remove = h(
       "button",
-      { class: "icon", title: "Delete", "aria-label": "Delete", onclick: act(() => api.remove(`/api/jobs/${job.id}`)) },
+      {
+        class: "icon remove",
+        title: t("home.delete"),
+        "aria-label": t("home.delete.of", { name: job.name }),
+        onclick: act(() => api.remove(`/api/jobs/${job.id}`)),
+      },
       "✕",
     );
     this.element = h(
@@ -237,10 +278,13 @@ class Row {
     this.meter.hidden = job.state !== "running";
     if (job.duration_ms) this.meter.value = job.done_ms / job.duration_ms;
     const words = {
-      queued: "queued",
-      running: `${clock(job.done_ms)} of ${job.duration_ms ? clock(job.duration_ms) : "?"}`,
-      done: job.duration_ms ? clock(job.duration_ms) : "done",
-      cancelled: "cancelled",
+      queued: t("home.queued"),
+      running: t("home.progress", {
+        done: clock(job.done_ms),
+        total: job.duration_ms ? clock(job.duration_ms) : t("home.unknown"),
+      }),
+      done: job.duration_ms ? clock(job.duration_ms) : t("home.done"),
+      cancelled: t("home.cancelled"),
       failed: job.message,
     };
     this.words.textContent = words[job.state];

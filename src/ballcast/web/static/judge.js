@@ -52,6 +52,22 @@ export class Judged {
     return now > prediction.position_ms + this.tolerance ? "miss" : "open";
   }
 
+  // Hits and judged predictions up to `now`: label → [hits, all].
+  counts(now) {
+    const found = new Map();
+    if (!this.events) return found;
+    for (const forecast of this.anticipations) {
+      if (forecast.at_ms > now) break;
+      for (const prediction of forecast.predictions) {
+        const verdict = this.verdict(prediction, now);
+        if (verdict === "open") continue;
+        const [hits, all] = found.get(prediction.label) ?? [0, 0];
+        found.set(prediction.label, [hits + (verdict === "hit" ? 1 : 0), all + 1]);
+      }
+    }
+    return found;
+  }
+
   // Totals up to `now` over the actions `shown` (a set of labels).
   score(now, shown) {
     const total = { hits: 0, misses: 0, confidence: 0, events: 0, seen: 0, lead: 0 };

@@ -1,6 +1,9 @@
 // Log in: the token is sent once, in the body of a request, and the server sets a session cookie.
 
+import { t } from "./text.js";
 import "./theme.js";
+
+document.title = t("login.title");
 
 async function login(token) {
   const response = await fetch("/api/login", {

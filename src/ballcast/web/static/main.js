@@ -3,11 +3,29 @@
 import * as api from "./api.js";
 import { h } from "./dom.js";
 import { Home } from "./home.js";
+import { t } from "./text.js";
 import { switchTheme } from "./theme.js";
-import { watchJob, watchStream } from "./watch.js";
+import { watchJob } from "./watch_job.js";
+import { watchStream } from "./watch_stream.js";
 
 const view = document.getElementById("view");
 const keys = document.getElementById("keys");
+const KEYS = [
+  [["keys.space"], "keys.play"],
+  [["←", "→"], "keys.step"],
+  [["PgUp", "PgDn"], "keys.minute"],
+  [["p", "n"], "keys.moments"],
+  [["[", "]"], "keys.precision"],
+  [["1", "…", "9", "0"], "keys.actions"],
+  [["a"], "keys.all"],
+  [["f"], "keys.screen"],
+  [["m"], "keys.sound"],
+  [["<", ">"], "keys.speed"],
+  [["t"], "keys.theme"],
+  [["?"], "keys.help"],
+  [["keys.esc"], "keys.back"],
+];
+const MOVES = /^(Arrow|Page|Home|End)/;
 let shown = null;
 let navigation = 0; // counts route changes
 
@@ -36,13 +54,18 @@ async function route(about) {
       h(
         "section",
         { class: "card lost" },
-        h("h1", {}, "Cannot show this"),
-        h("p", { class: "quiet" }, `${error.message}.`),
-        h("a", { class: "button first", href: "#/" }, "All videos"),
+        h("h1", {}, t("lost.title")),
+        h("p", { class: "quiet" }, t("lost.text", { message: error.message })),
+        h("a", { class: "button first", href: "#/" }, t("lost.back")),
       ),
     );
   }
 }
+
+const key = (name) => (name === "…" ? " … " : h("kbd", {}, name.startsWith("keys.") ? t(name) : name));
+keys
+  .querySelector("dl")
+  .append(...KEYS.map(([names, what]) => h("div", {}, h("dt", {}, names.flatMap((n) => [key(n), " "])), h("dd", {}, t(what)))));
 
 function help() {
   if (keys.open) keys.close();
@@ -52,14 +75,19 @@ function help() {
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || keys.open) return;
   if (event.target.matches("input:not([type=range]), select, textarea")) return;
-  if (event.key === " " && event.target.matches("button, a, label")) return; // it presses the button
+  if (event.key === " " && event.target.matches("button, a, label, summary")) return; // it presses the button
+  if (event.target.matches("input[type=range]:not(.seek)") && MOVES.test(event.key)) return; // it moves the slider
   if (event.key === "?") help();
   else if (event.key === "t") switchTheme();
-  else if (event.key === "Escape" && location.hash.length > 2) location.hash = "#/";
+  else if (event.key === "Escape" && !document.fullscreenElement && location.hash.length > 2) location.hash = "#/";
   else if (!shown?.key(event)) return;
   event.preventDefault();
 });
 
+document.getElementById("skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the hash is the route
+  view.focus();
+});
 document.getElementById("help").addEventListener("click", help);
 const logout = document.getElementById("logout");
 logout.addEventListener("click", async () => {

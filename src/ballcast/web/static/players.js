@@ -1,27 +1,30 @@
 // Players with the same interface: a video file and a live stream.
 
 import { h } from "./dom.js";
+import { t } from "./text.js";
 
 // A video file. If the browser cannot play it, the clock still runs, without frames.
 export class VideoPlayer {
   constructor(address, duration_ms) {
     this.live = false;
     this.duration = duration_ms ?? 0;
-    this.element = h("video", { src: address, preload: "auto", playsinline: "", "aria-label": "The video" });
-    this.element.muted = true; // browsers do not autoplay sound
+    this.element = h("video", { src: address, preload: "auto", playsinline: "", "aria-label": t("watch.video") });
+    this.element.muted = true; // until the user asks for sound: a room of people is surprised otherwise
     this.failed = false;
+    this.rate = 1;
     this.began = null; // start of the clock without frames
     this.passed = 0;
     this.element.addEventListener("error", () => (this.failed = true));
     this.element.addEventListener("click", () => this.toggle());
     this.element.addEventListener("loadedmetadata", () => {
       if (Number.isFinite(this.element.duration)) this.duration = 1000 * this.element.duration;
+      if (!this.element.videoWidth) this.failed = true; // only the sound can be played, as of HEVC in many browsers
     });
   }
 
   get now() {
     if (!this.failed) return 1000 * this.element.currentTime;
-    const running = this.began === null ? 0 : performance.now() - this.began;
+    const running = this.began === null ? 0 : this.rate * (performance.now() - this.began);
     return Math.min(this.duration, this.passed + running);
   }
 
@@ -38,6 +41,18 @@ export class VideoPlayer {
       this.passed = this.now;
       this.began = null;
     }
+  }
+
+  // Playing speed, 1: as recorded.
+  get speed() {
+    return this.rate;
+  }
+
+  set speed(rate) {
+    this.passed = this.failed ? this.now : this.passed;
+    if (this.began !== null) this.began = performance.now();
+    this.rate = rate;
+    this.element.playbackRate = rate;
   }
 
   seek(ms) {
@@ -62,7 +77,7 @@ export class StreamPlayer {
     this.live = true;
     this.duration = 0;
     this.failed = false;
-    this.element = h("img", { alt: "The stream", class: "preview" });
+    this.element = h("img", { alt: t("watch.stream"), class: "preview" });
     this.element.hidden = true;
     this.offset = null; // stream time minus performance.now()
     this.latest = 0;

@@ -1,77 +1,139 @@
-// The watch view: a video with the results of its job, or a stream, and the predictions on the time axis.
+// The watch view: a video or a stream, and what one or two models expect, on the time axis and over the whole match.
 
 import * as api from "./api.js";
 import { Axis } from "./axis.js";
+import { Controls } from "./controls.js";
 import { clock, h, percent, toast } from "./dom.js";
-import { follow } from "./events.js";
-import { Judged, Timeline } from "./judge.js";
-import { Filter, Score } from "./panel.js";
-import { StreamPlayer, VideoPlayer } from "./players.js";
+import { Overview } from "./overview.js";
+import { Filter, legend, PrecisionSlider, Score } from "./panel.js";
+import { actionNames, t } from "./text.js";
 import { colours } from "./theme.js";
+import { Track } from "./track.js";
 
 const TOLERANCES = [500, 1000, 2000];
 const ON_STAGE = 3; // predictions listed over the video
-const RETRY_MS = 2000; // after a failed request
-const KEPT_MS = 2 * 3600 * 1000; // history of a stream
 
-class Watch {
+// The axis, overview and score of one model.
+class TrackView {
+  constructor(watch, about) {
+    this.track = new Track(about);
+    this.score = new Score();
+    this.canvas = h("canvas", { class: "axis", role: "img" });
+    this.overview = new Overview(watch.names, watch.index, (ms) => watch.player.seek(ms));
+    this.name = h("h3", { class: "model-name", hidden: true });
+    this.heading = h("h2", {});
+    this.panel = h("div", { class: "panel axis-panel" }, this.name, this.canvas);
+    this.strip = h("div", { class: "panel strip-panel" }, this.overview.element);
+    this.card = h("section", { class: "card" }, this.heading, this.score.element);
+    this.key = null; // of what the overview shows
+  }
+
+  start(watch) {
+    this.axis = new Axis(this.canvas, watch.names, watch.about.horizon_ms);
+  }
+
+  title(name) {
+    this.name.textContent = name;
+    this.name.hidden = !name;
+    this.heading.firstChild?.remove();
+    this.heading.prepend(h("span", {}, name ? t("score.titleOf", { model: name }) : t("score.title")));
+    this.canvas.setAttribute("aria-label", t("axis.label", { model: name || t("watch.this") }));
+  }
+}
+
+export class Watch {
   constructor(about, player) {
     this.about = about;
     this.player = player;
+    this.names = actionNames(about);
     this.index = new Map(about.actions.map((label, i) => [label, i]));
-    this.timeline = new Timeline();
     this.events = null;
     this.tolerance = 1000;
     this.known = Infinity; // processed up to this time, in ms
-    this.judged = new Judged([], null, this.tolerance);
     this.stopping = [];
     this.filter = new Filter(about);
-    this.score = new Score();
-    this.third = h("ol", { class: "third", "aria-label": "Next actions" });
-    this.note = h("p", { class: "note", hidden: true });
+    this.precision = new PrecisionSlider((least) => this.views?.forEach(({ track }) => track.select(least)));
+    this.third = h("ol", { class: "third", "aria-label": t("watch.next") });
+    this.note = h("p", { class: "note", role: "status", hidden: true });
     this.badge = h("span", { class: "badge", "data-testid": "badge" });
-    this.play = h("button", { class: "play", "aria-label": "Play or pause", onclick: () => player.toggle() }, "▶");
-    this.time = h("span", { class: "time" }, "0:00");
-    this.bar = h("input", {
-      type: "range",
-      min: "0",
-      max: "1000",
-      value: "0",
-      step: "1",
-      "aria-label": "Position in the video",
-      oninput: () => player.seek((Number(this.bar.value) / 1000) * player.duration),
-    });
-    this.canvas = h("canvas", { class: "axis", role: "img", "aria-label": "Anticipated actions on a time axis" });
+    this.origin = h("p", { class: "origin", "data-testid": "origin", hidden: true });
     this.tools = h("div", { class: "tools" });
-    const tolerance = h(
+    this.toleranceSelect = h(
       "select",
-      { "aria-label": "Tolerance", onchange: (event) => this.judge(Number(event.target.value)) },
-      TOLERANCES.map((ms) => h("option", { value: String(ms), selected: ms === this.tolerance }, `± ${ms / 1000} s`)),
+      { "aria-label": t("score.tolerance"), onchange: (event) => this.judge(this.events, Number(event.target.value)) },
+      TOLERANCES.map((ms) =>
+        h("option", { value: String(ms), selected: ms === this.tolerance }, t("score.within", { seconds: ms / 1000 })),
+      ),
+    );
+    this.legend = legend();
+    this.axes = h("div", { class: "tracks" });
+    this.strips = h("div", { class: "tracks" });
+    this.scores = h("div", { class: "tracks" });
+    this.left = h("section", { class: "left" });
+    this.controls = new Controls(player, this.left);
+    this.left.append(
+      h("div", { class: "stage" }, player.element, this.note, this.badge, this.third),
+      this.controls.element,
+      this.axes,
+      this.strips,
+      this.origin,
     );
     this.element = h(
       "div",
       { class: "watch" },
-      h(
-        "section",
-        { class: "left" },
-        h("div", { class: "stage" }, player.element, this.note, this.badge, this.third),
-        h("div", { class: "controls" }, this.play, this.time, player.live ? h("span", { class: "grow" }) : this.bar),
-        h("div", { class: "panel axis-panel" }, this.canvas),
-      ),
+      this.left,
       h(
         "aside",
         {},
-        h("section", { class: "card" }, h("h2", {}, "So far", tolerance), this.score.element),
-        h("section", { class: "card" }, h("h2", {}, "Actions"), this.filter.element),
+        this.scores,
+        h("section", { class: "card" }, this.legend),
+        h("section", { class: "card" }, h("h2", {}, t("precision.title")), this.precision.element),
+        h("section", { class: "card" }, h("h2", {}, t("actions.title")), this.filter.element),
         h("section", { class: "card" }, this.tools),
       ),
     );
+    this.setModels(about.models?.length ? about.models.slice(0, 1) : [{}]);
+  }
+
+  get track() {
+    return this.views[0].track;
+  }
+
+  // Show one model or two; abouts: what is known of each.
+  setModels(abouts) {
+    this.views = abouts.map((about) => new TrackView(this, about));
+    this.axes.replaceChildren(...this.views.map((view) => view.panel));
+    this.strips.replaceChildren(...(this.player.live ? [] : this.views.map((view) => view.strip)));
+    this.scores.replaceChildren(...this.views.map((view) => view.card));
+    this.left.classList.toggle("compared", abouts.length > 1);
+    if (this.colours) for (const view of this.views) view.start(this);
+    this.describe();
+    this.judge();
+  }
+
+  // Names, origins and precision, which may be known only with the result.
+  describe() {
+    const two = this.views.length > 1;
+    for (const [i, view] of this.views.entries()) {
+      view.title(two ? view.track.model || t(i ? "watch.other" : "watch.this") : "");
+      if (i === 0) view.heading.append(this.toleranceSelect);
+    }
+    const origins = this.views
+      .map(({ track }) => track)
+      .filter(({ origin }) => origin)
+      .map(({ model, origin }) => (two ? t("origin.of", { model, origin }) : t("origin", { origin })));
+    this.origin.textContent = [...new Set(origins)].join(" ");
+    this.origin.hidden = !origins.length;
+    this.precision.offer(this.track.precision);
   }
 
   start() {
-    this.axis = new Axis(this.canvas, this.about.names, this.about.horizon_ms);
-    const palette = colours((found) => (this.colours = found));
+    const palette = colours((found) => {
+      this.colours = found;
+      for (const view of this.views) view.key = null;
+    });
     this.colours = palette.now;
+    for (const view of this.views) view.start(this);
     this.stopping.push(palette.stop);
     const frame = () => {
       this.draw();
@@ -86,53 +148,92 @@ class Watch {
   stop() {
     cancelAnimationFrame(this.frame);
     for (const stop of this.stopping) stop();
+    for (const view of this.views) view.overview.stop();
     this.player.stop();
   }
 
-  judge(tolerance = this.tolerance) {
+  judge(events = this.events, tolerance = this.tolerance) {
+    this.events = events;
     this.tolerance = tolerance;
-    this.judged = new Judged(this.timeline.anticipations, this.events, tolerance);
-    this.changes = this.timeline.changes;
+    for (const { track } of this.views) track.judge(events, tolerance);
+    if (this.legend && !this.views.some((view) => view.known === (events !== null))) this.legend.open = events === null;
+    for (const view of this.views) view.known = events !== null;
   }
 
   draw() {
-    if (this.changes !== this.timeline.changes) this.judge();
     const { now } = this.player;
-    this.axis.draw({
-      now,
-      timeline: this.timeline,
-      judged: this.judged,
-      shown: this.filter.shown,
-      index: this.index,
-      colours: this.colours,
-    });
+    for (const view of this.views) {
+      view.track.update();
+      view.axis.draw({
+        now,
+        timeline: view.track.visible,
+        judged: view.track.judged,
+        shown: this.filter.shown,
+        index: this.index,
+        colours: this.colours,
+        gaps: view.track.gaps,
+      });
+      if (!this.player.live) this.overviewOf(view).draw(now, this.colours);
+    }
+  }
+
+  // The overview of a view, painted anew if anything but the current time has changed.
+  overviewOf(view) {
+    const { track, overview } = view;
+    const { duration } = this.player;
+    const key = `${track.all.changes} ${track.least} ${this.filter.changes} ${duration} ${this.tolerance} ${this.events?.length}`;
+    if (key !== view.key || overview.stale) {
+      // While a long video is computed, once a second is enough.
+      if (this.known !== Infinity && performance.now() < (view.paintAt ?? 0)) return overview;
+      view.paintAt = performance.now() + 1000;
+      view.key = key;
+      overview.update(track, duration, this.known, this.filter.shown, this.colours);
+      this.precision.explain(this.views.map((other) => other.track), this.about.actions, this.names);
+      if (performance.getEntriesByName("result").length) performance.measure("overview", "result");
+      performance.clearMarks("result");
+    }
+    return overview;
   }
 
   // Update what need not follow every frame.
   figures() {
     const { player } = this;
     const { now } = player;
-    this.play.textContent = player.paused ? "▶" : "❚❚";
-    this.time.textContent = player.duration ? `${clock(now)} / ${clock(player.duration)}` : clock(now);
-    if (player.duration && document.activeElement !== this.bar) this.bar.value = String((1000 * now) / player.duration);
-    if (player.failed && !player.live) this.showNote("This browser cannot play the video; the axis works without it.");
+    this.controls.show();
+    if (player.failed && !player.live) this.showNote(this.cannotPlay());
+    else if (!player.live) this.showGap(now);
     this.computing(now);
     this.expect(now);
-    this.score.show(this.judged.score(now, this.filter.shown), this.tolerance, this.events !== null);
-    this.filter.count(this.judged, now);
+    for (const { track, score, overview } of this.views) {
+      score.show(track.judged.score(now, this.filter.shown), this.tolerance, this.events !== null);
+      overview.speak(now);
+    }
+    this.filter.count(this.track.judged, now);
+  }
+
+  cannotPlay() {
+    return t("watch.cannotPlay", { codec: this.codec ? t("watch.codec", { codec: this.codec }) : "" });
+  }
+
+  showGap(now) {
+    const gap = this.track.gaps.find(({ from, to }) => from <= now && now < to);
+    if (gap) this.showNote(t("watch.gap", { reason: gap.reason }));
+    else if (this.inGap) this.showNote("");
+    this.inGap = Boolean(gap);
   }
 
   computing(now) {
     if (this.player.live) return;
-    const early = this.timeline.anticipations[0]?.at_ms ?? 5000;
-    if (this.known === Infinity) this.badge.textContent = now < early ? "predictions start after 5 s" : "";
-    else this.badge.textContent = `computed up to ${clock(this.known)}`;
+    const early = this.track.all.anticipations[0]?.at_ms ?? 5000;
+    if (this.known === Infinity) this.badge.textContent = now < early ? t("watch.start") : "";
+    else this.badge.textContent = t("watch.known", { time: clock(this.known) });
     this.badge.hidden = !this.badge.textContent;
   }
 
-  // The lower third: the most confident predictions, in order of time.
+  // The lower third: the surest predictions, in order of time.
   expect(now) {
-    const latest = this.timeline.anticipations[this.timeline.index(now)];
+    const { visible } = this.track;
+    const latest = visible.anticipations[visible.index(now)];
     const fresh = latest && now - latest.at_ms < this.about.horizon_ms ? latest.predictions : [];
     const coming = fresh
       .filter((p) => p.position_ms > now && this.filter.shown.has(p.label))
@@ -145,8 +246,8 @@ class Watch {
         return h(
           "li",
           { class: `action-${i}` },
-          h("span", { class: "name" }, this.about.names[i]),
-          h("span", { class: "when" }, `in ${((p.position_ms - now) / 1000).toFixed(1)} s`),
+          h("span", { class: "name" }, this.names[i]),
+          h("span", { class: "when" }, t("watch.in", { seconds: ((p.position_ms - now) / 1000).toFixed(1) })),
           h("span", { class: "sure" }, percent(p.confidence)),
         );
       }),
@@ -154,144 +255,43 @@ class Watch {
   }
 
   showNote(text) {
-    this.note.textContent = text;
+    if (this.note.textContent !== text) this.note.textContent = text; // announced once
     this.note.hidden = !text;
   }
 
-  key(event) {
-    const step = event.shiftKey ? 1000 : 5000;
-    if (event.key === " ") this.player.toggle();
-    else if (event.key === "ArrowLeft") this.player.seek(this.player.now - step);
-    else if (event.key === "ArrowRight") this.player.seek(this.player.now + step);
-    else if (/^[0-9]$/.test(event.key)) this.filter.toggle((Number(event.key) + 9) % 10);
-    else if (event.key === "a") this.filter.all();
+  key({ key, shiftKey }) {
+    const { player, precision, controls } = this;
+    const [{ overview }] = this.views;
+    const step = shiftKey ? 1000 : 5000;
+    const actions = {
+      " ": () => player.toggle(),
+      ArrowLeft: () => player.seek(player.now - step),
+      ArrowRight: () => player.seek(player.now + step),
+      PageDown: () => player.seek(player.now + 60_000),
+      PageUp: () => player.seek(player.now - 60_000),
+      n: () => overview.jump(player.now, 1),
+      p: () => overview.jump(player.now, -1),
+      "[": () => precision.step(-5),
+      "]": () => precision.step(5),
+      "<": () => controls.faster(-1),
+      ">": () => controls.faster(1),
+      m: () => controls.mute(),
+      f: () => controls.fill(),
+      a: () => this.filter.all(),
+    };
+    if (/^[0-9]$/.test(key)) this.filter.toggle((Number(key) + 9) % 10);
+    else if (key in actions) actions[key]();
     else return false;
     return true;
   }
-}
 
-// Load the actual events; labels that cannot be read are reported, and the view works without them.
-async function readActual(watch, address) {
-  try {
-    const { known, events } = await api.get(`${address}/actual`);
-    watch.events = known ? events : null;
-  } catch (error) {
-    toast(error.message);
+  // Load the actual events; labels that cannot be read are reported, and the view works without them.
+  async readActual(address) {
+    try {
+      const { known, events } = await api.get(`${address}/actual`);
+      this.judge(known ? events : null);
+    } catch (error) {
+      toast(error.message);
+    }
   }
-}
-
-// Watch a video: forecasts as they are computed, then the stored timeline.
-export async function watchJob(about, id) {
-  const job = await api.get(`/api/jobs/${id}`);
-  const watch = new Watch(about, new VideoPlayer(`/api/jobs/${id}/video`, job.duration_ms));
-  const actual = async () => {
-    await readActual(watch, `/api/jobs/${id}`);
-    watch.judge();
-  };
-  const done = async () => {
-    const { anticipations } = await api.get(`/api/jobs/${id}/timeline`);
-    watch.timeline.replace(anticipations);
-    watch.known = Infinity;
-    watch.tools.replaceChildren(
-      h("a", { href: `/api/jobs/${id}/timeline`, download: "" }, "Timeline (JSON)"),
-      h("a", { href: `/api/jobs/${id}/timeline.csv`, download: "" }, "Table (CSV)"),
-      labels,
-    );
-  };
-  const file = h("input", {
-    type: "file",
-    accept: ".json,application/json",
-    class: "hidden-file",
-    id: "labels",
-    onchange: async () => {
-      try {
-        await api.put(`/api/jobs/${id}/labels`, file.files[0]);
-        await actual();
-      } catch (error) {
-        toast(error.message);
-      }
-      file.value = "";
-    },
-  });
-  const labels = h("label", { class: "button", for: "labels", title: "Labels-ball.json, matches.json or OSL JSON" });
-  labels.append("Add labels …", file);
-  watch.tools.append(labels);
-  await actual();
-  if (job.state === "done") await done();
-  else if (job.state === "queued" || job.state === "running") {
-    watch.known = 0;
-    let retry = null;
-    const results = async () => {
-      try {
-        await done();
-      } catch (error) {
-        if (error instanceof TypeError) retry = setTimeout(results, RETRY_MS); // the server may be restarting
-        else toast(error.message);
-      }
-    };
-    const source = follow(`/api/jobs/${id}/events`, {
-      anticipation: (forecast) => watch.timeline.add(forecast),
-      progress: ({ done_ms }) => (watch.known = done_ms),
-      state: ({ state, message }) => {
-        if (state === "done") results();
-        else if (state !== "running") watch.showNote(message || `The job is ${state}.`);
-        if (state !== "running") source.close();
-      },
-    });
-    watch.stopping.push(() => {
-      source.close();
-      clearTimeout(retry);
-    });
-  } else watch.showNote(job.message || `The job is ${job.state}.`);
-  watch.title = job.name;
-  return watch;
-}
-
-// Watch a stream, on the clock of the stream.
-export async function watchStream(about, name) {
-  const player = new StreamPlayer();
-  const watch = new Watch(about, player);
-  const address = `/api/streams/${encodeURIComponent(name)}`;
-  await readActual(watch, address);
-  const rate = h("p", { class: "quiet small", "data-testid": "rate" });
-  rate.textContent = "no forecast yet";
-  watch.tools.append(rate);
-  const badge = (text, live = false) => {
-    watch.badge.textContent = text;
-    watch.badge.className = live ? "badge live" : "badge";
-  };
-  badge("connecting");
-  let session = null;
-  const handlers = {
-    session: ({ id }) => {
-      if (session !== null && session !== id) watch.timeline.replace([]); // a new session has a new clock
-      session = id;
-    },
-    preview: (preview) => player.show(preview),
-    anticipation: (forecast) => {
-      player.sync(forecast.at_ms);
-      watch.timeline.add(forecast);
-      const old = watch.timeline.anticipations;
-      if (old[0].at_ms < forecast.at_ms - KEPT_MS) watch.timeline.replace(old.slice(-1800));
-      rate.textContent = `every ${forecast.every_ms / 1000} s, ${Math.round(forecast.latency_ms)} ms after a frame`;
-    },
-    status: ({ state, message }) => {
-      const fine = state === "running";
-      player.running = ["running", "slow", "filling"].includes(state);
-      badge(fine ? "live" : state, fine);
-      watch.showNote(fine ? "" : message);
-      if (!["ended", "stopped", "error"].includes(state)) return;
-      source.close(); // else the browser would reconnect and restart the stream
-      player.end();
-      watch.play.disabled = true;
-      watch.figures(); // at once, not with the next quarter of a second
-    },
-  };
-  const source = follow(`${address}/events`, handlers, () => {
-    player.running = false;
-    badge("not connected");
-  });
-  watch.stopping.push(() => source.close());
-  watch.title = name;
-  return watch;
 }

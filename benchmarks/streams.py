@@ -1,0 +1,226 @@
+"""Many streams on one machine: how long after a stream's last frame its forecast comes, and how many streams hold.
+
+    python -m benchmarks.streams --lines 720 --streams 1,10,30,100 --seconds 20 --out streams.json    # on a GPU
+    python -m benchmarks.streams --lines 224 --streams 1,2,4 --seconds 20 --out streams.json          # on two cores
+
+A file is decoded and played in real time by every stream, each from its own beginning. First N streams run in one
+scheduler (`ballcast.live.scheduler`), then N separate sessions as N commands `ballcast live` have them, but with one
+copy of the weights and in one process. Milliseconds from the arrival of the last frame to the forecast, after all
+streams run. "held": every stream made all its forecasts, none dropped a frame, none was late or waiting.
+
+--network full: the published sizes with random weights, in torch. onnx: the embedded models in ONNX Runtime.
+tiny: a few thousand weights, to measure everything but the network. The figures are written after each step.
+"""
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ballcast.core.actions import FPS
+from ballcast.core.anticipator_config import HierarchyConfig, ModelConfig
+from ballcast.core.backbone_config import BackboneConfig
+from ballcast.core.files import write_json
+from ballcast.core.util import cores
+from ballcast.features.backbone import Backbone
+from ballcast.features.stack_index import snippet_count
+from ballcast.inference.loading import open_model
+from ballcast.inference.rolling import RollingAnticipator
+from ballcast.inference.runtime import Runtime
+from ballcast.inference.torch_runtime import TorchRuntime
+from ballcast.live.scheduler import Scheduler
+from ballcast.live.session import LiveSession
+from ballcast.live.status import LiveForecast, Status
+from ballcast.model.anticipator import Anticipator
+from ballcast.video.sources import FileSource
+from benchmarks.extract import draw
+from benchmarks.machine import SIZES
+
+TARGET_MS = 100.0  # p95, 100 streams of 720p on one H200
+FILL_S = 5.0  # of a stream's first window
+SETTLE_S = 3.0  # after all streams run
+START_S = 60.0  # for the networks to be recorded and all streams to run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--streams", default="1,10,30,100", help="how many, with commas")
+    parser.add_argument("--lines", type=int, choices=[720, 224], help="default: 720 on a GPU, 224 on a CPU")
+    parser.add_argument("--seconds", type=float, default=20.0, help="measured, of each step")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--network", choices=["full", "onnx", "tiny"], help="default: full on a GPU, onnx on a CPU")
+    parser.add_argument("--only", choices=["scheduler", "separate"], help="one of the two")
+    parser.add_argument("--video", type=Path, help="an own video instead of the drawn one; it is played from its start")
+    parser.add_argument("--threads", type=int, default=cores(), help="of the network on a CPU")
+    parser.add_argument("--out", type=Path, help="write the figures here, after each step")
+    args = parser.parse_args()
+    on_gpu = args.device.startswith("cuda")
+    lines = args.lines or (720 if on_gpu else 224)
+    network = args.network or ("full" if on_gpu else "onnx")
+    counts = [int(count) for count in args.streams.split(",")]
+    where = torch.cuda.get_device_name() if on_gpu else f"CPU, {args.threads} thread(s)"
+    torch.set_num_threads(args.threads)
+    print(f"{where}; {cores()} cores; torch {torch.__version__}; {lines} lines; network: {network}", flush=True)
+    result: dict[str, Any] = {"device": where, "cores": cores(), "lines": lines, "network": network, "steps": []}
+    new_runtime = networks(network, args.device, args.threads)
+    with tempfile.TemporaryDirectory() as folder:
+        length_s = args.seconds + FILL_S + SETTLE_S + START_S
+        video = args.video or draw(Path(folder) / "video.mp4", SIZES[f"{lines}p"], round(length_s * FPS))
+        for count in counts:
+            for kind in ("scheduler", "separate"):
+                if args.only in (None, kind):
+                    step = {"kind": kind, "streams": count, **_measured(kind, new_runtime, video, count, args.seconds)}
+                    result["steps"].append(step)
+                    print(f"  {count:4} streams, {kind:9}: {_line(step)}", flush=True)
+                    if args.out:
+                        write_json(args.out, result, indent=1)
+    held = [s["streams"] for s in result["steps"] if s["kind"] == "scheduler" and s.get("held")]
+    quick = [s["streams"] for s in result["steps"] if s["kind"] == "scheduler" and s.get("p95", 1e9) < TARGET_MS]
+    most, quickly = max(held, default=0), max(set(held) & set(quick), default=0)
+    print(f"  one scheduler holds real time with {most} streams, with p95 under {TARGET_MS:g} ms {quickly}")
+
+
+def networks(network: str, device: str, threads: int) -> Callable[[], Runtime]:
+    """A function that gives runtimes which share their networks."""
+    if network == "onnx":
+        opened = open_model(runtime="onnx", threads=threads, size="own")
+        assert opened.new_runtime is not None
+        return opened.new_runtime
+    torch.manual_seed(0)
+    config, sizes = BackboneConfig(), HierarchyConfig()
+    if network == "tiny":
+        config = BackboneConfig(encoder="test_efficientnet", channels=8, blocks=1, projected=4, se_ratio=4)
+        sizes = HierarchyConfig(dim=16, encoder_heads=2, encoder_ffn=32, decoder_heads=2, decoder_ffn=32)
+    backbone = Backbone(config).eval().to(device)
+    model = Anticipator(ModelConfig(clips=snippet_count(config), width=config.width, hierarchy=sizes)).eval()
+    runtime = TorchRuntime(model, backbone, device=device)
+    runtime.picture_size = None  # the frames' own size is the one to measure
+    return runtime.another
+
+
+def _measured(kind: str, new_runtime: Callable[[], Runtime], video: Path, count: int, seconds: float) -> dict[str, Any]:
+    """The figures of one step; of one that fails, the reason."""
+    try:
+        return measure(kind, new_runtime, video, count, seconds)
+    except Exception as error:  # separate sessions may not fit on the device; the other steps still count
+        return {"failed": f"{type(error).__name__}: {error}"[:500]}
+
+
+def measure(kind: str, new_runtime: Callable[[], Runtime], video: Path, count: int, seconds: float) -> dict[str, Any]:
+    """Run `count` streams, and measure for so many seconds once all of them make forecasts."""
+    with ExitStack() as stack:
+        scheduler = stack.enter_context(Scheduler(new_runtime, streams=max(count, 2))) if kind == "scheduler" else None
+        sessions: list[LiveSession] = []
+        began = time.monotonic()
+        for n in range(count):
+            source = FileSource(video, threads=1)
+            one = scheduler.session(source) if scheduler else LiveSession(source, RollingAnticipator(new_runtime()))
+            sessions.append(stack.enter_context(one))
+            time.sleep(max(0.0, began + (n + 1) / count - time.monotonic()))  # their seconds begin at different times
+        end = time.monotonic() + START_S
+        while time.monotonic() < end and not all(_runs(session) for session in sessions):
+            time.sleep(0.1)
+        time.sleep(SETTLE_S)
+        ready_s = time.monotonic() - began
+        records = [stack.enter_context(session.subscribe(room=100_000)) for session in sessions]
+        for each in records:
+            while each.get(0) is not None:  # what was there before
+                pass
+        before = [session.load[1] for session in sessions]
+        with usage() as used:
+            load, busy_s = scheduler.load if scheduler else None, scheduler.batcher.busy_s if scheduler else 0.0
+            time.sleep(seconds)
+        received = [list(iter(lambda: each.get(0), None)) for each in records]  # noqa: B023
+        lost = sum(session.load[1] - old for session, old in zip(sessions, before, strict=True))
+        figures = _figures(received, sessions, seconds, lost)
+        if scheduler is not None and load is not None:
+            now = scheduler.load
+            figures["thread_busy"] = round((scheduler.batcher.busy_s - busy_s) / seconds, 3)
+            figures["steps_a_batch"] = round((now.steps - load.steps) / max(1, now.batches - load.batches), 2)
+        errors = [str(session.error) for session in sessions if session.error is not None]
+    return {**figures, **used, "ready_s": round(ready_s, 1), "errors": sorted(set(errors))[:3]}
+
+
+def _runs(session: LiveSession) -> bool:
+    """Whether it makes forecasts, or waits for room, or has failed."""
+    return session.status.state in ("running", "slow", "error") or session.held
+
+
+def _figures(received: list[list[Any]], sessions: list[LiveSession], seconds: float, lost: int) -> dict[str, Any]:
+    made = [[r for r in records if isinstance(r, LiveForecast)] for records in received]
+    times = [r.latency_ms for records in made for r in records]
+    bad = [
+        any(isinstance(r, Status) and r.state not in ("running", "filling") for r in records) for records in received
+    ]
+    waiting = sum(session.held for session in sessions)
+    least = int(seconds) - 1
+    late = [session._session_status._late_ms for session in sessions]
+    figures: dict[str, Any] = {
+        "forecasts": len(times),
+        "expected": round(seconds) * len(sessions),
+        "frames_lost": lost,
+        "waiting": waiting,
+        "slow": sum(bad),
+        "late_ms": max(late),
+        "held": not waiting and not lost and not any(bad) and all(len(records) >= least for records in made),
+    }
+    if times:
+        p50, p95, p99 = (round(float(x), 1) for x in np.percentile(times, [50, 95, 99]))
+        figures |= {"p50": p50, "p95": p95, "p99": p99, "most": round(max(times), 1)}
+    return figures
+
+
+@contextmanager
+def usage() -> Iterator[dict[str, Any]]:
+    """Cores and GPU that this process uses within the block, as far as they can be read."""
+    found: dict[str, Any] = {}
+    began, cpu, stop = time.monotonic(), time.process_time(), threading.Event()
+    seen: list[tuple[float, float]] = []
+
+    def ask() -> None:
+        query = ["nvidia-smi", "--query-gpu=utilization.gpu,memory.used", "--format=csv,noheader,nounits"]
+        while not stop.wait(1.0):
+            answer = subprocess.run(query, capture_output=True, text=True, timeout=10)
+            if answer.returncode == 0:
+                percent, mebibytes = answer.stdout.splitlines()[0].split(",")
+                seen.append((float(percent), float(mebibytes)))
+
+    thread = threading.Thread(target=ask, daemon=True)
+    if torch.cuda.is_available() and shutil.which("nvidia-smi"):
+        thread.start()
+    yield found
+    took = time.monotonic() - began
+    found["cores_used"] = round((time.process_time() - cpu) / took, 2)
+    found["machine_load"] = round(os.getloadavg()[0], 1)
+    stop.set()
+    if seen:
+        found["gpu_percent"] = round(statistics.mean(percent for percent, _ in seen), 1)
+        found["gpu_mib"] = max(mebibytes for _, mebibytes in seen)
+
+
+def _line(step: dict[str, Any]) -> str:
+    if "failed" in step:
+        return f"failed: {step['failed']}"
+    times = f"p50 {step['p50']}, p95 {step['p95']}, p99 {step['p99']} ms" if "p50" in step else "no forecast"
+    told = "real time held" if step["held"] else f"NOT held: {step['waiting']} waiting, {step['slow']} slow or broken"
+    gpu = f", GPU {step['gpu_percent']} %" if "gpu_percent" in step else ""
+    batch = (
+        f", {step['steps_a_batch']} steps a batch, thread {step['thread_busy']:.0%}" if "thread_busy" in step else ""
+    )
+    made = f"{step['forecasts']} of {step['expected']} forecasts, {step['frames_lost']} frames lost"
+    return f"{times}; {told}; {made}; {step['cores_used']} cores{gpu}{batch}"
+
+
+if __name__ == "__main__":
+    main()

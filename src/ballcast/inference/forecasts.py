@@ -1,0 +1,90 @@
+"""Forecasts that are made while they are read, and the tables of them."""
+
+from collections.abc import Generator, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from ballcast.core.errors import MissingExtra
+from ballcast.core.events import ClipForecast, Forecast, Gap
+from ballcast.core.feed_forecast import FeedForecast, MatchSummary, columns, table_rows
+
+F = TypeVar("F", bound=Forecast)
+COLUMNS = ("at_ms", "label", "position_ms", "confidence")
+
+
+class Forecasts(Generic[F]):
+    """An iterator over forecasts, each made when it is asked for; a context manager that ends the work.
+
+    Attributes:
+        about: what made them: model, backbone, interval, as in the files of `ballcast predict`.
+        gaps: the parts of a video without forecasts that were passed until now.
+    """
+
+    def __init__(self, made: Generator[F | Gap, None, None], about: Mapping[str, Any]) -> None:
+        self._made, self.about = made, dict(about)
+        self.gaps: list[Gap] = []
+
+    def __iter__(self) -> Iterator[F]:
+        return self
+
+    def __next__(self) -> F:
+        while isinstance(made := next(self._made), Gap):
+            self.gaps.append(made)
+        return made
+
+    def close(self) -> None:
+        """End the work; what was not read is not made."""
+        self._made.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def to_frame(self) -> Any:
+        """Read all that are left into a pandas DataFrame, a row for each prediction.
+
+        Columns: `at_ms`, `label`, `position_ms`, `confidence`; of a feature store also `clip`, first. Needs pandas.
+        """
+        try:
+            from pandas import DataFrame
+        except ImportError:
+            raise MissingExtra("pandas", command="pip install pandas") from None
+        rows: list[tuple[Any, ...]] = []
+        columns: tuple[str, ...] = COLUMNS
+        for made in self:
+            clip: tuple[str, ...] = ()
+            if isinstance(made, ClipForecast):
+                columns, clip = ("clip", *COLUMNS), (made.clip,)
+            rows += [(*clip, made.at_ms, p.label, p.position_ms, p.confidence) for p in made.predictions]
+        return DataFrame(rows, columns=list(columns))
+
+
+class FeedForecasts(Forecasts[FeedForecast]):
+    """The forecasts along a match's event feed, at every second and every event.
+
+    Attributes:
+        match: teams, periods, shots and goals of the match.
+    """
+
+    def __init__(
+        self, made: Generator[FeedForecast | Gap, None, None], about: Mapping[str, Any], match: MatchSummary
+    ) -> None:
+        super().__init__(made, about)
+        self.match = match
+
+    def to_frame(self) -> Any:
+        """Read all that are left into a pandas DataFrame, a row for each forecast.
+
+        Columns: match, period, clock and team, then the probability of each action within 1, 2, 3 and 5 s
+        (`shot_5s`), of a shot by each team (`shot_5s_team_1`), and the expected place of the next action; see
+        docs/events.md.
+        """
+        try:
+            from pandas import DataFrame
+        except ImportError:
+            raise MissingExtra("pandas", "events") from None
+        return DataFrame(list(table_rows(list(self), self.match)), columns=list(columns()))

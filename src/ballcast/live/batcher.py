@@ -1,0 +1,251 @@
+"""The steps of many streams on one thread: those that wait are computed together, the oldest first.
+
+The thread of a stream waits for its step, so it has at most one under way and never more than one place in a batch: no
+stream gets more than its share, and one that gives no frames takes nothing from the others.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from dataclasses import replace as changed
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ballcast.core.actions import FPS
+from ballcast.core.errors import BallcastError
+from ballcast.features.stream_encoder import Floats, Pictures, Step
+from ballcast.inference.runtime import BatchRuntime
+from ballcast.model.postprocess import SlotArrays
+
+# In the order of their turn: what completes a forecast first. `call` is work that is not batched.
+Kind = Literal["slots", "window", "call", "stack"]
+KINDS: tuple[Kind, ...] = ("slots", "window", "call", "stack")
+TRIALS = 2  # timed runs of each step; the quicker counts
+
+
+@dataclass
+class _Work:
+    """One stream's step: what it needs, and where its result goes. Steps with the same `key` may share a batch."""
+
+    kind: Kind
+    key: object
+    given: Any
+    result: Any = None
+    error: BaseException | None = None
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """Seconds that the steps take: a stack of a large batch, and one window with its slots."""
+
+    stack_s: float
+    forecast_s: float
+
+    def of(self, stacks_a_second: float, every_ms: int) -> float:
+        """Share of the thread that one stream in real time takes."""
+        return stacks_a_second * self.stack_s + 1000 / every_ms * self.forecast_s
+
+
+class Batcher:
+    """Runs a `BatchRuntime` on a thread of its own for any number of streams, each with a `SharedRuntime`.
+
+    Args:
+        batch: the networks.
+        linger_s: pause after a batch, in which the streams it served can ask for their next step.
+    """
+
+    def __init__(self, batch: BatchRuntime, *, linger_s: float = 0.0) -> None:
+        self.batch, self._linger_s = batch, linger_s
+        self._waiting: dict[Kind, deque[_Work]] = {kind: deque() for kind in KINDS}
+        self._changed = threading.Condition()
+        self._closed = False
+        self.busy_s = 0.0  # computing, since the start
+        self.batches, self.steps = 0, 0  # computed since the start
+        self.costs: dict[tuple[int, int], StepCost] = {}  # by frame size, measured when its first stream opens
+        self._thread = threading.Thread(target=self._run, name="live-batches", daemon=True)
+        self._thread.start()
+
+    def runtime(self) -> "SharedRuntime":
+        """A `Runtime` for one stream."""
+        return SharedRuntime(self)
+
+    @property
+    def queued(self) -> int:
+        """Number of steps that wait."""
+        with self._changed:
+            return sum(map(len, self._waiting.values()))
+
+    def compute(self, kind: Kind, given: Any, key: object = None) -> Any:
+        """Have a step computed, and wait for its result."""
+        work = _Work(kind, key, given)
+        with self._changed:
+            if self._closed:
+                raise BallcastError("the computation has been stopped")
+            self._waiting[kind].append(work)
+            self._changed.notify()
+        work.done.wait()
+        if work.error is not None:
+            raise work.error
+        return work.result
+
+    def open(self, size: tuple[int, int]) -> Any:
+        """A place for a stream of frames of this shape; the first of a size has its steps timed."""
+
+        def opened() -> Any:
+            slot = self.batch.open(size)
+            if size not in self.costs:
+                self.costs[size] = self._measure(size)
+            return slot
+
+        return self.compute("call", opened)
+
+    def close_slot(self, slot: Any) -> None:
+        """Take a stream's place back."""
+        self.compute("call", lambda: self.batch.close(slot))
+
+    def close(self) -> None:
+        """Stop the thread; steps that wait fail."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    # ----------------------------------------------------------------------------------------------------- the thread
+
+    def _run(self) -> None:
+        while (works := self._next()) is not None:
+            began = time.perf_counter()
+            try:
+                for work, result in zip(works, self._compute(works), strict=True):
+                    work.result = result
+            except BaseException as error:  # raised in the threads of the streams
+                for work in works:
+                    work.error = error
+            self.busy_s += time.perf_counter() - began
+            self.batches, self.steps = self.batches + 1, self.steps + len(works)
+            for work in works:
+                work.done.set()
+            if self._linger_s:
+                time.sleep(self._linger_s)
+
+    def _next(self) -> list[_Work] | None:
+        """The next batch; None: closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or any(self._waiting.values()))
+            if self._closed:
+                left = [work for waiting in self._waiting.values() for work in waiting]
+                for work in left:
+                    work.error = BallcastError("the computation has been stopped")
+                    work.done.set()
+                return None
+            waiting = next(self._waiting[kind] for kind in KINDS if self._waiting[kind])
+            first = waiting.popleft()
+            taken, rest = [first], list[_Work]()
+            if first.kind != "call":
+                while waiting and len(taken) < self.batch.largest:
+                    work = waiting.popleft()
+                    (taken if work.key == first.key else rest).append(work)
+                waiting.extendleft(reversed(rest))
+            return taken
+
+    def _compute(self, works: list[_Work]) -> Sequence[Any]:
+        given = [work.given for work in works]
+        kind = works[0].kind
+        if kind == "call":
+            return [given[0]()]
+        if kind == "stack":
+            return list(self.batch.encode_stacks(given))
+        if kind == "window":
+            return list(self.batch.encode_windows(np.stack(given)))
+        slots = self.batch.anticipate_batch(np.stack([g[0] for g in given]), np.stack([g[1] for g in given]))
+        return [_sample(slots, i) for i in range(len(works))]
+
+    def _measure(self, size: tuple[int, int]) -> StepCost:
+        """Time the steps on black frames; on the thread, before the first stream of this size."""
+        batch, runtime = self.batch, self.batch.runtime
+        shifted = runtime.config.shift != "none"
+        frames = np.zeros((runtime.clips,) * shifted + (runtime.config.stack, *size), np.uint8)
+        slots: list[Any] = []
+        try:
+            while len(slots) < min(batch.largest, batch.streams):
+                slots.append(batch.open(size))
+        except BallcastError:  # as many as there are places left
+            pass
+        for slot in slots:
+            slot.fill(frames)
+        features = np.zeros((1, runtime.clips, runtime.config.width), np.float32)
+        tokens = batch.encode_windows(features)
+        known = np.repeat(tokens[:, None], runtime.lookback, axis=1), np.ones((1, runtime.lookback), np.bool_)
+        stack_s = _timed(lambda: batch.encode_stacks(slots)) / len(slots) if slots else 0.0
+        forecast_s = _timed(lambda: batch.encode_windows(features)) + _timed(lambda: batch.anticipate_batch(*known))
+        for slot in slots:
+            batch.close(slot)
+        return StepCost(0.0, forecast_s + stack_s) if shifted else StepCost(stack_s, forecast_s)
+
+
+class SharedRuntime:
+    """A `Runtime` for one stream, whose steps a `Batcher` computes together with those of other streams."""
+
+    def __init__(self, batcher: Batcher) -> None:
+        self._batcher, own = batcher, batcher.batch.runtime
+        self.config, self.clips, self.lookback = own.config, own.clips, own.lookback
+        self.emit, self.pos_weight, self.about = own.emit, own.pos_weight, own.about
+        self.picture_size: tuple[int, int] | None = own.picture_size
+        self._slot: Any = None
+
+    @property
+    def stacks_a_second(self) -> float:
+        """Stacks of one stream in real time; with a temporal shift, a window's stacks count in the forecast."""
+        return FPS / self.config.stride
+
+    def begin(self, size: tuple[int, int]) -> Step:
+        """See `StackEncoder`."""
+        self.close()
+        slot = self._slot = self._batcher.open(size)
+
+        def step(pictures: Pictures) -> Floats:
+            slot.fill(pictures)
+            return self._batcher.compute("stack", slot, size)
+
+        return step
+
+    def encode_window(self, features: Floats) -> Floats:
+        """See `Runtime`."""
+        return self._batcher.compute("window", np.asarray(features, np.float32))
+
+    def anticipate(self, tokens: Floats, present: NDArray[np.bool_]) -> SlotArrays:
+        """See `Runtime`."""
+        return self._batcher.compute("slots", (tokens, present))
+
+    def batched(self, streams: int) -> BatchRuntime:
+        """See `Runtime`."""
+        return self._batcher.batch
+
+    def close(self) -> None:
+        """Give the stream's place back."""
+        slot, self._slot = self._slot, None
+        if slot is not None:
+            self._batcher.close_slot(slot)
+
+
+def _sample(slots: SlotArrays, i: int) -> SlotArrays:
+    """Sample i of a batch, as a batch of one."""
+    own = slice(i, i + 1)
+    return changed(slots, objectness=slots.objectness[own], classes=slots.classes[own], offsets=slots.offsets[own])
+
+
+def _timed(step: Callable[[], object]) -> float:
+    """Seconds of the quickest of a few runs, after one that is not counted."""
+    step()
+    times = []
+    for _ in range(TRIALS):
+        began = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - began)
+    return min(times)

@@ -1,0 +1,225 @@
+"""Many streams on one device: one loaded model, frames of all streams batched, as many streams as hold real time.
+
+    scheduler = Scheduler(model.new_runtime)
+    with scheduler.session(open_source("rtsp://camera/1")) as one, scheduler.session(open_source("b.mp4")) as two:
+        ...
+
+Every stream is a `LiveSession`: it decodes on a thread of its own into a bounded queue, and asks the `Batcher` for its
+steps. Streams beyond what the machine computes in real time wait, with the state "waiting" and a message that begins
+with "no room". How many that are is measured: the steps are timed before the first frame, and sessions that fall behind
+show the rest. The last that came is the first to wait.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from ballcast.core.actions import FPS
+from ballcast.core.anticipator_config import EmitConfig
+from ballcast.core.errors import BallcastError
+from ballcast.inference.rolling import RollingAnticipator
+from ballcast.inference.runtime import Runtime
+from ballcast.live.batcher import Batcher, SharedRuntime
+from ballcast.live.session import LiveSession
+from ballcast.video.luma import array_shape
+from ballcast.video.sources import LiveSource
+
+STREAMS = 128  # places on the device, by default
+SHARE = 0.85  # of the computing thread's time that streams may take; the rest is for decoding and bursts
+REVIEW_S = 1.0  # interval between two looks at the load
+BEHIND_FRAMES = 2 * FPS  # that wait in a session's queue: it does not hold real time
+RETRY_S, LONGEST_RETRY_S = 60.0, 900.0  # until one stream more is tried after too many were
+LINGER_S = 0.001  # on a GPU: the streams just served ask for their next step, and batches grow
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a scheduler does: sessions that run and that wait, steps that wait, and the thread's share of time."""
+
+    running: int
+    waiting: int
+    queued: int
+    busy: float
+    batches: int
+    steps: int
+
+
+class Scheduler:
+    """Runs sessions on many streams with one model.
+
+    Args:
+        new_runtime: returns a runtime; one is taken.
+        every_ms: interval of the forecasts, by default.
+        streams: followed at once, at most.
+        share: of the computing thread's time that may be taken, in (0, 1].
+    """
+
+    def __init__(
+        self, new_runtime: Callable[[], Runtime], *, every_ms: int = 1000, streams: int = STREAMS, share: float = SHARE
+    ) -> None:
+        runtime = new_runtime()
+        self._every_ms, self._streams, self._share = every_ms, streams, share
+        on_gpu = getattr(getattr(runtime, "engine", None), "device", None)
+        self.batcher = Batcher(
+            runtime.batched(streams), linger_s=LINGER_S if on_gpu is not None and on_gpu.type == "cuda" else 0.0
+        )
+        self.batcher.compute("call", self.batcher.batch.prepare)
+        self._lock = threading.RLock()
+        self._admitted: list[LiveSession] = []  # in the order of their admission
+        self._waiting: list[LiveSession] = []  # in the order of their arrival
+        self._dropped: dict[LiveSession, int] = {}
+        self._most: int | None = None  # streams that were found to be the most
+        self._most_until, self._retry_s = 0.0, RETRY_S
+        self._busy, self._sampled = 0.0, (time.monotonic(), 0.0)
+        self._closed, self._wake = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="live-admission", daemon=True)
+        self._thread.start()
+
+    def rolling(self, *, every_ms: int | None = None, emit: EmitConfig | None = None) -> RollingAnticipator:
+        """An anticipator for one stream."""
+        return RollingAnticipator(self.batcher.runtime(), every_ms=every_ms or self._every_ms, emit=emit)
+
+    def session(
+        self, source: LiveSource, *, every_ms: int | None = None, emit: EmitConfig | None = None, **how: Any
+    ) -> LiveSession:
+        """A session on a stream, not started.
+
+        Args:
+            source: the stream.
+            every_ms: interval of its forecasts.
+            emit: as of a `RollingAnticipator`.
+            how: further arguments of `LiveSession`.
+        """
+        return LiveSession(source, self.rolling(every_ms=every_ms, emit=emit), admission=self, **how)
+
+    @property
+    def colour(self) -> bool:
+        """Whether frames are I420 and not luma."""
+        return self.batcher.batch.runtime.config.colour
+
+    @property
+    def load(self) -> Load:
+        """What is done now."""
+        with self._lock:
+            running, waiting = len(self._admitted), len(self._waiting)
+        batcher = self.batcher
+        return Load(running, waiting, batcher.queued, self._busy, batcher.batches, batcher.steps)
+
+    def room(self) -> int:
+        """Streams that hold real time, as far as is known."""
+        known = self._streams
+        if self.batcher.costs:
+            stacks, every_ms = FPS / self.batcher.batch.runtime.config.stride, self._every_ms
+            cost = max(each.of(stacks, every_ms) for each in list(self.batcher.costs.values()))
+            known = min(known, max(1, int(self._share / cost)))
+        return known if self._most is None else min(known, self._most)
+
+    def close(self) -> None:
+        """End all sessions, then the threads."""
+        self._closed.set()
+        self._wake.set()
+        with self._lock:
+            sessions = [*self._admitted, *self._waiting]
+        for session in sessions:
+            session.close()
+        self.batcher.close()
+        self._thread.join()
+
+    def __enter__(self) -> "Scheduler":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------------------ called by sessions, from any thread
+
+    def enter(self, session: LiveSession) -> None:
+        """See `Admission`."""
+        with self._lock:
+            self._waiting.append(session)
+        self._wake.set()
+
+    def leave(self, session: LiveSession) -> None:
+        """See `Admission`."""
+        with self._lock:
+            self._dropped.pop(session, None)
+            for sessions in (self._admitted, self._waiting):
+                if session in sessions:
+                    sessions.remove(session)
+        self._wake.set()
+        runtime = session.rolling.runtime
+        if isinstance(runtime, SharedRuntime):
+            with suppress(BallcastError):  # the batcher is closed already
+                runtime.close()
+
+    # ------------------------------------------------------------------------------------------------------ admission
+
+    def _watch(self) -> None:
+        reviewed = time.monotonic()
+        while not self._closed.is_set():
+            self._wake.wait(REVIEW_S)
+            self._wake.clear()
+            if self._waiting:
+                self._measure_ahead()
+            with self._lock:
+                if time.monotonic() - reviewed >= REVIEW_S:
+                    reviewed = time.monotonic()
+                    self._sample()
+                    self._review()
+                self._admit()
+
+    def _measure_ahead(self) -> None:
+        """Time the steps before the first stream is opened, if the size of its frames is known."""
+        runtime = self.batcher.batch.runtime
+        if not self.batcher.costs and runtime.picture_size is not None:
+            with suppress(BallcastError):  # closed meanwhile
+                slot = self.batcher.open(array_shape(runtime.picture_size, colour=runtime.config.colour))
+                self.batcher.close_slot(slot)
+
+    def _sample(self) -> None:
+        """The computing thread's share of the time since the last look."""
+        (then, busy_s), now = self._sampled, time.monotonic()
+        self._sampled = now, self.batcher.busy_s
+        self._busy = min(1.0, (self.batcher.busy_s - busy_s) / max(now - then, 1e-9))
+
+    def _review(self) -> None:
+        """Let sessions wait where there are too many to hold real time, the last first; or try one more."""
+        behind = [session for session in self._admitted if self._falls_behind(session)]
+        # Streams take turns, so a machine that is too slow leaves most of them behind; one has a reason of its own.
+        overloaded = len(behind) >= max(2, len(self._admitted) / 2)
+        now = time.monotonic()
+        if overloaded:
+            self._most, self._most_until = len(self._admitted) - 1, now + self._retry_s
+            self._retry_s = min(2 * self._retry_s, LONGEST_RETRY_S)
+        elif self._most is not None and self._waiting and now > self._most_until and not behind:
+            self._most, self._most_until = self._most + 1, now + self._retry_s
+        for session in [s for s in self._admitted if not s.source.blocking][::-1]:
+            if len(self._admitted) <= self.room():
+                break
+            self._admitted.remove(session)
+            self._waiting.insert(0, session)
+            session.hold(self._message())
+
+    def _admit(self) -> None:
+        while self._waiting and len(self._admitted) < self.room():
+            session = self._waiting.pop(0)
+            self._admitted.append(session)
+            session.admit()
+        for session in self._waiting:
+            if session.status.state != "waiting":
+                session.hold(self._message())
+
+    def _falls_behind(self, session: LiveSession) -> bool:
+        """Whether too many of its frames wait, or some were dropped since the last look."""
+        waiting, dropped = session.load
+        before = self._dropped.get(session, 0)
+        self._dropped[session] = dropped
+        return not session.source.blocking and (waiting > BEHIND_FRAMES or dropped > before)
+
+    def _message(self) -> str:
+        count = len(self._admitted)
+        followed = f"{count} stream{'s' if count != 1 else ''}"
+        return f"no room: this machine follows {followed} in real time; waiting for one to end"

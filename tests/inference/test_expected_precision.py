@@ -1,0 +1,79 @@
+"""Expected precision: what a model's predictions are worth, by action and confidence."""
+
+from pathlib import Path
+
+import pytest
+
+import ballcast
+from ballcast.core.errors import InputError
+from ballcast.core.events import Event, Prediction
+from ballcast.core.hub import MODEL
+from ballcast.inference.expected_precision import (
+    FILE_NAME,
+    ExpectedPrecision,
+    fit_precision,
+    matched,
+    read_precision,
+    write_precision,
+)
+
+
+def test_of_one_time_an_event_counts_for_one_prediction() -> None:
+    predictions = [Prediction("PASS", 1000, 0.4), Prediction("PASS", 1300, 0.6), Prediction("SHOT", 1200, 0.9)]
+    event = Event("PASS", 1100)
+    assert matched(predictions, [event], 1000) == [None, event, None]
+    assert matched(predictions, [event], 150) == [event, None, None]
+
+
+def test_precision_follows_the_hits_and_not_the_confidence() -> None:
+    """Passes come as often as they are confident, shots never; both are predicted all the time."""
+    samples = []
+    for i in range(400):
+        confidence = (i % 10) / 10 + 0.05
+        came = (i // 10) % 10 < i % 10
+        events = [Event("PASS", 1000)] if came else [Event("DRIVE", 4000)]
+        samples.append(([Prediction("PASS", 1200, confidence), Prediction("SHOT", 2000, 0.9)], events))
+    fitted = fit_precision(samples)
+    assert fitted.of("SHOT", 0.9) < 0.02
+    assert fitted.of("PASS", 0.95) == pytest.approx((36 + 5 * 0.225) / 45, abs=0.01)
+    assert fitted.of("PASS", 0.2) == pytest.approx(0.15, abs=0.08)
+    assert fitted.of("PASS", 0.2) < fitted.of("PASS", 0.5) < fitted.of("PASS", 0.9)
+    assert fitted.of("CROSS", 0.9) == 0  # never seen
+    assert 0.02 < fitted.default < 0.6  # without the shots, with the better passes
+    assert (fitted.samples, fitted.predictions) == (400, 800)
+
+
+def test_few_hits_are_drawn_to_the_mean() -> None:
+    sure = [([Prediction("CROSS", 1000, 0.5)], [Event("CROSS", 1000)])]
+    never = [([Prediction("OUT", 1000, 0.5)], [Event("PASS", 1000)])] * 20
+    fitted = fit_precision(sure + never)
+    assert fitted.of("CROSS", 0.5) == pytest.approx((1 + 5 * 0.5) / 6, abs=1e-3)
+
+
+def test_it_belongs_to_its_weights(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    curve = {"PASS": ((0.2, 0.1), (0.5, 0.4))}
+    write_precision(tmp_path, ExpectedPrecision(curve, 0.3), "valid")
+    again = read_precision(tmp_path)
+    assert again is not None
+    assert (again.actions, again.default, again.fitted_on) == (curve, 0.3, "valid")
+    (tmp_path / "model.safetensors").write_bytes(b"others")
+    assert read_precision(tmp_path) is None
+    (tmp_path / FILE_NAME).write_text('{"format": "other"}')
+    with pytest.raises(InputError, match="not an expected precision"):
+        read_precision(tmp_path)
+
+
+@pytest.mark.parametrize("curve", [((0.5, 0.4), (0.2, 0.5)), ((0.2, 0.4), (0.5, 0.3)), ((0.2, 1.4),)])
+def test_a_curve_that_does_not_rise_is_refused(curve: tuple) -> None:
+    with pytest.raises(InputError, match="not a rising curve"):
+        ExpectedPrecision({"PASS": curve})
+
+
+def test_the_embedded_model_was_measured() -> None:
+    """After a change of its weights: `python -m tools.measure_precision`."""
+    measured = ballcast.load().opened.precision
+    assert measured is not None
+    assert read_precision(MODEL) == measured
+    assert measured.predictions > 500
+    assert 0 < measured.default < 0.5
