@@ -253,6 +253,23 @@ def test_where_the_estimate_was_wrong_the_last_waits_and_the_first_goes_on(
         assert until(lambda: "was not followed" in messages(sessions[1])), messages(sessions[1])
 
 
+def test_a_machine_that_was_busy_when_the_steps_were_timed_follows_more_later(
+    slow: type[SlowBatch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slow, "stack_s", 0.18)  # 75 % of the thread at 4.2 stacks a second: room for one
+    monkeypatch.setattr(scheduling, "REVIEW_S", 0.1)
+    runtime = torch_runtime()
+    runtime.picture_size = (2, 2)
+    with Scheduler(lambda: runtime) as scheduler:
+        sessions = [scheduler.session(Paced(8)) for _ in range(2)]
+        for session in sessions:
+            session.start()
+        assert until(lambda: "follows 1 stream in real time" in messages(sessions[1])), messages(sessions[1])
+        monkeypatch.setattr(slow, "stack_s", 0.0)
+        assert until(lambda: sessions[1].rolling.frames > 10, 20), messages(sessions[1])
+        assert scheduler.room() > 1
+
+
 def test_a_closed_batcher_says_so() -> None:
     batcher = Batcher(torch_runtime().batched(2))
     runtime = batcher.runtime()

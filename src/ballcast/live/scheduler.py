@@ -6,15 +6,17 @@
 
 Every stream is a `LiveSession`: it decodes on a thread of its own into a bounded queue, and asks the `Batcher` for its
 steps. Streams beyond what the machine computes in real time wait, with the state "waiting" and a message that begins
-with "no room". How many that are is measured: the steps are timed before the first frame, and sessions that fall behind
-show the rest. The last that came is the first to wait.
+with "no room". How many that are is measured: the steps are timed before the first frame, then in use, and sessions that
+fall behind show the rest. The last that came is the first to wait.
 """
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from ballcast.core.actions import FPS
@@ -30,6 +32,7 @@ from ballcast.video.sources import LiveSource
 STREAMS = 128  # places on the device, by default
 SHARE = 0.85  # of the computing thread's time that streams may take; the rest is for decoding and bursts
 REVIEW_S = 1.0  # interval between two looks at the load
+USE_LOOKS = 5  # looks over which the time of a stream's steps in use is averaged
 BEHIND_FRAMES = 2 * FPS  # that wait in a session's queue: it does not hold real time
 RETRY_S, LONGEST_RETRY_S = 60.0, 900.0  # until one stream more is tried after too many were
 LINGER_S = 0.001  # on a GPU: the streams just served ask for their next step, and batches grow
@@ -74,6 +77,8 @@ class Scheduler:
         self._most: int | None = None  # streams that were found to be the most
         self._most_until, self._retry_s = 0.0, RETRY_S
         self._busy, self._sampled = 0.0, (time.monotonic(), 0.0)
+        self._uses: deque[float] = deque(maxlen=USE_LOOKS)  # shares of the thread that one running stream took
+        self._least_use = inf  # it never grows, or streams would come and go; too many fall behind, and that shows
         self._closed, self._wake = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._watch, name="live-admission", daemon=True)
         self._thread.start()
@@ -114,6 +119,7 @@ class Scheduler:
         if self.batcher.costs:
             stacks, every_ms = FPS / self.batcher.batch.runtime.config.stride, self._every_ms
             cost = max(each.of(stacks, every_ms) for each in list(self.batcher.costs.values()))
+            cost = min(cost, self._least_use)  # a machine that was busy when the steps were timed may be free now
             known = min(known, max(1, int(self._share / cost)))
         return known if self._most is None else min(known, self._most)
 
@@ -184,6 +190,13 @@ class Scheduler:
         (then, busy_s), now = self._sampled, time.monotonic()
         self._sampled = now, self.batcher.busy_s
         self._busy = min(1.0, (self.batcher.busy_s - busy_s) / max(now - then, 1e-9))
+        running = sum(session.status.state in ("running", "slow") for session in self._admitted)
+        if not running:
+            self._uses.clear()
+            return
+        self._uses.append(self._busy / running)
+        if len(self._uses) == USE_LOOKS:
+            self._least_use = min(self._least_use, max(self._uses))
 
     def _review(self) -> None:
         """Let sessions wait where there are too many to hold real time, the last first; or try one more."""
