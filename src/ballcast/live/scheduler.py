@@ -6,8 +6,8 @@
 
 Every stream is a `LiveSession`: it decodes on a thread of its own into a bounded queue, and asks the `Batcher` for its
 steps. Streams beyond what the machine computes in real time wait, with the state "waiting" and a message that begins
-with "no room". How many that are is measured: the steps are timed before the first frame, then in use, and sessions that
-fall behind show the rest. The last that came is the first to wait.
+with "no room". How many that are is measured: the steps are timed before the first frame, and then in use; sessions
+that fall behind show the rest. The last that came is the first to wait.
 """
 
 import threading
