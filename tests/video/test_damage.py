@@ -69,11 +69,13 @@ def test_overwritten_bytes_and_damage_at_the_beginning(make: Make, suffix: str) 
     overwrite(path, size // 2, 200)
     frames, gaps = read(path)
     assert len(gaps) == 1
+    assert len(frames) > 150
     assert all(place == number for place, number in frames.items())
     overwrite(path, size // 50, 600)
     frames, gaps = read(path)
     assert gaps[0].begin_ms == 0
     assert len(gaps) == 2
+    assert len(frames) > 150
     assert all(place == number for place, number in frames.items())
     with pytest.raises(InputError, match="is corrupt at 0"):
         VideoFile(path)

@@ -4,7 +4,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -63,14 +63,7 @@ def predict_videos(videos: Sequence[str], given: Mapping[str, Any], changes: lis
     targets = {path: _targets(path, given, several=several, names=paths) for path in paths}
     for path, own in targets.items():
         own.check(path)
-    opened: list[LoadedModel] = []
-
-    def load_once() -> "LoadedModel":
-        if not opened:
-            opened.append(load())
-        return opened[0]
-
-    options = Options(load_once, changes, given["every_ms"], begin_ms, end_ms, given["strict"], given["any_video"])
+    options = Options(cache(load), changes, given["every_ms"], begin_ms, end_ms, given["strict"], given["any_video"])
     failed = []
     for path, own in targets.items():
         try:

@@ -21,9 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import psutil
-
-from ballcast.core.checks import KEY, SIGNATURE, Defects, check_signature, finite, get, show, sign_json  # noqa: F401
+from ballcast.core.checks import KEY, SIGNATURE, check_signature, sign_json
 from ballcast.core.errors import InputError, NoSpace
 
 _HALVES = re.compile(rb"\\u[dD][89a-fA-F]")  # escapes of surrogates, which are valid only in pairs
@@ -221,6 +219,8 @@ def _is_stale(left: Path, machine: str | None, process: str | None) -> bool:
     changed = max(path.lstat().st_mtime for path in (left, *left.rglob("*")))
     if machine != _machine() or process is None:
         return time.time() - changed > _STALE_S
+    import psutil  # only here: it takes a while to import
+
     try:
         return psutil.Process(int(process)).create_time() > changed + 2  # a new process has the number
     except psutil.Error:

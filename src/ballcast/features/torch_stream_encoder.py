@@ -66,7 +66,7 @@ class TorchStackEncoder:
 
         @torch.inference_mode()
         def step(pictures: Pictures) -> Floats:
-            stacked = np.stack(list(pictures))
+            stacked = np.asarray(pictures) if shifted else np.stack(list(pictures))
             loaded = self._load(stacked if shifted else stacked[None])
             if self._graphed:
                 given.copy_(loaded)

@@ -1,7 +1,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,10 +14,6 @@ from ballcast.metrics.average_precision import Score, score_arrays
 from ballcast.model.postprocess import SlotArrays, emit, emit_flat
 from ballcast.video.grid import snap
 from ballcast.video.luma import FrameResizer
-
-if TYPE_CHECKING:
-    pass
-
 
 FIRST_MS = WINDOW_FRAMES * FRAME_MS  # the first time with a whole window before it
 

@@ -50,7 +50,7 @@ def _blocks(plane: np.ndarray) -> np.ndarray:
 
 
 class PitchDetector:
-    """Follows the pictures of a video and tells when a pitch disappears for long, and when it is there again."""
+    """Follows the pictures of a video and says when a pitch disappears for long, and when it is there again."""
 
     def __init__(self) -> None:
         self._seen: deque[bool] = deque(maxlen=SEEN_S)

@@ -197,7 +197,7 @@ class StreamSource:
 
 
 class _Final(InputError):
-    """A fault that opening again does not mend."""
+    """A fault that stays when the stream is opened again."""
 
 
 class _Reading:

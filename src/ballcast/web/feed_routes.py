@@ -29,7 +29,7 @@ from ballcast.web.jobs import Job
 from ballcast.web.schema import FeedRecord, errors
 from ballcast.web.service import Service
 from ballcast.web.settings import RequestError
-from ballcast.web.uploads import open_upload, save_body
+from ballcast.web.uploads import UPLOAD_SCHEMA, open_upload, save_body
 
 router = APIRouter(tags=["feeds"])
 pages = APIRouter(include_in_schema=False)
@@ -37,12 +37,9 @@ FeedId = Annotated[str, Path(pattern="^[0-9a-f]{16}$")]
 PAGE = "page.json"
 KEPT = 50  # matches; the oldest are removed
 SECONDS = 120.0  # to read a match and forecast along it
-_BODY: dict[str, Any] = {
-    "requestBody": {"required": True, "content": {"application/octet-stream": {}, "multipart/form-data": {}}}
-}
 
 
-@router.post("/api/feeds", status_code=201, openapi_extra=_BODY, responses=errors(400, 408, 413, 422, 503, 507))
+@router.post("/api/feeds", status_code=201, openapi_extra=UPLOAD_SCHEMA, responses=errors(400, 408, 413, 422, 503, 507))
 async def send_feed(
     request: Request,
     x_file_name: Annotated[str, Header(max_length=2000)] = "events",

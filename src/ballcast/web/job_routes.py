@@ -3,7 +3,7 @@
 import os
 import shutil
 from pathlib import Path as FilePath
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Request, Response
 from starlette.concurrency import run_in_threadpool
@@ -20,15 +20,12 @@ from ballcast.web.schema import Actual, JobRecord, Submission, VideoRecord, erro
 from ballcast.web.server_sent_events import EventStream
 from ballcast.web.service import LABELS, UNFINISHED, UPLOAD, Service, open_own_file
 from ballcast.web.settings import RequestError
-from ballcast.web.uploads import open_upload, save_body
+from ballcast.web.uploads import UPLOAD_SCHEMA, open_upload, save_body
 from ballcast.web.workers import CSV, TIMELINE
 
 router = APIRouter(prefix="/api", tags=["videos"])
 JobId = Annotated[str, Path(pattern="^[0-9a-f]{16}$")]
 MEDIA = {"MP4": "video/mp4", "Matroska": "video/webm", "AVI": "video/x-msvideo", "MPEG-TS": "video/mp2t"}
-_BODY: dict[str, Any] = {
-    "requestBody": {"required": True, "content": {"application/octet-stream": {}, "multipart/form-data": {}}}
-}
 
 
 class OpenedFile(FileResponse):
@@ -102,7 +99,7 @@ def submit(request: Request, submission: Submission) -> JobRecord:
 @router.post(
     "/uploads",
     status_code=201,
-    openapi_extra=_BODY,
+    openapi_extra=UPLOAD_SCHEMA,
     responses=errors(408, 413, 415, 422, 429, 503, 507),
 )
 async def upload(request: Request, x_file_name: Annotated[str, Header(max_length=2000)] = "video") -> JobRecord:
@@ -188,7 +185,7 @@ def actual(request: Request, job_id: JobId) -> Actual:
     return Actual.of(service.actual_of(service.job(job_id)))
 
 
-@router.put("/jobs/{job_id}/labels", openapi_extra=_BODY, responses=errors(404, 422, 429, 503))
+@router.put("/jobs/{job_id}/labels", openapi_extra=UPLOAD_SCHEMA, responses=errors(404, 422, 429, 503))
 async def put_labels(request: Request, job_id: JobId) -> Actual:
     """Upload labels as the request's body, or as the file of a form: Labels-ball.json, matches.json or OSL JSON."""
     service = service_of(request)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from unicodedata import normalize
 from urllib.parse import unquote
 
@@ -22,6 +23,10 @@ BATCH = 1 << 20  # bytes per write
 FULL = "the server's disk is nearly full; delete videos that are no longer needed"
 FORM_BYTES = 1 << 20  # of a form besides its file
 NAME_LENGTH = 120  # characters of a file name that are kept
+# What the API's schema says of a request that sends a file.
+UPLOAD_SCHEMA: dict[str, Any] = {
+    "requestBody": {"required": True, "content": {"application/octet-stream": {}, "multipart/form-data": {}}}
+}
 
 
 def shown_name(given: str) -> str:
@@ -66,17 +71,17 @@ async def save_body(
     most: int,
     limits: Limits,
     *,
-    parts: AsyncIterator[bytes] | None = None,
+    parts: AsyncIterator[bytes],
     check: Callable[[bytes], None] = lambda head: None,
 ) -> int:
-    """Write the body of a request to a file.
+    """Write the file that a request sends.
 
     Args:
         request: the request.
         path: of the file.
         most: largest size in bytes.
         limits: bounds on time and disk space.
-        parts: of the file; None: the body is it.
+        parts: of the file, as they arrive.
         check: called with the first bytes before any are written; raises RequestError to reject them.
 
     Returns:
@@ -89,12 +94,12 @@ async def save_body(
     too_large = f"the file is larger than the {_size(most)} allowed here{option}"
     declared = request.headers.get("content-length", "")
     expected = int(declared) if declared.isdigit() else 0
-    if expected > most + (FORM_BYTES if parts is not None else 0):
+    if expected > most + FORM_BYTES:
         raise RequestError(413, too_large)
     check_space(path.parent, expected, limits)
     total, buffer = 0, bytearray()
     with open(path, "wb", opener=_private) as file:
-        async for part in chunks(request, limits) if parts is None else parts:
+        async for part in parts:
             total += len(part)
             if total > most:
                 raise RequestError(413, too_large)

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ballcast.core.actions import ACTION_INDEX, SHORT_NAMES
+from ballcast.core.checks import show
 from ballcast.core.errors import InputError
 from ballcast.core.event_schema import OTHER
-from ballcast.core.files import show
 
 LEFT_OUT = -1  # index of records that are no events of the match, such as line-ups
 Record = Mapping[str, str | Iterable[str]]  # a provider's event: key → value, or the values of a list such as tags

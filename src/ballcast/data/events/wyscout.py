@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ballcast.core.actions import ACTION_INDEX
+from ballcast.core.checks import Defects, finite, get, show
 from ballcast.core.errors import InputError, MissingExtra
 from ballcast.core.event_schema import KINDS
-from ballcast.core.files import Defects, finite, get, read_json, show
+from ballcast.core.files import read_json
 from ballcast.data.events.feed import (
     PERIODS,
     EventMeaning,
