@@ -13,7 +13,7 @@ from synthetic import SMALL, make_game, make_split
 
 from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import load
-from ballcast.training.engine import Ranks, start, stop
+from ballcast.training.engine import Ranks, joined
 from ballcast.training.run import open_trainer, train
 
 ROOT = Path(__file__).parents[2]
@@ -42,7 +42,11 @@ def torchrun(*command: object) -> None:
 
 def first_gradients(folder: Path, run: Path) -> dict[str, torch.Tensor]:
     """The gradients of the first step of the paper's recipe: MixUp, both matchings, dropped windows, auxiliary loss."""
-    ranks, device = start("cpu")
+    with joined("cpu") as (ranks, device):
+        return gradients_of(folder, run, ranks, device)
+
+
+def gradients_of(folder: Path, run: Path, ranks: Ranks, device: torch.device) -> dict[str, torch.Tensor]:
     recipe = load(Recipe, Path("paper"), [*SMALL, *STILL, f"data.features={folder}", "train.clip=1e9"])
     made = open_trainer(recipe, run, device=device, ranks=ranks).task
     plan = made.plan(0)
@@ -52,7 +56,6 @@ def first_gradients(folder: Path, run: Path) -> dict[str, torch.Tensor]:
     gradients["losses"] = ranks.mean(losses)
     if ranks.writes:
         save_file(gradients, run.with_suffix(".safetensors"))
-    stop(ranks)
     return gradients
 
 

@@ -44,13 +44,10 @@ def train(
     from ballcast.workflows.run_report import report_run
 
     recipe = fit_to_store(load(Recipe, config, overrides or ()), overrides or ())
-    ranks, chosen = distributed.start(device)
-    try:
+    with distributed.joined(device) as (ranks, chosen):
         display = Display(new_console(), recipe.train.epochs, quiet=not ranks.writes)
         with resumable(), display:
             progress = train_run(recipe, run, device=chosen, ranks=ranks, show=display.show, log=display.log)
-    finally:
-        distributed.stop(ranks)
     if ranks.writes:
         best = (
             f"best validation mAP {100 * progress.best:.2f} in epoch {progress.best_epoch}"
@@ -86,7 +83,7 @@ def pretrain(
     from ballcast.cli.shell import frames_progress
     from ballcast.core.config import load
     from ballcast.core.pretrain_config import PretrainConfig
-    from ballcast.training.engine import start
+    from ballcast.training.engine import choose_device
     from ballcast.training.pretrain import Pretraining
     from ballcast.training.progress import Display
 
@@ -94,7 +91,7 @@ def pretrain(
         raise InputError("pretrain is one process on one GPU; start it without torchrun")
     recipe = load(PretrainConfig, config, overrides or ())
     display = Display(new_console(), recipe.train.epochs, measure="spotting AP")
-    work = Pretraining(recipe, run, device=start(device)[1], show=display.show, log=display.log)
+    work = Pretraining(recipe, run, device=choose_device(device), show=display.show, log=display.log)
     with resumable():
         with frames_progress(new_console(stderr=True)) as decoded:
             work.load_frames(decoded)
@@ -137,7 +134,7 @@ def ablate(
     from ballcast.core.util import print_table
     from ballcast.training.ablation import ablate as run_ablation
     from ballcast.training.ablation import read_variants, table
-    from ballcast.training.engine import start
+    from ballcast.training.engine import choose_device
 
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         raise InputError("ablate is one process; start it without torchrun, or several with a list of variants each")
@@ -148,7 +145,7 @@ def ablate(
             read_variants(variants),
             seeds,
             run,
-            start(device)[1],
+            choose_device(device),
             typer.echo,
             split or (),
         )

@@ -65,31 +65,42 @@ class Ranks:
         return torch.stack(parts, 1).flatten(0, 1)[:total]
 
 
-def start(device: str) -> tuple[Ranks, torch.device]:
-    """Join the process group if torchrun started this process.
+def choose_device(device: str) -> torch.device:
+    """The device to train on; under torchrun, this process's GPU.
 
     Args:
         device: "auto", "cpu", "cuda" or "mps". Never "mps" by itself: training computes in double precision too, which
             Apple's GPU has not.
-
-    Returns:
-        This process's rank and device.
     """
-    count, local = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("LOCAL_RANK", 0))
     has_gpu = torch.cuda.is_available()
     if device == "cuda" and not has_gpu:
         raise InputError("--device cuda: torch sees no GPU here; use --device auto or cpu (see `ballcast doctor`)")
     kind = device if device != "auto" else "cuda" if has_gpu else "cpu"
-    chosen = torch.device("cuda", local) if kind == "cuda" else torch.device(kind)
-    if chosen.type == "cuda":
-        torch.cuda.set_device(chosen)
-    if count > 1 and not dist.is_initialized():
-        dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
-    return (Ranks(dist.get_rank(), count) if count > 1 else Ranks()), chosen
+    if kind != "cuda":
+        return torch.device(kind)
+    chosen = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+    torch.cuda.set_device(chosen)
+    return chosen
 
 
-def stop(ranks: Ranks) -> None:
-    if ranks.count > 1 and dist.is_initialized():
+@contextmanager
+def joined(device: str) -> Iterator[tuple[Ranks, torch.device]]:
+    """Join the process group within the block, if torchrun started this process.
+
+    Yields:
+        This process's rank, and its device as of `choose_device`.
+    """
+    count, chosen = int(os.environ.get("WORLD_SIZE", 1)), choose_device(device)
+    if count == 1:
+        yield Ranks(), chosen
+        return
+    dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+    try:
+        yield Ranks(dist.get_rank(), count), chosen
+        # A thread of Gloo may still hold a tensor of the last operation; if it lets go of it while Python ends, the
+        # process aborts (pytorch/pytorch#190489). A barrier comes after it in the queue, and holds none.
+        dist.barrier()
+    finally:
         dist.destroy_process_group()
 
 
