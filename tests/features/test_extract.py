@@ -10,13 +10,13 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import av
 import numpy as np
 import pytest
 import torch
+from ray_nodes import needs_ray, run_apart
 
 from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.features.backbone import Backbone
@@ -180,32 +180,14 @@ def test_decoders_are_chosen_by_measurement(
     assert choose_decoders(piece, "cpu", 3).devices("cuda:1") == ["cpu"] * 3
 
 
-needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed (pip install 'ballcast[ray]')")
-
-
 @needs_ray
 def test_ray_gives_the_same_bytes_though_a_machine_dies(
-    split: Path, expected: Path, backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    split: Path, expected: Path, backbone_folder: Path, tmp_path: Path
 ) -> None:
     """Two nodes on this machine; one is killed while it works."""
-    from ray.cluster_utils import Cluster
-
-    monkeypatch.setenv("RAY_worker_niceness", "0")  # of 15 by default: beside other tests they would hardly start
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-    try:
-        other = cluster.add_node(num_cpus=1)
-        killed = []
-
-        def kill(done: int, total: int) -> None:
-            if done and not killed:
-                killed.append(done)
-                cluster.remove_node(other, allow_graceful=False)
-
-        report = extract(split, tmp_path / "store", backbone, device="cpu", cluster=cluster.address, progress=kill)
-    finally:
-        cluster.shutdown()
-    assert killed == [750]
-    assert report.frames == 4 * 750
+    printed = run_apart("tests.features.extract_on_cluster", split, tmp_path / "store", backbone_folder)
+    assert "killed after 750 frames" in printed
+    assert f"{4 * 750} frames" in printed
     assert contents(tmp_path / "store") == contents(expected)
 
 

@@ -3,18 +3,29 @@
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ballcast.cli.runtime import AnyVideo, Kind, Model, ModelBackbone, PictureSize, changed_emission, load_model
+from ballcast.cli.runtime import (
+    AnyVideo,
+    Kind,
+    Model,
+    ModelBackbone,
+    PictureSize,
+    absolute,
+    changed_emission,
+    load_model,
+    model_arguments,
+)
 from ballcast.cli.shell import Device, app, new_console, number, seconds_option
 from ballcast.core.errors import BallcastError, InputError
 
 if TYPE_CHECKING:
     from ballcast.live.broadcast import Subscription
+    from ballcast.live.cluster import ClusterSession, ClusterSessions
     from ballcast.live.session import LiveSession
     from ballcast.live.status import Record
 
@@ -98,12 +109,13 @@ def live(
         emit = changed_emission(loaded.emit, overrides or (), shown=True)
         every_ms = round(1000 * every)
         how: dict[str, Any] = {"speed": speed, "give_up_s": give_up, "strict": strict}
-        if cluster is not None:
-            stack.enter_context(_until_stopped())
-            opened = (_seen(model), _seen(backbone), runtime, device, size)
-            how |= {"every_ms": every_ms, "emit": emit, "any_video": any_video}
-            return _on_cluster(source, cluster, show, opened, **how)
-        session = loaded.session(source, every_ms=every_ms, emit=emit, any_video=any_video, **how)
+        session: LiveSession | ClusterSession
+        if cluster is None:
+            session = loaded.session(source, every_ms=every_ms, emit=emit, any_video=any_video, **how)
+        else:
+            given = model_arguments(runtime, model, backbone, device, size)
+            running = _on_cluster(source, cluster, model=given, every_ms=every_ms, emit=emit, any_video=any_video)
+            session = stack.enter_context(running).session(absolute(source) or source, **how)
         stack.enter_context(_until_stopped())
         records = stack.enter_context(session.subscribe(room=QUEUED_RECORDS))
         stack.enter_context(session)
@@ -114,33 +126,16 @@ def live(
         raise RuntimeError("live anticipation failed") from session.error
 
 
-def _seen(name: str | None) -> str | None:
-    """The name of a model as other processes see it: folders from the root."""
-    return str(Path(name).absolute()) if name is not None and Path(name).exists() else name
-
-
-def _on_cluster(
-    source: str, cluster: str, show: "Callable[[Record], None]", opened: tuple[Any, ...], **how: Any
-) -> None:
-    """Show the records of a stream that is followed on a cluster; Ctrl-C stops it. opened: the model, as given."""
-    from ballcast.live.cluster import follow_streams
-    from ballcast.live.status import Status
+def _on_cluster(source: str, cluster: str, **how: Any) -> "ClusterSessions":
+    """A cluster that follows the source, not connected yet. how: arguments of `ClusterSessions`."""
+    from ballcast.live.cluster import ClusterSessions
 
     if source == "-":
         raise InputError("--cluster: stdin is here, not on the cluster; give a stream's address")
-    model = dict(zip(("model", "backbone", "runtime", "device", "size"), opened, strict=True))
-    try:
-        with closing(follow_streams([_seen(source) or source], cluster=cluster, model=model, **how)) as records:
-            for _, record in records:
-                show(record)
-    except KeyboardInterrupt:
-        typer.secho("ballcast: stopped", err=True)
-        return
-    if isinstance(record, Status) and record.state == "error":
-        raise InputError(record.message)
+    return ClusterSessions(cluster, **how)
 
 
-def _follow(session: "LiveSession", records: "Subscription", show: "Callable[[Record], None]") -> None:
+def _follow(session: "LiveSession | ClusterSession", records: "Subscription", show: "Callable[[Record], None]") -> None:
     """Show all records; Ctrl-C stops the session, and its last records are shown too."""
     try:
         while not records.over:

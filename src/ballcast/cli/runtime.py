@@ -1,7 +1,8 @@
 """Options and checks shared by `predict`, `live`, `serve` and `export`: the model, its runtime, how it emits."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -66,6 +67,18 @@ def load_model(
     if model is None or not holds_export(model):
         model, backbone = choose_models(model, backbone, command)
     return load(model, backbone=backbone, runtime=kind, device=device, size=size)
+
+
+def absolute(name: str | None) -> str | None:
+    """The name of a file, model or stream as other processes see it: what is here, from the root."""
+    return str(Path(name).absolute()) if name is not None and Path(name).exists() else name
+
+
+def model_arguments(
+    kind: RuntimeKind, model: str | None, backbone: str | None, device: str, size: str | None
+) -> dict[str, Any]:
+    """The arguments of `open_model` on another machine of a cluster, which sees the same paths."""
+    return {"model": absolute(model), "backbone": absolute(backbone), "runtime": kind, "device": device, "size": size}
 
 
 def changed_emission(own: "EmitConfig", overrides: Sequence[str], *, shown: bool) -> "EmitConfig":

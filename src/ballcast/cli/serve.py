@@ -1,13 +1,22 @@
 """`ballcast serve`: the server and its web page."""
 
-import re
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ballcast.cli.runtime import AnyVideo, Kind, Model, ModelBackbone, PictureSize, load_model
+from ballcast.cli.runtime import (
+    AnyVideo,
+    Kind,
+    Model,
+    ModelBackbone,
+    PictureSize,
+    absolute,
+    load_model,
+    model_arguments,
+)
 from ballcast.cli.shell import Device, app, new_console, seconds_option
 from ballcast.core.errors import InputError
 
@@ -15,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ballcast.api import Model as LoadedModel
+    from ballcast.live.cluster import ClusterSessions
     from ballcast.web.settings import Settings
 
 
@@ -56,6 +66,10 @@ ClipsSize = Annotated[float, typer.Option("--clips-size", min=0.01, help="GiB of
 LogFormat = Annotated[
     str, typer.Option("--log-format", help="text: warnings; json: every change of a stream, an object a line.")
 ]
+Cluster = Annotated[
+    str | None,
+    typer.Option("--cluster", help="Follow streams on a running Ray cluster, such as 10.0.0.1:6379; see `live`."),
+]
 AllowHost = Annotated[
     list[str] | None,
     typer.Option("--allow-host", help="A host name of the server, besides its addresses; several."),
@@ -89,6 +103,7 @@ def serve(
     device: Device = "auto",
     runtime: Kind = "auto",
     size: PictureSize = None,
+    cluster: Cluster = None,
     any_video: AnyVideo = False,
 ) -> None:
     """Serve the web page: upload or pick a video, or watch a stream, and see the anticipated actions arrive.
@@ -117,8 +132,22 @@ def serve(
     own: dict[str, Any] = {"data": data, "videos": videos, "workers": workers, "every_ms": round(1000 * every)}
     own |= {"streams": _named(stream or []), "token": _choose_token(token, no_token, host)}
     own |= _reach(host, allow_host, trusted_proxy) | _operations(webhook, mqtt, cooldown, clips_days, clips_size)
-    opened = partial(load_model, runtime, model, backbone, device, "serve", size)
-    _run(Settings(**own, limits=limits), host, port, opened, token is None, any_video=any_video)
+    chosen = (runtime, model, backbone, device)
+    opened = partial(load_model, *chosen, "serve", size)
+    follow = _on_cluster(cluster, own, model_arguments(*chosen, size), any_video=any_video)
+    _run(Settings(**own, limits=limits), host, port, opened, token is None, follow, any_video=any_video)
+
+
+def _on_cluster(
+    cluster: str | None, settings: dict[str, Any], model: dict[str, Any], *, any_video: bool
+) -> "ClusterSessions | None":
+    """What follows the streams on a cluster, not connected yet; None without --cluster."""
+    if cluster is None:
+        return None
+    from ballcast.live.cluster import ClusterSessions
+
+    settings["streams"] = {name: absolute(address) or address for name, address in settings["streams"].items()}
+    return ClusterSessions(cluster, model=model, every_ms=settings["every_ms"], any_video=any_video)
 
 
 def _reach(host: str, names: list[str] | None, proxies: list[str] | None) -> dict[str, Any]:
@@ -165,6 +194,7 @@ def _run(
     port: int,
     open_model: "Callable[[], LoadedModel]",
     show_token: bool,
+    cluster: "ClusterSessions | None",
     *,
     any_video: bool,
 ) -> None:
@@ -179,29 +209,34 @@ def _run(
 
     Library(settings.videos)  # a folder that is missing is reported at once, too
     listener = bind(host, port)  # before the model, which takes seconds: an address in use is reported at once
-    model = open_model()
-    precision = model.opened.precision
-    engine = make_engine(model.new_runtime, every_ms=settings.every_ms, precision=precision, any_video=any_video)
-    service, console = Service(settings, engine), new_console()
+    with ExitStack() as stack:
+        if cluster is not None:
+            stack.enter_context(cluster)
+        model = open_model()
+        how: dict[str, Any] = {"precision": model.opened.precision, "any_video": any_video, "cluster": cluster}
+        engine = make_engine(model.new_runtime, every_ms=settings.every_ms, **how)
+        service, console = Service(settings, engine), new_console()
 
-    def ready(_: object) -> None:
-        shown = f"[{host}]" if ":" in host else host
-        token = f"login#{settings.token}" if show_token and settings.token else ""  # after #: not sent, not logged
-        address = f"http://{shown}:{listener.getsockname()[1]}/{token}"
-        console.print(f"ballcast is at {address} (Ctrl-C stops it)", soft_wrap=True, markup=False)
+        def ready(_: object) -> None:
+            shown = f"[{host}]" if ":" in host else host
+            token = f"login#{settings.token}" if show_token and settings.token else ""  # after #: not sent, not logged
+            address = f"http://{shown}:{listener.getsockname()[1]}/{token}"
+            console.print(f"ballcast is at {address} (Ctrl-C stops it)", soft_wrap=True, markup=False)
 
-    if getattr(os, "geteuid", lambda: 1)() == 0:
-        new_console(stderr=True).print("the server runs as root; run it as a user without rights", soft_wrap=True)
-    os.umask(0o077)  # uploads and results are for this user only
-    asyncio.run(run(service, listener, ready))
+        if getattr(os, "geteuid", lambda: 1)() == 0:
+            new_console(stderr=True).print("the server runs as root; run it as a user without rights", soft_wrap=True)
+        os.umask(0o077)  # uploads and results are for this user only
+        asyncio.run(run(service, listener, ready))
 
 
 def _named(given: list[str]) -> dict[str, str]:
     """Parse NAME=ADDRESS options into addresses by name."""
+    from ballcast.web.stream_store import NAME
+
     streams: dict[str, str] = {}
     for text in given:
         name, mark, address = text.partition("=")
-        if not mark or not address or not re.fullmatch(r"[\w-]{1,40}", name):
+        if not mark or not address or not NAME.fullmatch(name):
             raise InputError(f"--stream {text!r}: give NAME=ADDRESS, the name of letters, digits, - and _")
         if address == "-":
             raise InputError(f"--stream {text!r}: stdin cannot be opened twice; give a file or an address")

@@ -19,14 +19,16 @@ from fractions import Fraction
 from io import BytesIO
 from itertools import count
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import av
 from av.container import InputContainer
 from av.video.stream import VideoStream
 
+from ballcast.core.actions import HORIZON_MS
 from ballcast.core.files import replacing
 from ballcast.live.alerts import Alert
+from ballcast.video.sources import LiveSource, open_source
 from ballcast.video.stream import StreamSource
 
 RING_BYTES = 96 << 20  # of one stream's packets
@@ -121,6 +123,15 @@ class PacketRing:
         return True
 
 
+class Ring(Protocol):
+    """What a clip is written from: a `PacketRing`, or one on another machine."""
+
+    @property
+    def newest_s(self) -> float: ...
+
+    def write(self, path: Path, begin_s: float, end_s: float) -> bool: ...
+
+
 class _Tap:
     """A container whose packets of one stream are kept in a ring as they are read."""
 
@@ -156,12 +167,17 @@ class RecordedStream(StreamSource):
         return cast(InputContainer, _Tap(container, stream.index, self.ring)), stream
 
 
+def open_recorded(address: str, ring: PacketRing | None, *, threads: int = 0, **how: Any) -> LiveSource:
+    """Open a source as `open_source` does; with a ring a stream, whose latest packets are kept in it."""
+    return open_source(address, threads=threads, **how) if ring is None else RecordedStream(address, ring, **how)
+
+
 @dataclass(order=True)
 class _Request:
     due: float  # time.monotonic() at which it is looked at next
     number: int
     path: Path = field(compare=False)
-    ring: PacketRing = field(compare=False)
+    ring: Ring = field(compare=False)
     begin_s: float = field(compare=False)
     end_s: float = field(compare=False)
     until: float = field(compare=False)  # time.monotonic() at which it is written with what came
@@ -200,16 +216,17 @@ class ClipStore:
         self._thread = threading.Thread(target=self._run, name="clips", daemon=True)
         self._thread.start()
 
-    def new_ring(self) -> PacketRing:
-        """A ring that is long enough for a clip; an action is expected up to 5 s after its forecast."""
-        return PacketRing(self.before_s + self.after_s + GRACE_S + 5.0)
+    @property
+    def ring_s(self) -> float:
+        """Seconds of packets that a clip needs; an action is expected up to HORIZON_MS after its forecast."""
+        return self.before_s + self.after_s + GRACE_S + HORIZON_MS / 1000
 
     @property
     def waiting(self) -> int:
         """Clips whose seconds have not all come."""
         return len(self._requests)
 
-    def request(self, alert: Alert, ring: PacketRing, expected_s: float) -> str:
+    def request(self, alert: Alert, ring: Ring, expected_s: float) -> str:
         """Keep a clip of an alert.
 
         Args:
@@ -255,28 +272,28 @@ class ClipStore:
                 request = heapq.heappop(self._requests) if due else None
                 if request is None and self._closed:
                     return
-            if request is not None:
-                self._look_at(request)
-            if request is not None or time.monotonic() - pruned > PRUNE_S:
+            written = request is not None and self._look_at(request)
+            if written or time.monotonic() - pruned > PRUNE_S:
                 pruned = time.monotonic()
                 self.prune()
 
-    def _look_at(self, request: _Request) -> None:
-        """Write a clip if its seconds have come, or no more will; else look again later."""
+    def _look_at(self, request: _Request) -> bool:
+        """Write a clip if its seconds have come, or no more will; else look again later. Whether one was written."""
         now = time.monotonic()
         if request.ring.newest_s < request.end_s and now < request.until and not self._closed:
             request.due = now + min(1.0, max(0.1, request.end_s - request.ring.newest_s))
             with self._changed:
                 heapq.heappush(self._requests, request)
-            return
+            return False
         try:
-            request.path.parent.mkdir(parents=True, exist_ok=True)
             if not request.ring.write(request.path, request.begin_s, request.end_s):
                 raise OSError("its packets are gone")
             self.written += 1
         except Exception as error:  # a full disk, or packets that no mp4 can hold: other clips are still written
             self.failed, self.error = self.failed + 1, str(error)
             _log.warning("%s: the clip was not kept: %s", request.path.name, error)
+            return False
+        return True
 
     def prune(self) -> None:
         """Remove clips that are too old, and the oldest while all are too large or the disk is nearly full."""

@@ -134,12 +134,19 @@ class StreamClock:
 
 
 def open_source(
-    address: str, *, speed: float = 1.0, give_up_s: float = 60.0, colour: bool = False, strict: bool = False
+    address: str,
+    *,
+    speed: float = 1.0,
+    give_up_s: float = 60.0,
+    colour: bool = False,
+    strict: bool = False,
+    threads: int = 0,
 ) -> LiveSource:
     """Open the file or stream that a user names; an InputError if there is none.
 
     speed: of a file or stdin; 0: as fast as they are read. give_up_s: how long a stream that broke is tried for.
     colour: frames are I420 (`BackboneConfig.colour`). strict: damage ends a file; streams always go on.
+    threads: that decode a file, 0: one per core; streams are decoded by one.
     """
     if speed < 0:
         raise InputError(f"a speed of {speed} would play backwards; give 1 for real time, 0 for as fast as it goes")
@@ -148,7 +155,7 @@ def open_source(
 
     if is_stream(address):
         return StreamSource(address, speed=speed, give_up_s=give_up_s, colour=colour)
-    return FileSource(address, speed=speed, colour=colour, strict=strict)
+    return FileSource(address, speed=speed, colour=colour, strict=strict, threads=threads)
 
 
 class FileSource:

@@ -9,6 +9,7 @@ from ballcast.inference.expected_precision import ExpectedPrecision
 from ballcast.inference.rolling import RollingAnticipator
 from ballcast.inference.runtime import Runtime
 from ballcast.live.alerts import AlertTargets
+from ballcast.live.cluster import ClusterSessions
 from ballcast.live.scheduler import Scheduler
 
 
@@ -108,13 +109,14 @@ class Engine:
     Args:
         new: returns an anticipator with its own state, for one video or stream.
         about: metadata that is written into results.
-        scheduler: makes the scheduler of all streams; None: each has an anticipator of its own.
+        scheduler: makes the scheduler of all streams, or the cluster that follows them; None: each has an
+            anticipator of its own.
         any_video: forecast also where no football pitch is seen.
     """
 
     new: Callable[[], RollingAnticipator]
     about: dict[str, Any] = field(default_factory=dict)
-    scheduler: Callable[[], Scheduler] | None = None
+    scheduler: Callable[[], Scheduler | ClusterSessions] | None = None
     any_video: bool = True
 
 
@@ -124,6 +126,7 @@ def make_engine(
     every_ms: int,
     precision: ExpectedPrecision | None = None,
     any_video: bool = False,
+    cluster: ClusterSessions | None = None,
 ) -> Engine:
     """Build the engine of a server.
 
@@ -132,6 +135,7 @@ def make_engine(
         every_ms: interval between forecasts.
         precision: of the model, if it was measured; written into results.
         any_video: forecast also where no football pitch is seen.
+        cluster: follows the streams; None: this machine does.
 
     Returns:
         The engine.
@@ -143,6 +147,6 @@ def make_engine(
     return Engine(
         lambda: RollingAnticipator(new_runtime(), every_ms=every_ms),
         about,
-        lambda: Scheduler(new_runtime, every_ms=every_ms),
+        lambda: cluster or Scheduler(new_runtime, every_ms=every_ms),
         any_video,
     )

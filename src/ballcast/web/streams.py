@@ -15,7 +15,8 @@ from typing import Any
 from ballcast.core.errors import BallcastError
 from ballcast.live.alerts import Alerts
 from ballcast.live.broadcast import Subscription
-from ballcast.live.clips import ClipStore, PacketRing, RecordedStream
+from ballcast.live.clips import ClipStore, PacketRing, open_recorded
+from ballcast.live.cluster import ClusterSession, ClusterSessions
 from ballcast.live.scheduler import Scheduler
 from ballcast.live.session import LiveSession
 from ballcast.live.status import LiveForecast, Status
@@ -29,21 +30,22 @@ PREVIEW_MS = 250  # interval between previews; 200 viewers can be sent this many
 FIRST_WAIT_S, LONGEST_WAIT_S = 5.0, 60.0  # before a stream that is always followed is begun again
 _log = logging.getLogger("ballcast.web")
 
-OpenSession = Callable[..., LiveSession]  # of an address, and of a ring of packets if clips are kept
+Session = LiveSession | ClusterSession
+OpenSession = Callable[..., Session]  # of an address, and of the seconds of packets to keep if there are clips
 
 
 class LazyScheduler:
-    """The scheduler of all streams, made for the first of them.
+    """The scheduler of all streams, made for the first of them; or the cluster that follows them.
 
     Args:
         make: makes it; None: there is none.
     """
 
-    def __init__(self, make: Callable[[], Scheduler] | None) -> None:
+    def __init__(self, make: Callable[[], Scheduler | ClusterSessions] | None) -> None:
         self._make, self._lock = make, threading.Lock()
-        self.running: Scheduler | None = None
+        self.running: Scheduler | ClusterSessions | None = None
 
-    def __call__(self) -> Scheduler | None:
+    def __call__(self) -> Scheduler | ClusterSessions | None:
         with self._lock:
             if self.running is None and self._make is not None:
                 self.running = self._make()
@@ -59,24 +61,18 @@ class LazyScheduler:
 
 def open_session(engine: Engine, scheduler: LazyScheduler) -> OpenSession:
     """Return a function that opens a session on an address, not started; in the scheduler, if there is one."""
-    from ballcast.video.sources import FileSource, LiveSource, open_source
 
-    def opened(address: str, ring: PacketRing | None = None) -> LiveSession:
-        shared = scheduler()
-        rolling = engine.new() if shared is None else None
-        colour = shared.colour if rolling is None and shared is not None else bool(rolling and rolling.colour)
-        source: LiveSource
-        if ring is not None:
-            source = RecordedStream(address, ring, colour=colour)
-        else:
-            source = open_source(address, colour=colour)
-            if isinstance(source, FileSource):
-                source = FileSource(address, colour=colour, threads=1)  # as streams: many decode beside each other
-        how: dict[str, Any] = {"preview_every_ms": PREVIEW_MS, "preview_width": 512, "any_video": engine.any_video}
+    def opened(address: str, ring_s: float | None = None) -> Session:
+        shared, threads = scheduler(), 1  # many decode beside each other
+        how: dict[str, Any] = {"preview_every_ms": PREVIEW_MS, "preview_width": 512}
+        if isinstance(shared, ClusterSessions):
+            return shared.session(address, ring_s=ring_s, threads=threads, **how)
+        ring = None if ring_s is None else PacketRing(ring_s)
+        how |= {"any_video": engine.any_video, "ring": ring}
         if shared is not None:
-            return shared.session(source, **how)
-        assert rolling is not None
-        return LiveSession(source, rolling, **how)
+            return shared.session(open_recorded(address, ring, colour=shared.colour, threads=threads), **how)
+        rolling = engine.new()
+        return LiveSession(open_recorded(address, ring, colour=rolling.colour, threads=threads), rolling, **how)
 
     return opened
 
@@ -108,7 +104,7 @@ class Stream:
         self._lost = {"dropped": 0, "gaps": 0, "reconnects": 0}  # of earlier sessions
         self._address, self._open, self._loop = address, open_, loop
         self._channel = Channel(loop, keep=KEPT)
-        self._session: LiveSession | None = None
+        self._session: Session | None = None
         self._stopping: asyncio.TimerHandle | None = None
         self._lock = asyncio.Lock()
         self._viewers = 0  # counted from their request to the end of their connection
@@ -208,24 +204,24 @@ class Stream:
         async with self._lock:
             if self._session is not None and self._session.running:
                 return
-            ring = None if self._clips is None else self._clips.new_ring()
-            session = await asyncio.to_thread(self._open, self._address, *([] if ring is None else [ring]))
+            kept = [] if self._clips is None else [self._clips.ring_s]
+            session = await asyncio.to_thread(self._open, self._address, *kept)
             for what in self._lost:
                 self._lost[what] = self.lost(what)
             self._session, self.started = session, self.started + 1
             self._session_id = secrets.token_hex(8)
             self._channel = Channel(self._loop, keep=KEPT)
             records = session.subscribe(previews=True, room=256)
-            session.start()
-            thread = threading.Thread(target=self._relay, args=(records, self._channel, session, ring), daemon=True)
+            await asyncio.to_thread(session.start)  # a cluster may take its time
+            thread = threading.Thread(target=self._relay, args=(records, self._channel, session), daemon=True)
             thread.start()
 
-    def _relay(self, records: Subscription, channel: Channel, session: LiveSession, ring: PacketRing | None) -> None:
+    def _relay(self, records: Subscription, channel: Channel, session: Session) -> None:
         """Publish the session's records to the viewers, and raise alerts; runs in its own thread."""
         for record in records:
             if isinstance(record, LiveForecast):
                 self.forecasts, self.latency_ms = self.forecasts + 1, record.latency_ms
-                self._raise_alerts(record, session, ring)
+                self._raise_alerts(record, session)
             tree = record.to_json()
             if "message" in tree:
                 tree["message"] = self._public(tree["message"], tree.get("state", ""))
@@ -234,13 +230,13 @@ class Stream:
             channel.publish(tree["type"], tree, state=not isinstance(record, LiveForecast))
         channel.close()
 
-    def _raise_alerts(self, made: LiveForecast, session: LiveSession, ring: PacketRing | None) -> None:
+    def _raise_alerts(self, made: LiveForecast, session: Session) -> None:
         if self._alerts is None:
             return
         for alert in self._alerts.consider(self.name, made, self._thresholds):
             expected_s = session.timestamp(alert.position_ms)
-            if self._clips is not None and ring is not None and expected_s is not None:
-                self._clips.request(alert, ring, expected_s)
+            if self._clips is not None and session.ring is not None and expected_s is not None:
+                self._clips.request(alert, session.ring, expected_s)
             about = {"stream": self.name, "action": alert.action, "probability": alert.probability, "id": alert.id}
             _log.info("alert of stream %s: %s", self.name, alert.action, extra=about)
 

@@ -1,0 +1,115 @@
+"""What runs on a machine of a Ray cluster: an actor that follows streams with one scheduler; see `cluster.py`."""
+
+import queue
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ballcast.core.anticipator_config import EmitConfig
+from ballcast.core.errors import BallcastError, InputError
+from ballcast.inference.loading import open_model
+from ballcast.live.broadcast import Subscription
+from ballcast.live.clips import PacketRing, open_recorded
+from ballcast.live.scheduler import Load, Scheduler
+from ballcast.live.session import LiveSession
+from ballcast.live.status import Record, Status, wall_ms
+
+ROOM = 256  # records of a stream that may wait, and of all streams
+
+
+@dataclass(frozen=True)
+class StreamOrder:
+    """A stream to follow: its address, seconds of packets to keep (None: none), arguments of source and session."""
+
+    address: str
+    ring_s: float | None = None
+    how: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Item:
+    """A record of a stream. zero_s: its time 0 on the clock of its packets. newest_s: of the newest of these."""
+
+    key: str
+    record: Record
+    zero_s: float | None
+    newest_s: float
+
+
+class Follower:
+    """The actor. It follows the streams that the last call named, and keeps their records until they are asked for."""
+
+    def __init__(self, model: dict[str, Any], every_ms: int, emit: EmitConfig | None, any_video: bool) -> None:
+        self._every_ms, self._emit, self._any_video, self._fault = every_ms, emit, any_video, ""
+        self._sessions: dict[str, LiveSession | None] = {}  # None: it could not be opened
+        self._items: queue.Queue[Item] = queue.Queue(ROOM)
+        try:
+            opened = open_model(**model)
+            if opened.new_runtime is None:
+                raise InputError(f"{opened.name}: reads no videos; give a model with its backbone")
+            self._scheduler = Scheduler(opened.new_runtime, every_ms=every_ms)
+        except BallcastError as error:  # raised here, it would have Ray start the actor again and again
+            self._fault = str(error)
+
+    def fault(self) -> str:
+        """Why it cannot follow streams; "": it can."""
+        return self._fault
+
+    def follow(self, orders: dict[str, StreamOrder], wait_s: float) -> tuple[list[Item], Load, set[str]]:
+        """Follow these streams and no others.
+
+        Args:
+            orders: the streams by key.
+            wait_s: longest time to wait for a record.
+
+        Returns:
+            The records that came, what the scheduler does, and the streams it has no room for.
+        """
+        for key in self._sessions.keys() - orders.keys():
+            if (session := self._sessions.pop(key)) is not None:
+                threading.Thread(target=session.close, daemon=True).start()
+        for key in orders.keys() - self._sessions.keys():
+            self._sessions[key] = self._begin(key, orders[key])
+        items: list[Item] = []
+        end = time.monotonic() + wait_s
+        while len(items) < ROOM:
+            try:
+                items.append(self._items.get(timeout=0 if items else max(0.0, end - time.monotonic())))
+            except queue.Empty:
+                break
+        running = {key: session for key, session in self._sessions.items() if session is not None and session.running}
+        return items, self._scheduler.load, {key for key, session in running.items() if session.held}
+
+    def clip(self, key: str, begin_s: float, end_s: float) -> bytes:
+        """The packets of these seconds as mp4; b"": there are none."""
+        session = self._sessions.get(key)
+        if session is None or session.ring is None:
+            return b""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "clip.mp4"
+            return path.read_bytes() if session.ring.write(path, begin_s, end_s) else b""
+
+    def _begin(self, key: str, order: StreamOrder) -> LiveSession | None:
+        ring = None if order.ring_s is None else PacketRing(order.ring_s)
+        shape = {name: value for name, value in order.how.items() if name.startswith("preview_")}
+        how = {name: value for name, value in order.how.items() if name not in shape}
+        try:
+            source = open_recorded(order.address, ring, colour=self._scheduler.colour, **how)
+        except BallcastError as error:
+            status = Status("error", str(error), 0, wall_ms(), self._every_ms)
+            self._items.put(Item(key, status, None, -1.0))
+            return None
+        session = self._scheduler.session(source, emit=self._emit, any_video=self._any_video, ring=ring, **shape)
+        records = session.subscribe(previews=bool(shape), room=ROOM)
+        session.start()
+        threading.Thread(target=self._relay, args=(key, records, session), daemon=True).start()
+        return session
+
+    def _relay(self, key: str, records: Subscription, session: LiveSession) -> None:
+        """Queue a session's records; where they are not fetched, it waits here, and the listener loses the oldest."""
+        for record in records:
+            newest_s = -1.0 if session.ring is None else session.ring.newest_s
+            self._items.put(Item(key, record, session.timestamp(0), newest_s))
