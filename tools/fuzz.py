@@ -28,10 +28,11 @@ from rich.console import Console
 
 from tools.fuzzing.judge import Finding, judge, shorten
 from tools.fuzzing.target import Target
-from tools.fuzzing.targets import KINDS, TARGETS, corpus_files
+from tools.fuzzing.targets import KINDS, NEW, TARGETS, corpus_files
 
 STUCK_S = 120  # without a case for so long, the worker hangs where no alarm reaches
 MEMORY = 3 << 30  # bytes a worker may take beyond what it begins with
+SHORTEN_S = 60.0  # to shorten a finding: less than `STUCK_S`
 TURN_S = 20.0  # of one target
 
 
@@ -60,7 +61,11 @@ def work(target: Target, seed: int, seconds: float, folder: Path, found: Path, k
             continue
         known.add(f"{finding.target} {finding.where}")
 
-        def same(shorter: bytes, where: str = finding.where, how: str = how) -> bool:
+        ends = time.monotonic() + SHORTEN_S
+
+        def same(shorter: bytes, where: str = finding.where, how: str = how, ends: float = ends) -> bool:
+            if time.monotonic() > ends:
+                return False
             again = judge(target, shorter, folder / "work", how)
             return again is not None and again.where == where
 
@@ -123,13 +128,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--kind", default=["all"], nargs="+", choices=("all", *KINDS))
+    parser.add_argument(
+        "--new", action="store_true", help="only what came after the first round (feeds, serving, models)"
+    )
     parser.add_argument("--target", help="only this one, for example Manifest")
+    parser.add_argument("--patience", type=int, default=1, help="times as long until a case hangs, on a busy machine")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--found", type=Path, default=Path("fuzz-found"), help="where findings go")
     parser.add_argument("--corpus", action="store_true", help="only drive what was found before")
     given = parser.parse_args()
     console = Console(highlight=False)
-    chosen = [t for t in TARGETS if {"all", t.kind} & {*given.kind} and given.target in (None, t.__name__)]
+    every = NEW if given.new else TARGETS
+    chosen = [t for t in every if {"all", t.kind} & {*given.kind} and given.target in (None, t.__name__)]
     with tempfile.TemporaryDirectory(prefix="fuzz-") as temporary:
         base = Path(temporary)
         made: dict[str, Target] = {}
@@ -137,6 +147,7 @@ def main() -> None:
             home = base / sort.__name__
             home.mkdir()
             made[sort.__name__] = sort(home)
+            made[sort.__name__].seconds *= given.patience
         if given.corpus:
             sys.exit(replay(made, base, console))
         known: set[str] = set()

@@ -154,6 +154,24 @@ def test_a_damaged_config_is_named(folder: Path, tmp_path: Path) -> None:
         open_event_model(tmp_path)
 
 
+def test_weights_that_give_no_numbers_are_named(folder: Path, tmp_path: Path) -> None:
+    """Found by the fuzzer: forecasts of NaN were a traceback when they were written."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_bytes((folder / "config.json").read_bytes())
+    weights = EventTransformer(EventTransformerConfig(dim=32, heads=2, layers=1, ffn=32)).state_dict()
+    save_file(
+        {name: torch.full_like(value, torch.nan) for name, value in weights.items()},
+        tmp_path / "model" / "model.safetensors",
+    )
+    with pytest.raises(InputError, match="not finite; its weights are damaged"):
+        list(forecast_events(open_event_model(tmp_path / "model"), feed(made_up(20, seed=1), tmp_path)))
+    tree = json.loads((folder / "config.json").read_text())
+    for wrong in (float("nan"), 1e30, 10**400):
+        (tmp_path / "config.json").write_text(json.dumps(tree | {"calibration": [[[wrong] * 5] * 10] * 2}))
+        with pytest.raises(InputError, match=r"calibration|number"):
+            open_event_model(tmp_path)
+
+
 def test_a_period_of_a_second_has_no_forecast(folder: Path, tmp_path: Path) -> None:
     """An excerpt may hold only the first event of a period."""
     rows = made_up(60, seed=1)

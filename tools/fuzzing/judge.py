@@ -92,7 +92,7 @@ def _drive(target: Target, path: Path, out: Path) -> bool:
         try:
             target.drive(path, out)
         except BallcastError as error:
-            _check_message(str(error))
+            check_message(str(error))
             return True
         except OSError as error:  # the command line makes one sentence of these
             if error.filename is None and error.strerror is None:
@@ -101,7 +101,8 @@ def _drive(target: Target, path: Path, out: Path) -> bool:
     return False
 
 
-def _check_message(message: str) -> None:
+def check_message(message: str) -> None:
+    """Raise an AssertionError unless it is one short printable line."""
     if "\n" in message or not message.isprintable():
         raise AssertionError(f"a message that is not one printable line: {message!r}")
     if len(message) > LONGEST:

@@ -4,6 +4,7 @@ import copy
 import io
 import json
 import random
+import re
 import struct
 import warnings
 import zipfile
@@ -176,6 +177,30 @@ def mutate_lines(raw: bytes, rng: random.Random) -> bytes:
         )
     )
     return "\n".join(lines).encode("utf-8", "replace").replace(b"\x00", b"")  # no argument holds a NUL
+
+
+def mutate_xml(raw: bytes, rng: random.Random) -> bytes:
+    """An attribute with another value, an element twice or gone, an entity, or the bytes."""
+    how = rng.random()
+    if how < 0.2:
+        return mutate_bytes(raw, rng)
+    text = raw.decode("utf-8", "replace")
+    if how < 0.25:
+        bombs = ('<!DOCTYPE x [<!ENTITY a "b"><!ENTITY c "&a;&a;">]>', '<!DOCTYPE x SYSTEM "file:///etc/passwd">', "<x")
+        at = text.find("?>") + 2 if "?>" in text else 0
+        return (text[:at] + rng.choice(bombs) + text[at:]).encode()
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        found = list(re.finditer(r'="([^"]*)"' if how < 0.75 else r"<[^<>]*/?>", text))
+        if not found:
+            break
+        one, other = rng.choice(found), rng.choice(found)
+        if how < 0.75:
+            value = rng.choice((other[1], *(str(odd) for odd in ODD if not isinstance(odd, int) or abs(odd) < 10**40)))
+            value = value.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
+            text = text[: one.start(1)] + value + text[one.end(1) :]
+        else:
+            text = text[: one.start()] + rng.choice(("", other[0], one[0] * 2)) + text[one.end() :]
+    return text.encode("utf-8", "replace")
 
 
 def mutate_tensors(raw: bytes, rng: random.Random) -> bytes:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tools.fuzzing import media, stores, texts
+from tools.fuzzing import feeds, media, models, serving, stores, texts
 from tools.fuzzing.target import Target
 
 TARGETS: tuple[type[Target], ...] = (
@@ -12,7 +12,16 @@ TARGETS: tuple[type[Target], ...] = (
     *(stores.Model, stores.ModelWeights, stores.CalibrationFile, stores.BackboneFolder, stores.BackboneWeights),
     *(stores.PublishedCheckpoint, stores.SavedRun, stores.SavedSteps),
     *(media.Video, media.Playlist, media.Stdin, media.Upload, media.UploadedLabels, media.Request),
+    *(feeds.StatsBomb, feeds.StatsPerform, feeds.DataFactory, feeds.WyscoutV3, feeds.Opta, feeds.Sportec),
+    *(feeds.SecondFile, feeds.FeedModel, feeds.FeedGraph, feeds.FeedWeights),
+    *(feeds.SoccerTrackEvents, feeds.SoccerTrackStates, feeds.SoccerTrackBall),
+    *(serving.StreamsFile, serving.TokensFile, serving.Addresses, serving.Form),
+    *(serving.StreamBody, serving.RawRequest, serving.UploadedFeed),
+    *(models.PrecisionFile, models.PartOfPrediction, models.OnnxGraph, models.EmbeddedGraphs, models.LoadedModel),
+    *(models.FrameEncoder, models.Verified, models.VerifiedWeights, models.VerifiedConfig, models.VerifiedSamples),
+    *(models.TwoSystems, models.DamagedVideo),
 )
+NEW = tuple(target for target in TARGETS if target.__module__.endswith((".feeds", ".serving", ".models")))
 KINDS = tuple(dict.fromkeys(target.kind for target in TARGETS))
 CORPUS = Path(__file__).parents[2] / "tests" / "corpus"
 

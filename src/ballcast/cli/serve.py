@@ -202,6 +202,7 @@ def _run(
     import asyncio
     import os
 
+    from ballcast.core.sandbox import missing
     from ballcast.web.server import bind
     from ballcast.web.server import serve as run
     from ballcast.web.service import Library, Service
@@ -225,6 +226,9 @@ def _run(
 
         if getattr(os, "geteuid", lambda: 1)() == 0:
             new_console(stderr=True).print("the server runs as root; run it as a user without rights", soft_wrap=True)
+        if lack := missing():
+            said = f"uploads are decoded without a sandbox: {lack}"
+            new_console(stderr=True).print(said, soft_wrap=True, markup=False)
         os.umask(0o077)  # uploads and results are for this user only
         asyncio.run(run(service, listener, ready))
 

@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ballcast import __version__
+from ballcast.core.sandbox import missing
 from ballcast.core.util import cores, install_command
 
 NEEDED = (
@@ -47,7 +48,7 @@ def examine(folder: Path) -> list[Finding]:
     Args:
         folder: where the user's data will be written, for its free space.
     """
-    parts: tuple[Callable[[], Iterator[Finding]], ...] = (_python, _packages, _runtime, _decoder, _extras)
+    parts: tuple[Callable[[], Iterator[Finding]], ...] = (_python, _packages, _runtime, _decoder, _sandbox, _extras)
     findings = [finding for part in parts for finding in part()]
     findings.append(_disk(folder))
     return findings
@@ -107,13 +108,19 @@ def _decoder() -> Iterator[Finding]:
     yield Finding("NVDEC", None, decoder_report()["nvdec"])
 
 
+def _sandbox() -> Iterator[Finding]:
+    """Whether uploads to `ballcast serve` are decoded in a sandbox."""
+    lack = missing()
+    yield Finding("sandbox", None if lack else True, lack or "no network, programs or other files for uploads")
+
+
 def _extras() -> Iterator[Finding]:
     for extra, (modules, use) in EXTRAS.items():
-        missing = [module for module in modules if not importlib.util.find_spec(module)]
-        if not missing:
+        absent = [module for module in modules if not importlib.util.find_spec(module)]
+        if not absent:
             yield Finding(f"extra {extra}", True, use)
         else:
-            lack = f"{' and '.join(missing)} not installed ({use})"
+            lack = f"{' and '.join(absent)} not installed ({use})"
             yield Finding(f"extra {extra}", None, lack, install_command(extra))
 
 

@@ -23,6 +23,7 @@ KIND = "event-transformer"
 GRAPH = "events.onnx"
 INPUTS = ("codes", "values", "told")
 OUTPUTS = ("intensity", "chance", "zones")
+LARGEST = 1e6  # of the numbers of a calibration, which are near 1 and 0
 Floats = NDArray[np.float32]
 Run = Callable[[NDArray[np.int64], Floats, Floats], tuple[Floats, Floats, Floats]]
 
@@ -57,6 +58,8 @@ class EventModel:
     def run(self, codes: NDArray[np.int64], values: Floats, told: NDArray[np.bool_]) -> EventOutputs:
         """Run on tokens; see `data.events.event_tokens`. `told` (B, flags)."""
         intensity, chance, zones = self.network(codes, values, told.astype(np.float32))
+        if not all(np.isfinite(numbers).all() for numbers in (intensity, chance, zones)):
+            raise InputError(f"{self.name}: gives numbers that are not finite; its weights are damaged, fetch it again")
         return EventOutputs(intensity, calibrated(chance, self.calibration), zones.reshape(-1, *ZONES))
 
 
@@ -110,8 +113,10 @@ def open_event_model(folder: Path, *, torch_device: str = "", threads: int | Non
     shape = (2, len(ACTIONS), len(HORIZONS_S))
     try:
         calibration = np.array(tree["calibration"], np.float32).reshape(shape)
-    except (KeyError, ValueError, TypeError):
-        raise InputError(f"{folder / 'config.json'}: 'calibration' is not {shape} numbers; fetch it again") from None
+    except (KeyError, ValueError, TypeError, OverflowError):
+        calibration = np.full(shape, np.nan, np.float32)
+    if not (np.abs(calibration) < LARGEST).all():
+        raise InputError(f"{folder / 'config.json'}: 'calibration' is not {shape} numbers; fetch it again")
     graph = folder / GRAPH
     if torch_device or not graph.is_file():
         runtime, run = torch_device or "cpu", _torch_run(folder, network, torch_device or "cpu")

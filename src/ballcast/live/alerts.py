@@ -49,10 +49,19 @@ class AlertTargets:
     cooldown_s: float = COOLDOWN_S
 
     def __post_init__(self) -> None:
-        if self.webhook and urlsplit(self.webhook).scheme not in ("http", "https"):
-            raise InputError(f"--webhook {self.webhook}: give an address that begins with http:// or https://")
-        if self.mqtt and (urlsplit(self.mqtt).scheme not in ("mqtt", "mqtts") or not urlsplit(self.mqtt).hostname):
+        if self.webhook and not _is_address(self.webhook, "http", "https"):
+            raise InputError("--webhook: give an address that begins with http:// or https://")
+        if self.mqtt and not _is_address(self.mqtt, "mqtt", "mqtts"):
             raise InputError("--mqtt: give mqtt://host/topic, or mqtts:// for TLS")
+
+
+def _is_address(address: str, *schemes: str) -> bool:
+    """Whether it is an address with a host, and a port that is a number if it has one."""
+    try:
+        parts = urlsplit(address)
+        return parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True)

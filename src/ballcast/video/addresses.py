@@ -7,7 +7,6 @@ import shutil
 import stat
 import subprocess
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from ballcast.core.errors import InputError
 from ballcast.video.container import HEAD
@@ -27,7 +26,7 @@ def is_stream(address: str) -> bool:
         return True
     if "://" in address and scheme != "file":
         known = ", ".join(sorted(UNPACED | PACED))
-        raise InputError(f"{shown(address)}: a stream's address begins with one of {known}")
+        raise InputError(f"{shown(address)[:200]}: a stream's address begins with one of {known}")
     return is_device(address)
 
 
@@ -42,10 +41,9 @@ def shown(address: str) -> str:
     if address == STDIN:
         return "stdin"
     address = SECRETS.sub(r"\1=***", address)
-    parts = urlsplit(address) if "://" in address else None
-    if parts is None or "@" not in parts.netloc:
-        return address
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    scheme, mark, rest = address.partition("://")
+    host = re.split(r"[/?#]", rest, maxsplit=1)[0]  # not urlsplit, which refuses some addresses
+    return scheme + mark + host.rpartition("@")[2] + rest[len(host) :]
 
 
 def is_device(address: str) -> bool:

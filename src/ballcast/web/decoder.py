@@ -1,7 +1,8 @@
-"""Decode untrusted videos in a separate process with bounds on memory, pixels and length.
+"""Decode untrusted videos in a separate process with bounds on memory, pixels and length, in a sandbox.
 
 A hostile video can make FFmpeg allocate gigabytes, decode forever or crash. That ends only the decoder process: the
-server goes on and reports why the video was rejected.
+server goes on and reports why the video was rejected. One that takes the process over can read that video, and nothing
+else (`core/sandbox.py`).
 
 `python -m ballcast.web.decoder BOUNDS PATH` writes one line of JSON about the video to stdout, then its frames, 25 per
 second of video, as fast as they are read: each is an empty line and H × W bytes, or 3/2 of that as I420. A line of JSON
@@ -25,6 +26,7 @@ import numpy as np
 from ballcast.core.actions import FPS, FRAME_MS
 from ballcast.core.errors import InputError
 from ballcast.core.events import Gap, Scene
+from ballcast.core.sandbox import confine
 from ballcast.video.container import VideoInfo
 from ballcast.video.luma import array_shape, fitted
 from ballcast.web.pipes import pipe_reader
@@ -176,8 +178,12 @@ class _Process:
 
 
 def environment() -> dict[str, str]:
-    """The variables that Python needs to start: no tokens or passwords, which a hostile video could be after."""
-    return {name: value for name, value in os.environ.items() if ENVIRONMENT.fullmatch(name.upper())}
+    """The variables that Python needs to start: no tokens or passwords, which a hostile video could be after.
+
+    Libraries of linear algebra get one thread: the sandbox is for threads that start in it.
+    """
+    kept = {name: value for name, value in os.environ.items() if ENVIRONMENT.fullmatch(name.upper())}
+    return kept | {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 @contextmanager
@@ -204,7 +210,7 @@ def _process(
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**environment(), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        env=environment() | {"OMP_NUM_THREADS": "1"},
         cwd=os.path.abspath(os.sep),
     )
     try:
@@ -223,6 +229,7 @@ def _decode(bounds: Bounds, path: Path) -> None:
     from ballcast.video.file import VideoFile
     from ballcast.video.pitch import frames_and_scenes
 
+    confine(read=[path])
     out = sys.stdout.buffer
     with VideoFile(path, threads=2, strict=False) as video:
         info = video.probe()

@@ -1,8 +1,8 @@
 """HTTP routes of event feeds: send a match's file or files, get its page with the timeline and the replay.
 
-Files of feeds come from anyone, so they are read in a separate process with bounds on memory and time, as videos are.
-`python -m ballcast.web.feed_routes BYTES FOLDER NAME` reads the match in FOLDER/NAME, forecasts along it, and writes
-FOLDER/page.json. Errors are one sentence on stderr, exit code 2.
+Files of feeds come from anyone, so they are read in a separate process with bounds on memory and time, in a sandbox, as
+videos are. `python -m ballcast.web.feed_routes BYTES FOLDER NAME` reads the match in FOLDER/NAME, forecasts along it,
+and writes FOLDER/page.json. Errors are one sentence on stderr, exit code 2.
 """
 
 import os
@@ -22,7 +22,8 @@ from ballcast.core import hub
 from ballcast.core.errors import BallcastError, InputError
 from ballcast.core.feed_forecast import MatchSummary, moments
 from ballcast.core.files import read_json, write_json
-from ballcast.web.decoder import limit_memory, lower_priority
+from ballcast.core.sandbox import confine
+from ballcast.web.decoder import environment, limit_memory, lower_priority
 from ballcast.web.guard import user_of
 from ballcast.web.job_routes import service_of
 from ballcast.web.jobs import Job
@@ -60,6 +61,7 @@ async def send_feed(
         try:
             given, parts = await open_upload(request, x_file_name, service.limits)
             name = re.sub(r"[^A-Za-z0-9._-]", "_", given).lstrip(".") or "events"
+            name = f"events_{name}" if name == PAGE else name  # ours, which becomes the page
             await save_body(request, folder / name, service.limits.labels_bytes, service.limits, parts=parts)
             ready, message = await run_in_threadpool(_read, service, folder)
         except BaseException:
@@ -97,7 +99,10 @@ def _run(service: Service, folder: FilePath, name: str) -> None:
     """Forecast along a match in a bounded process; RequestError 422 if that fails."""
     command = [sys.executable, "-m", __name__, str(service.limits.memory_bytes), str(folder.absolute()), name]
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS, check=False)
+        how: dict[str, Any] = {"env": environment(), "cwd": os.path.abspath(os.sep)}
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS, check=False, **how
+        )
     except subprocess.TimeoutExpired:
         raise RequestError(422, f"{name}: takes more than {SECONDS:.0f} s to read; is it one match?") from None
     report = done.stderr.decode(errors="replace").strip().splitlines()
@@ -154,6 +159,7 @@ def main(arguments: list[str]) -> int:
         from ballcast.inference.feed_predictor import forecast_events, summarise
         from ballcast.report.feed_page import page_data
 
+        confine(read=[], write=[folder])
         feed, provider, untold = open_feed(folder / arguments[2])
         model = open_event_model(FilePath(hub.embedded_model(hub.EVENTS)))
         made, match = list(forecast_events(model, feed, untold=untold)), summarise(feed, provider, untold)

@@ -1,8 +1,8 @@
 """Videos to download: a job's video with its forecasts drawn below it, whole or a clip of it.
 
 Uploaded videos are hostile until shown otherwise, so a video is rendered in a process with bounds on memory, time and
-the size of its file, one at a time. `python -m ballcast.web.renders REQUEST` writes the video of a request as JSON;
-its progress is lines of "done total" on stdout. Errors are one sentence on stderr, exit code 2.
+the size of its file, in a sandbox, one at a time. `python -m ballcast.web.renders REQUEST` writes the video of a
+request as JSON; its progress is lines of "done total" on stdout. Errors are one sentence on stderr, exit code 2.
 """
 
 import json
@@ -27,6 +27,7 @@ from ballcast.core.actions import FRAME_MS
 from ballcast.core.errors import InputError
 from ballcast.core.events import Forecast, Gap, Prediction
 from ballcast.core.files import read_json
+from ballcast.core.sandbox import confine
 from ballcast.inference.expected_precision import ExpectedPrecision
 from ballcast.web.decoder import environment, limit_memory, lower_priority
 from ballcast.web.job_routes import JobId, OpenedFile, service_of
@@ -241,6 +242,7 @@ def _write(order: _Order) -> None:
     """Write the video of an order; runs in the process."""
     from ballcast.video.overlay import write_overlay
 
+    confine(read=[FilePath(order.video)], write=[FilePath(order.target).parent])
     result = read_json(FilePath(order.timeline), "timeline")
     forecasts, gaps = shown_forecasts(result)
     write_overlay(

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ballcast.core.actions import ACTION_INDEX
+from ballcast.core.config import from_dict
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_json, write_json
 from ballcast.live.alerts import Alerts
@@ -68,13 +69,14 @@ class StreamStore:
 
     def __init__(self, settings: Settings, open_: OpenSession, loop: asyncio.AbstractEventLoop) -> None:
         self._path, self._open, self._loop, fixed = settings.data / FILE, open_, loop, settings.streams
+        added = self._read()  # first: a file that cannot be read leaves no threads behind
         self.alerts = Alerts(settings.alerts)
         days, most = settings.clips_days, settings.clips_bytes
         self.clips = ClipStore(settings.data / "clips", keep_s=86400 * days, keep_bytes=most)
         self.streams: dict[str, Stream] = {}
         self._configs: dict[str, StreamConfig] = {}
         configs = {name: StreamConfig(name, address, always=False, fixed=True) for name, address in fixed.items()}
-        for config in [*configs.values(), *(c for c in self._read() if c.name not in configs)]:
+        for config in [*configs.values(), *(c for c in added if c.name not in configs)]:
             self._begin(config)
 
     def config(self, name: str) -> StreamConfig:
@@ -128,10 +130,15 @@ class StreamStore:
         if not self._path.exists():
             return []
         rows = read_json(self._path, "streams")
-        try:
-            return [StreamConfig(**row) for row in rows]
-        except TypeError:
-            raise InputError(f"{self._path}: is not a file of streams; delete it, and add them again") from None
+        if not isinstance(rows, list):
+            raise InputError(f"{self._path}: is not a file of streams; delete it, and add them again")
+        found = [replace(from_dict(StreamConfig, row, where=str(self._path)), fixed=False) for row in rows]
+        for config in found:
+            try:
+                check_address(config.address)
+            except InputError as error:
+                raise InputError(f"{self._path}: {config.name}: {error}") from None
+        return found
 
     def _write(self, configs: dict[str, StreamConfig]) -> None:
         rows: list[dict[str, Any]] = [asdict(replace(c, fixed=False)) for c in configs.values() if not c.fixed]

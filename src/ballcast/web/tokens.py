@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from ballcast.core.config import from_dict
 from ballcast.core.errors import InputError
 from ballcast.core.files import exclusive_lock, read_json, write_json
 from ballcast.web.auth import new_token
@@ -23,6 +24,8 @@ Role = Literal["viewer", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)
 FILE = "tokens.json"
 MOST = 1000
+NAME = re.compile(r"[\w.@-]{1,60}")
+LATEST = 1e11  # seconds since 1970 of a time that has a date
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,14 @@ class NamedToken:
     role: Role
     digest: str
     created: float
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise InputError(f"{self.name!r}: a token's name has letters, digits and . @ _ -, at most 60")
+        if not re.fullmatch(r"[0-9a-f]{64}", self.digest):
+            raise InputError(f"the digest of {self.name} is not a SHA-256")
+        if not 0 <= self.created < LATEST:
+            raise InputError(f"{self.created!r} is no time that {self.name} was made at")
 
 
 class TokenStore:
@@ -72,17 +83,16 @@ class TokenStore:
 
     def add(self, name: str, role: str) -> str:
         """Make a token; returns it. It cannot be shown again."""
-        if not re.fullmatch(r"[\w.@-]{1,60}", name):
-            raise InputError(f"{name!r}: a token's name has letters, digits and . @ _ -, at most 60")
         if role not in ROLES:
             raise InputError(f"{role!r}: a role is viewer or admin")
         token = new_token()
         with self._changing():
+            made = NamedToken(name, role, _digest(token), time.time())
             if name in self._tokens:
                 raise InputError(f"{name}: there is a token of this name; revoke it first")
             if len(self._tokens) >= MOST:
                 raise InputError(f"there are {MOST} tokens; revoke some")
-            self._tokens[name] = NamedToken(name, role, _digest(token), time.time())
+            self._tokens[name] = made
             self._write()
         return token
 
@@ -114,12 +124,11 @@ class TokenStore:
         seen = (now.st_ino, now.st_mtime_ns, now.st_size)
         if seen == self._seen:
             return
-        try:
-            rows = read_json(self._path, "tokens")
-            tokens = [NamedToken(row["name"], row["role"], row["digest"], row["created"]) for row in rows]
-        except (TypeError, KeyError):
-            raise InputError(f"{self._path}: is not a file of tokens; delete it, and add them again") from None
-        self._tokens = {token.name: token for token in tokens if token.role in ROLES}
+        rows = read_json(self._path, "tokens")
+        if not isinstance(rows, list):
+            raise InputError(f"{self._path}: is not a file of tokens; delete it, and add them again")
+        tokens = [from_dict(NamedToken, row, where=str(self._path)) for row in rows]
+        self._tokens = {token.name: token for token in tokens}
         self._seen = seen
 
     def _write(self) -> None:
