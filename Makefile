@@ -3,16 +3,18 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+MINUTES ?= 30
 
-.PHONY: demo test lint docs setup setup-dev browser clean help
+.PHONY: demo test lint docs mutants setup setup-dev browser clean help
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo   install without torch, then run the main job on embedded data"
-	@echo "make test   install everything, lint, and run every test"
-	@echo "make lint   ruff, mypy and the import contract"
-	@echo "make docs   build the docs into site/, any warning an error"
-	@echo "make clean  remove the virtual environment and caches"
+	@echo "make demo     install without torch, then run the main job on embedded data"
+	@echo "make test     install everything, lint, and run every test"
+	@echo "make lint     ruff, mypy and the import contract"
+	@echo "make docs     build the docs into site/, any warning an error"
+	@echo "make mutants  test the tests: change the code, see which changes no test notices; MINUTES=30, goes on next time"
+	@echo "make clean    remove the virtual environment and caches"
 
 setup: $(VENV)/.installed
 setup-dev: $(VENV)/.installed-dev
@@ -49,9 +51,13 @@ lint: setup-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Random mutants of the rooms in [tool.mutmut], pyproject.toml; results are kept in mutants/.
+mutants: setup-dev
+	nice $(BIN)/python -m tools.mutants --minutes $(MINUTES) --survivors
+
 docs: setup-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "the docs: site/index.html"
 
 clean:
-	rm -rf site $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf site mutants $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

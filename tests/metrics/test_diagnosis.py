@@ -14,6 +14,7 @@ from ballcast.metrics.diagnosis import (
     hits,
     pair,
     pair_all,
+    per_clip,
     quality,
     ranked,
     reliability,
@@ -175,3 +176,10 @@ def test_ranks_are_not_probabilities_and_a_few_unlucky_ones_are() -> None:
     assert are_probabilities([0.9, 0.8, 0.9], [False, True, False])  # three say nothing
     assert not are_probabilities([2.0], [True])
     assert are_probabilities([], [])
+
+
+def test_predictions_per_clip() -> None:
+    one = Prediction("PASS", 31_000, 0.5)
+    assert per_clip({"a": [one, one, one], "b": [one], "c": []}) == pytest.approx(4 / 3)
+    assert per_clip({"a": [one, one]}) == 2
+    assert per_clip({}) == 0

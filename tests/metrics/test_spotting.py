@@ -89,3 +89,13 @@ def test_random_scores_are_not_zero_where_actions_are_frequent() -> None:
     assert random.ap[ACTIONS.index("SHOT")] < 0.2
     again = random_score([([*frequent, *rare], times)], apart_ms=600)
     assert again.avg == random.avg
+
+
+def test_the_line_that_is_printed() -> None:
+    """Five passes found exactly, one of two shots; with at least three actions a class, only passes count."""
+    events = [*passes(1000, 3000, 5000, 7000, 9000), Event("SHOT", 20_000), Event("SHOT", 30_000)]
+    found = peaks(*[(0, t, 0.9) for t in (1000, 3000, 5000, 7000, 9000)], (6, 20_000, 0.5))
+    one = spotting_score([(events, found)], least=3).summary()
+    assert one == "mean AP 100.00 (area 100.00) over 1 class: pass 100.0, shot 54.5"  # 6 of 11 recalls
+    two = spotting_score([(events, found)], least=2).summary()
+    assert two == "mean AP 77.27 (area 75.00) over 2 classes: pass 100.0, shot 54.5"

@@ -294,3 +294,50 @@ def test_other_weights_refuse_it(tmp_path: Path, tiny: ModelConfig) -> None:
         (tmp_path / file).write_bytes((tmp_path / "other" / file).read_bytes())
     with pytest.raises(InputError, match=r"other weights than these; run `ballcast tune` again"):
         Anticipator.from_pretrained(tmp_path)
+
+
+def test_samples_are_chosen_and_joined() -> None:
+    one, two = slot_probabilities((0.5, PASS, 3)), replace(slot_probabilities((0.25, DRIVE, 9)), counts=True)
+    three = replace(slot_probabilities((0.75, DRIVE, 20)), counts=True)
+    joined = SlotProbabilities.join([two, one, three])
+    assert len(joined) == 3
+    assert joined.counts  # as in the first part
+    assert not SlotProbabilities.join([one, two]).counts
+    assert joined.objectness.tolist() == [
+        *two.objectness.tolist(),
+        *one.objectness.tolist(),
+        *three.objectness.tolist(),
+    ]
+    assert joined.classes.argmax(-1).tolist() == [[DRIVE], [PASS], [DRIVE]]
+    assert joined.times.argmax(-1).tolist() == [[[9]], [[3]], [[20]]]
+    chosen = joined[np.array([False, True, True])]
+    assert chosen.counts
+    assert chosen.classes.argmax(-1).tolist() == [[PASS], [DRIVE]]
+    assert chosen.objectness.tolist() == joined.objectness[1:].tolist()
+    assert joined[:1].times.argmax(-1).tolist() == [[[9]]]
+
+
+def test_counts_expect_the_softplus_of_their_logit() -> None:
+    """A class expects log(1 + e^x) actions; an inflation of e³ takes 3 from x."""
+    at = slot_probabilities((0.5, PASS, 3))
+    counts = SlotProbabilities(np.array([[2.0]], np.float32), at.classes, at.times, counts=True)
+    assert counts.intensity([1.0] * 10)[PASS, 0, 3] == pytest.approx(np.log(1 + exp(2)))
+    assert counts.intensity([exp(3)] * 10)[PASS, 0, 3] == pytest.approx(np.log(1 + exp(-1)))
+    assert SlotProbabilities.of(
+        Slots(torch.zeros(1, 10), torch.zeros(1, 10, 10), torch.zeros(1, 10, 32), 32, counts=True)
+    ).counts
+
+
+def test_the_first_samples_of_arrays() -> None:
+    given = Slots(torch.arange(3.0)[:, None], torch.randn(3, 1, 10), torch.randn(3, 1, 32), 32, counts=True).arrays()
+    two = given.first(2)
+    assert (two.bins, two.counts) == (32, True)
+    assert two.objectness.tolist() == [[0.0], [1.0]]
+    assert np.array_equal(two.classes, given.classes[:2])
+    assert np.array_equal(two.offsets, given.offsets[:2])
+
+
+def test_a_scalar_far_outside_the_horizon_is_nowhere() -> None:
+    """1.5 of the horizon is 7500 ms, bin 46 of 32; −0.5 would be bin −15."""
+    slots = Slots(torch.zeros(1, 2), torch.zeros(1, 2, 10), torch.tensor([[1.5, -0.5]]), 32)
+    assert not SlotProbabilities.of(slots).times.any()
