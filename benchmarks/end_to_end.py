@@ -332,8 +332,9 @@ def speed(args: argparse.Namespace) -> None:
             Path("e2e"),
             [f"train.batch={batch}", f"train.compile={compiled}", f"encoder.recompute={recompute}", *args.overrides],
         )
+        kernels = args.work / f"kernels_{lines}x{width}_{batch}{'_compiled' * compiled}{'_recompute' * recompute}.txt"
         try:
-            rows.append(measure_step(recipe, lines, width, device, args.steps))
+            rows.append(measure_step(recipe, lines, width, device, args.steps, kernels if args.kernels else None))
         except torch.OutOfMemoryError as error:
             rows.append({"error": str(error).splitlines()[0]})
         rows[-1] |= {"lines": lines, "width": width, "batch": batch, "compiled": compiled, "recompute": recompute}
@@ -343,8 +344,10 @@ def speed(args: argparse.Namespace) -> None:
         torch.cuda.empty_cache() if device.type == "cuda" else None
 
 
-def measure_step(recipe: Recipe, lines: int, width: int, device: torch.device, steps: int) -> dict[str, Any]:
-    """A step on frames of noise that lie on the device as a cache's would."""
+def measure_step(
+    recipe: Recipe, lines: int, width: int, device: torch.device, steps: int, kernels: Path | None = None
+) -> dict[str, Any]:
+    """A step on frames of noise that lie on the device as a cache's would; `kernels`: where to list what takes long."""
     bank = NoiseCache(4, 2000, (lines, width), device)
     task = EndToEndTask(recipe, Path("unused"), device, Ranks(), EndToEndData(bank, None), resumed=False, log=print)
     on_gpu = device.type == "cuda"
@@ -367,6 +370,10 @@ def measure_step(recipe: Recipe, lines: int, width: int, device: torch.device, s
         torch.cuda.synchronize()
     seconds = (time.perf_counter() - times[warm]) / (len(times) - 1 - warm)
     busy = watched.stop() if watched is not None else None
+    if kernels is not None:
+        with torch.profiler.profile() as profile:
+            next(task.train_epoch(epoch, 0))
+        kernels.write_text(profile.key_averages().table(sort_by=f"self_{device.type}_time_total", row_limit=40))
     stacks = recipe.train.batch * task.learner.stacks * task.learner.windows
     memory = torch.cuda.max_memory_allocated() / 2**30 if on_gpu else 0.0
     return {
@@ -436,6 +443,7 @@ def main() -> None:
     parser.add_argument("--rows", nargs="*", help="only these rows")
     parser.add_argument("--steps", type=int, default=2000, help="of a row with share 1; of a measurement")
     parser.add_argument("--lines", type=int, default=0, help="instead of the rows' own")
+    parser.add_argument("--kernels", action="store_true", help="speed: list the kernels that take longest, too")
     parser.add_argument("--against", default="paper", help="the row that others are compared with")
     parser.add_argument("--json", type=Path)
     args = parser.parse_intermixed_args()
