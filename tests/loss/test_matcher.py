@@ -38,6 +38,15 @@ def test_equals_scipy_on_100_000_cases(K: int) -> None:
     check(cost, torch.rand(len(cost), 8, generator=random).argsort(dim=1) < count)
 
 
+@pytest.mark.parametrize(("K", "M"), [(1, 3), (3, 1), (3, 5), (5, 3), (4, 8)])
+def test_equals_scipy_on_a_few_cases(K: int, M: int) -> None:
+    """The cases that `make mutants` has time for."""
+    random = torch.Generator().manual_seed(K)
+    cost = torch.randn(20, K, M, generator=random)
+    check(cost, torch.rand(20, M, generator=random) < 0.7)
+    check(cost.round(), torch.ones(20, M, dtype=torch.bool), tolerance=0)
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_equals_scipy_exactly_with_ties(data: st.DataObject) -> None:

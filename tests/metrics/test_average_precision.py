@@ -2,7 +2,9 @@
 
 import json
 import sys
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -192,3 +194,77 @@ def test_arrays_score_as_predictions_do() -> None:
     for c, t, vector in zip(clip.tolist(), position_ms.tolist(), scores.tolist(), strict=True):
         predictions.setdefault(f"clip_{c}", []).append(Prediction.from_scores(t, vector))
     np.testing.assert_array_equal(score_arrays(clips, clip, position_ms, scores).ap, score(clips, predictions).ap)
+
+
+def plain_times(clip: Clip, predictions: list[Prediction], exact: bool) -> Any:
+    """A clip's events and predictions in order of time; on the grid the last of each bin."""
+    events = [
+        (e.position_ms if exact else int(label_bin(np.array(e.position_ms))), e.action, e.visible)
+        for e in clip.anticipation
+    ]
+    predicted = [(p.position_ms if exact else int(grid_bin(p.position_ms)), p.vector) for p in predictions]
+    if not exact:
+        events, predicted = list({e[0]: e for e in events}.values()), list({p[0]: p for p in predicted}.values())
+    return sorted(events, key=lambda e: e[0]), sorted(predicted, key=lambda p: p[0])
+
+
+def plain_ap(
+    clips: list[Clip], predictions: dict[str, list[Prediction]], *, exact: bool = False, visible: bool | None = None
+) -> np.ndarray:
+    """(6, 10): the score once more, as plain loops; `visible`: of the events of one kind only."""
+    laid = [plain_times(clip, predictions.get(clip.name, []), exact) for clip in clips]
+    ap = np.zeros((6, 10))
+    for (w, width), c in product(enumerate((1, 2, 3, 4, 5, 11)), range(10)):
+        made, total = [], 0
+        for events, predicted in laid:
+            scores = [np.float32(vector[c]) - np.float32(1e-6) for _, vector in predicted]
+            matched: dict[int, bool] = {}
+            for time, action, shown in events:
+                near = abs(np.array([t for t, _ in predicted]) - time) <= width * (1000 if exact else 6.25) / 2
+                free = [i for i, s in enumerate(scores) if near[i] and s >= 0 and i not in matched]
+                if action == c and free:
+                    matched[max(free, key=lambda i: (scores[i], -i))] = visible in (None, shown)
+                total += action == c and visible in (None, shown)
+            # A prediction matched with an event of the other kind is ignored.
+            made += [(s, i in matched) for i, s in enumerate(scores) if s >= 0 and matched.get(i, True)]
+        curve = []
+        for threshold in np.linspace(0, 1, 200):
+            reached = [true for s, true in made if s >= threshold]
+            curve.append((sum(reached) / max(len(reached), 1), sum(reached) / max(total, 1)))
+        ap[w, c] = sum(max((p for p, r in curve if r >= level), default=0) for level in np.arange(11) / 10) / 11
+    return ap
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_equals_plain_loops(seed: int) -> None:
+    """Three actions, often in one bin, and scores of few values, some of them 0."""
+    rng = np.random.default_rng(seed)
+
+    def times(most: int) -> list[int]:
+        return [30_000 + 80 * int(t) for t in rng.integers(0, 60, rng.integers(0, most))]
+
+    clips = [
+        Clip(f"c{i}", (), tuple(Event(ACTIONS[rng.integers(3)], t, visible=bool(rng.integers(2))) for t in times(7)))
+        for i in range(7)
+    ]
+    predictions = {
+        f"c{i}": [Prediction.from_scores(t, [*(rng.integers(0, 5, 3) / 5).tolist(), *[0.0] * 7]) for t in times(9)]
+        for i in range(6)
+    }
+    for exact in (False, True):
+        np.testing.assert_allclose(score(clips, predictions, exact=exact).ap, plain_ap(clips, predictions, exact=exact))
+    by = score_by_visibility(clips, predictions)
+    for name, visible in (("visible", True), ("not shown", False)):
+        np.testing.assert_allclose(by[name].ap, plain_ap(clips, predictions, visible=visible))
+    assert score(clips, predictions).avg > 0.05
+
+
+def test_json_of_a_score() -> None:
+    """A pass found at every tolerance, a shot 600 ms late: missed at 1 s, found from 2 s on."""
+    clips = [Clip("a", (), (Event("PASS", 31000), Event("SHOT", 33000)))]
+    tree = score(clips, {"a": [one_hot("PASS", 31000, 0.9), one_hot("SHOT", 33600, 0.9)]}).as_dict()
+    per_class = tree.pop("per_class")
+    assert per_class["at1"] == [1, *[0] * 9]
+    assert all(per_class[name] == [1, 0, 0, 0, 0, 0, 1, 0, 0, 0] for name in ("at2", "at3", "at4", "at5", "atInfty"))
+    assert tree.pop("avg") == pytest.approx((0.1 + 5 * 0.2) / 6)
+    assert tree == {"at1": 0.1, **dict.fromkeys(("at2", "at3", "at4", "at5", "atInfty"), 0.2)}

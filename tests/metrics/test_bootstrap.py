@@ -1,5 +1,7 @@
 """Intervals of the score: hand-worked, equal to the score of clips written out, paired, and quick to refuse."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from ballcast.core.actions import ACTIONS
 from ballcast.core.errors import InputError
 from ballcast.core.events import Clip, Event, Prediction
 from ballcast.metrics import bootstrap as module
-from ballcast.metrics.average_precision import match_all, match_by_visibility, score, score_by_visibility
+from ballcast.metrics.average_precision import TOLERANCES, match_all, match_by_visibility, score, score_by_visibility
 from ballcast.metrics.bootstrap import bootstrap, bootstrap_matches, difference, paired_bootstrap
 
 Predicted = dict[str, list[Prediction]]
@@ -164,3 +166,25 @@ def test_what_gives_no_interval_is_refused() -> None:
     matches = match_all([], {})
     with pytest.raises(InputError, match="there is only 0"):
         bootstrap_matches(matches, 0)
+
+
+def test_a_difference_in_json() -> None:
+    clips, predicted = make(12)
+    weaker = {name: entries[:1] for name, entries in predicted.items()}
+    found = paired_bootstrap(clips, weaker, predicted, resamples=100, seed=3, groups=[i // 2 for i in range(12)])
+    assert (found.groups, found.seed) == (6, 3)
+    one, two = score(clips, weaker), score(clips, predicted)
+    tree = found.difference_dict()
+    assert tree["avg"] == pytest.approx(two.avg - one.avg)
+    assert [tree[name] for name in TOLERANCES] == pytest.approx([two.at[name] - one.at[name] for name in TOLERANCES])
+    assert tree["per_class"]["at2"] == pytest.approx((two.ap - one.ap)[1].tolist())
+    assert tree["above_zero"] == float((found.resampled.mean((1, 2)) > 0).mean())
+    intervals = tree["intervals"]
+    assert (intervals["groups"], intervals["seed"], intervals["resamples"]) == (6, 3, 100)
+    ends = np.quantile(found.resampled, [0.025, 0.975], axis=0)  # (2, 6, 10)
+    assert intervals["per_class"]["at3"] == pytest.approx(ends[:, 2].T)
+    assert intervals["at3"] == pytest.approx(np.quantile(found.resampled[:, 2].mean(1), [0.025, 0.975]).tolist())
+    assert intervals["avg"] == pytest.approx(np.quantile(found.resampled.mean((1, 2)), [0.025, 0.975]).tolist())
+    for other in (replace(found, groups=5), replace(found, seed=4), replace(found, resampled=found.resampled[:50])):
+        with pytest.raises(ValueError, match=r"^the two have different resamples; use the same clips, resamples, seed"):
+            difference(found, other)

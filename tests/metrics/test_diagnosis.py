@@ -183,3 +183,42 @@ def test_predictions_per_clip() -> None:
     assert per_clip({"a": [one, one, one], "b": [one], "c": []}) == pytest.approx(4 / 3)
     assert per_clip({"a": [one, one]}) == 2
     assert per_clip({}) == 0
+
+
+def test_the_worst_clip_missed_most_and_was_surest() -> None:
+    """Without a right prediction, more events are worse, then the sum of the confidences of false ones."""
+    sure = Pair(Prediction("OUT", 33_000, 0.9), None)
+    pairs = {
+        "two missed": [MISSED, MISSED],
+        "one missed, sure": [MISSED, sure],
+        "one missed": [MISSED],
+        "one missed, unsure twice": [MISSED, IN_VAIN, IN_VAIN],
+        "one right": [right(31_000)],
+        "two right": [right(31_000), right(32_000)],
+        "nothing to miss": [sure],
+    }
+    assert ranked(pairs, 1000) == [
+        "two right",
+        "one right",
+        "one missed",
+        "one missed, unsure twice",
+        "one missed, sure",
+        "two missed",
+    ]
+
+
+def test_what_is_far_for_a_few_predictions() -> None:
+    """Four that fail: a standard error of at least √(1/16 / 4) = 1/8, so up to 3/8 may be chance."""
+    assert are_probabilities([0.375] * 4, [False] * 4)
+    assert not are_probabilities([0.376] * 4, [False] * 4)
+    # Of 10 000 that half come true, the error is 0.005: then 0.15 is the limit.
+    half = [True, False] * 5000
+    assert are_probabilities([0.6499] * 10_000, half)
+    assert not are_probabilities([0.6501] * 10_000, half)
+    assert are_probabilities([0.0, 1.0], [True, True])  # too low is no fault
+    assert not are_probabilities([0.5, 1.01], [True, True])
+    assert not are_probabilities([-0.01, 0.5], [True, True])
+    # Of 16 of which 4 came, √(3/16 / 16) · 3 = 0.3248.
+    quarter = [True] * 4 + [False] * 12
+    assert are_probabilities([0.25 + 0.324] * 16, quarter)
+    assert not are_probabilities([0.25 + 0.326] * 16, quarter)

@@ -99,3 +99,50 @@ def test_the_line_that_is_printed() -> None:
     assert one == "mean AP 100.00 (area 100.00) over 1 class: pass 100.0, shot 54.5"  # 6 of 11 recalls
     two = spotting_score([(events, found)], least=2).summary()
     assert two == "mean AP 77.27 (area 75.00) over 2 classes: pass 100.0, shot 54.5"
+
+
+def test_plain_json() -> None:
+    events = [*passes(1000, 3000), Event("SHOT", 20_000)]
+    tree = spotting_score([(events, peaks((0, 1000, 0.9)))], least=2).as_dict()
+    shots = tree["per_class"].pop("SHOT")
+    assert shots == {"ap": 0.0, "area": 0.0, "events": 1}
+    assert tree["per_class"].pop("PASS") == {"ap": pytest.approx(6 / 11), "area": 0.5, "events": 2}
+    assert list(tree["per_class"]) == [a for a in ACTIONS if a not in ("PASS", "SHOT")]
+    assert all(own == {"ap": None, "area": None, "events": 0} for own in tree.pop("per_class").values())
+    assert tree == {"mean_ap": pytest.approx(6 / 11), "mean_area": 0.5, "mean_over": ["PASS"], "least_events": 2}
+
+
+def test_smoothing_by_hand() -> None:
+    """σ is one sample: weights 1, e^−½, e^−2, e^−9/2 at 0 to 3 samples, and no further; at the ends the rest is 1."""
+    a, b, c = np.exp(-0.5), np.exp(-2), np.exp(-4.5)
+    scores = np.zeros((9, 1))
+    scores[4, 0] = 1.0
+    times = 100.0 * np.arange(9)
+    found = suppress_non_maxima(scores, times, apart_ms=0, smooth_ms=100)
+    smooth = dict(zip(found.position_ms.tolist(), found.score.tolist(), strict=True))
+    whole = 1 + 2 * (a + b + c)
+    expected = [0, c / (whole - b - c), b / (whole - c), a / whole, 1 / whole]
+    assert [smooth[t] for t in times.tolist()] == pytest.approx([*expected, *expected[3::-1]])
+    assert found.action.tolist() == [0] * 9
+    alone = suppress_non_maxima(np.full((1, 1), 0.5), np.array([700.0]), apart_ms=100, smooth_ms=100)
+    assert (alone.position_ms.tolist(), alone.score.tolist()) == ([700.0], [0.5])  # nothing to smooth it with
+
+
+def test_random_scores_by_their_draws() -> None:
+    """The mean over the draws of what uniform scores from seed 0 give, draw after draw, game after game."""
+    times = 500.0 * np.arange(20)
+    games = [(passes(1000, 4000), times), (passes(2500), times[:8])]
+    rng, ap, area = np.random.default_rng(0), [], []
+    for _ in range(3):
+        drawn = [(events, suppress_non_maxima(rng.random((len(own), 10)), own, apart_ms=1000)) for events, own in games]
+        score = spotting_score(drawn, tolerance_ms=500, least=2)
+        ap.append(score.ap[0])
+        area.append(score.area[0])
+    found = random_score(games, apart_ms=1000, tolerance_ms=500, least=2, draws=3)
+    assert found.ap[0] == pytest.approx(np.mean(ap))
+    assert found.area[0] == pytest.approx(np.mean(area))
+    assert (found.events[0], found.least) == (3, 2)
+    assert found.ap.shape == found.area.shape == (10,)
+    usual = random_score(games, apart_ms=1000)
+    assert usual.least == 5
+    assert usual.ap[0] == pytest.approx(random_score(games, apart_ms=1000, tolerance_ms=1000, draws=5).ap[0])

@@ -1,12 +1,14 @@
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from ballcast.core.actions import ACTIONS
 from ballcast.core.anticipator_config import EmitConfig
-from ballcast.model.postprocess import emit, emit_arrays, emit_flat
+from ballcast.model import postprocess
+from ballcast.model.postprocess import SlotProbabilities, emit, emit_arrays, emit_flat, sigmoid
 from ballcast.model.slots import Slots
 
 PASS, DRIVE, SHOT = 0, 1, 6
@@ -162,3 +164,44 @@ def test_what_is_expected_of_a_class_is_gathered_from_all_slots() -> None:
 def test_people_are_shown_a_prediction_a_slot() -> None:
     assert EmitConfig(mode="expected", threshold=0.2).shown == EmitConfig(mode="slot", threshold=0.2)
     assert EmitConfig(mode="class").shown == EmitConfig(mode="class")
+
+
+@pytest.mark.parametrize(("run", "at"), [(1, 2.5), (2, 2.0), (3, 2.5), (4, 2.0), (9, 2.0)])
+def test_the_likeliest_bins_in_a_row(run: int, at: float) -> None:
+    """Bins of 0.1, 0.3, 0.35, 0.25: 2 is the likeliest, 1 and 2 (0.65) before 2 and 3 (0.6), then 1 to 3, then all."""
+    offsets = torch.tensor([0.1, 0.3, 0.35, 0.25]).log()[None, None] + 3
+    given = Slots(torch.zeros(1, 1), torch.zeros(1, 1, 10), offsets, 4).arrays()
+    assert given.position(run).tolist() == [[pytest.approx(at / 4)]]
+    if run == 1:
+        assert given.position() == given.position(1)
+    position_ms, _, _ = emit_arrays(given, EmitConfig(run=run))
+    assert set(position_ms.ravel().tolist()) == {30_000 + int(at * 1250)}
+
+
+def test_extreme_logits_neither_overflow_nor_saturate_early() -> None:
+    """p_obj at ±100 is that at ±80; at ±70, e^−70 is still there."""
+    logits = np.array([-100, -70, 70, 100], np.float32)
+    with np.errstate(over="raise"):
+        p = sigmoid(logits)
+        slots = SlotProbabilities(logits[:, None] * 10, np.eye(10, dtype=np.float32)[[[0]] * 4], np.ones((4, 1, 1, 32)))
+        expected = slots.intensity([1.0] * 10)[0, :, 0]
+    assert p.tolist() == pytest.approx([math.exp(-80), math.exp(-70), 1, 1], rel=1e-5)
+    assert expected.tolist() == pytest.approx([0, 0, 1, 1], abs=1e-20)
+    near = SlotProbabilities(np.array([[-59.0]], np.float32), np.ones((1, 1, 10), np.float32), np.ones((1, 1, 1, 32)))
+    assert near.intensity([1.0] * 10).max() == pytest.approx(math.exp(-59), rel=1e-4)
+
+
+def test_a_large_set_is_computed_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    for classes in (1, 10):
+        times = rng.random((7, 3, classes, 32)).astype(np.float32)
+        slots = SlotProbabilities(rng.normal(size=(7, 3)).astype(np.float32), rng.random((7, 3, 10)), times)
+        whole = slots.intensity([2.0] * 10)
+        with monkeypatch.context() as patched:
+            patched.setattr(postprocess, "CHUNK", 3)
+            assert slots.intensity([2.0] * 10) == pytest.approx(whole)
+        by_hand = np.zeros((10, 7, 32))
+        for n, k, c in np.ndindex(7, 3, 10):
+            p = 1 / (1 + 2 * math.exp(-slots.objectness[n, k]))
+            by_hand[c, n] += p * slots.classes[n, k, c] * times[n, k, c if classes == 10 else 0]
+        assert whole == pytest.approx(by_hand, rel=1e-5)

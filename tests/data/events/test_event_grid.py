@@ -240,3 +240,42 @@ def test_an_unknown_place_is_the_middle_of_the_pitch(tmp_path: Path) -> None:
     assert sorted(grid[there][:, TEAM].tolist()) == [-1, 1]
     assert (grid[there][:, START] == 0.5).all()
     assert (grid[there][:, END] == 0.5).all()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_targets_are_what_the_rules_say(tmp_path: Path, seed: int) -> None:
+    """Presence and the last action, event by event; where there is none, class −1 at 30 s, and −1 for 30 s."""
+    half = feed(made_up(90, seed), tmp_path)
+    at = np.concatenate([window_ends(half, 1700), half.t_ms[::9], half.t_ms[::13] + 1, [0, 1]])
+    got, first_open = expect(half, at, steps=20), half.unfinished()
+    assert (got.position_ms[got.classes < 0] == 30_000).all()
+    for s, T in enumerate(at.tolist()):
+        presence = np.zeros((20, 10), np.uint8)
+        for t, action in zip(half.t_ms.tolist(), half.action.tolist(), strict=True):
+            if T - 5000 <= t < T and action != OTHER:
+                step = (t - T + 5000) * 20 // 5000
+                presence[max(step - 1, 0) : step + 2, action] = 1
+        np.testing.assert_array_equal(got.presence[s], presence, err_msg=str(T))
+        last, since = -1, 30_000
+        for i in range(int((half.t_ms < T).sum()) - 1, -1, -1):
+            newest = int((half.t_ms < T).sum()) - 1
+            action = half.known[i] if i >= first_open[newest] else half.action[i]
+            if action != OTHER:
+                last, since = int(action), T - int(half.t_ms[i])
+                break
+        assert (got.last[s], got.since_ms[s]) == (last, since), T
+    assert got.last.dtype == got.since_ms.dtype == np.int64
+
+
+def test_the_ninth_event_to_come_is_left_out(tmp_path: Path) -> None:
+    """Ten passes, half a second apart, of which 9 lie in 5 s; two in a bin of 160 ms count once, two classes twice."""
+    rows = [event(30.1 + 0.5 * i, 10, KINDS[0]) for i in range(10)]
+    coming = expect(feed(rows, tmp_path), np.array([30_500, 30_000]))
+    assert coming.position_ms[0].tolist() == [30_100 + 500 * i for i in range(8)]
+    assert coming.position_ms[1].tolist() == [30_100 + 500 * i for i in range(8)]
+    assert (coming.classes == 0).all()
+    shot = ("Shot", "Shot")
+    rows = [event(30.0, 10, KINDS[0]), event(30.05, 10, shot), event(30.159, 11, KINDS[0]), event(30.16, 10, KINDS[0])]
+    coming = expect(feed(rows, tmp_path), np.array([30_000]))
+    assert coming.position_ms[0, :4].tolist() == [30_000, 30_050, 30_160, 30_000]
+    assert coming.classes[0, :4].tolist() == [0, ACTION_INDEX["SHOT"], 0, -1]

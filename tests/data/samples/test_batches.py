@@ -8,10 +8,11 @@ import psutil
 import pytest
 import torch
 
+from ballcast.core.anticipator_config import DataConfig
 from ballcast.core.errors import InputError
 from ballcast.core.util import available_memory
 from ballcast.data.samples import batches
-from ballcast.data.samples.batches import Plan, Samples, place
+from ballcast.data.samples.batches import Plan, Samples, place, plan_epoch
 from ballcast.data.samples.windows import ABSENT, WindowSet
 
 CPU = torch.device("cpu")
@@ -124,3 +125,15 @@ def test_a_part_of_every_batch() -> None:
     assert part.share.tolist() == [[0.02, 0.03], [0.08, 0.09]]
     assert part.absent.tolist() == [[202, 203], [208, 209]]
     assert part.mixed
+
+
+def test_the_only_window_is_never_dropped() -> None:
+    """Of one window none can be dropped, of two the first only; an epoch smaller than a batch repeats its samples."""
+    classes = np.full((3, 8), -1)
+    config = DataConfig(boost={}, mixup=0.0, drop_windows=1.0)
+    one = plan_epoch(classes, config, batch=4, windows=1, seed=0, epoch=0)
+    assert one.absent.tolist() == [[0, 0, 0, 0]]
+    assert sorted(one.first[0, :3].tolist()) == [0, 1, 2]
+    assert one.first.shape == (1, 4)
+    assert one.share.tolist() == [[1, 1, 1, 1]]
+    assert plan_epoch(classes, config, batch=4, windows=2, seed=0, epoch=0).absent.tolist() == [[1, 1, 1, 1]]

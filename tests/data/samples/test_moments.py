@@ -1,5 +1,7 @@
 """Moments of games: what comes after them, where they are drawn from, and the spotting targets of frames."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -55,3 +57,77 @@ def test_spotting_targets_are_a_gaussian_around_each_action() -> None:
     assert table[12, 2] == pytest.approx(np.exp(-0.5))  # 80 ms away
     assert table[20, 0] == 1  # the first frame of the second game
     assert not table[:, 1].any()
+
+
+def test_of_several_games_the_shortest_is_named() -> None:
+    games = [replace(GAME, name=name) for name in "abc"]
+    first = np.array([0, 1000, 5000])
+    with pytest.raises(InputError, match="b: is shorter than 10 s to see and 5 s to anticipate"):
+        MomentSampler(games, first, np.array([374, 100, 1000]), windows=2, config=DataConfig())
+    assert len(MomentSampler(games, first, np.array([375, 375, 375]), windows=2, config=DataConfig())) == 3  # one each
+
+
+def test_a_moment_lies_anywhere_in_its_part() -> None:
+    """Parts of 10 frames from 125 on; the last, of one frame, is where the 5 s after it end with the game."""
+    sampler = MomentSampler(
+        [GAME], np.array([0]), np.array([271]), windows=1, config=DataConfig(boost={}, every_ms=400)
+    )
+    rng = np.random.default_rng(0)
+    drawn = np.stack([np.sort(sampler.draw(rng).frame) for _ in range(300)])
+    assert drawn.min(0).tolist() == [125, 135, 145]
+    assert drawn.max(0).tolist() == [134, 144, 146]
+    assert len({tuple(sampler.draw(rng).frame.tolist()) for _ in range(50)}) > 40
+
+
+def test_rare_actions_are_drawn_more_often() -> None:
+    """A shot within 5 s counts a million times: every drawn moment is before it."""
+    config = DataConfig(boost={"SHOT": 1e6}, every_ms=1000)
+    sampler = MomentSampler([GAME], np.array([0]), np.array([1000]), windows=1, config=config)
+    drawn = sampler.draw(np.random.default_rng(0))
+    assert len(drawn) == len(sampler)
+    assert (drawn.classes == 6).any(1).all()
+    assert len(set(drawn.frame.tolist())) > 1
+
+
+def test_a_moment_has_eight_actions_at_most_in_order() -> None:
+    events = tuple(Event("PASS" if i % 2 else "SHOT", 10_000 + 500 * i) for i in range(12))
+    late = Game("b", "train", (), tuple(replace(e, position_ms=e.position_ms + 100) for e in events))
+    sampler = MomentSampler(
+        [replace(GAME, events=events), late],
+        np.array([0, 1000]),
+        np.array([1000, 1000]),
+        windows=1,
+        config=DataConfig(boost={}),
+    )
+    at = sampler._label(np.array([250, 1275, 800]), np.array([0, 1, 0]))
+    assert at.classes.tolist() == [[6, 0] * 4, [6, 0] * 4, [-1] * 8]
+    assert at.position_ms[0].tolist() == [30_000 + 500 * i for i in range(8)]
+    assert at.position_ms[1].tolist() == [30_100 - 1000 + 500 * i for i in range(2, 10)]  # at 11 s of its own game
+    assert at.position_ms[2].tolist() == [30_000] * 8
+    assert at[1:].game.tolist() == [1, 0]
+
+
+def test_official_moments_of_several_games() -> None:
+    """750 frames seen and 125 to come: 874 frames are too short, 875 hold one clip, 1000 two. Named clips are kept."""
+    named = Game("c", "train", (), GAME.events, {"clip_3": 25})
+    games = [replace(GAME, name="a"), replace(GAME, name="b"), named]
+    ends, clips = official_moments(games, np.array([0, 2000, 4000]), np.array([874, 1000, 900]))
+    assert ends.tolist() == [2750, 2875, 4775]
+    assert [clip.name for clip in clips] == ["b+0", "b+5000", "clip_3"]
+    assert [e.position_ms for e in clips[1].observation] == [4000, 6000, 11_999]
+    assert [e.position_ms for e in clips[2].observation] == [8000, 10_000, 15_999]
+
+
+def test_the_nearest_of_two_actions_is_the_target() -> None:
+    """σ 40 ms, reach 5 frames: actions at 90 and 200 ms, at the ends of a game, and of another class."""
+    table = spotting_targets([[(90, 1), (200, 1), (0, 0)], [(439, 0)]], np.array([8, 11]), sigma_ms=40, classes=2)
+    own = np.arange(8) * 40.0
+    expected = np.maximum(np.exp(-0.5 * ((own - 90) / 40) ** 2), np.exp(-0.5 * ((own - 200) / 40) ** 2))
+    assert table[:8, 1] == pytest.approx(expected, abs=1e-6)
+    assert table[:7, 0] == pytest.approx(np.exp(-0.5 * (own[:7] / 40) ** 2), rel=1e-5)
+    assert table[7, 0] == 0  # 280 ms away: beyond 4 σ and two frames
+    assert table[18, 0] == pytest.approx(np.exp(-0.5 * (39 / 40) ** 2))
+    assert not table[8:13, 0].any()
+    assert table[13, 0] > 0  # 5 frames before the frame of the action
+    assert not table[8:, 1].any()
+    assert spotting_targets([[]], np.array([3]), sigma_ms=40).shape == (3, 10)

@@ -18,6 +18,8 @@ from ballcast.data.labels.soccernet import read_labels
 from ballcast.data.samples.batches import Samples, plan_epoch, sample_weights
 from ballcast.data.samples.windows import (
     Stretch,
+    WindowSet,
+    cut_clip,
     follows,
     game_windows,
     match_events,
@@ -26,7 +28,7 @@ from ballcast.data.samples.windows import (
     stitched_windows,
     token_centres_ms,
 )
-from ballcast.features.store import Header
+from ballcast.features.store import FeatureStore, Header
 from ballcast.features.store_writer import StoreWriter
 
 
@@ -387,3 +389,91 @@ def test_the_five_seconds_to_come_end_before_their_last_millisecond(tmp_path: Pa
     assert windows.classes[1, :3].tolist() == [ACTIONS.index("DRIVE"), ACTIONS.index("SHOT"), -1]  # OUT: 36 000 − 1000
     assert windows.position_ms[1, :2].tolist() == [30_000, 33_999]
     assert windows.classes[2, 1:3].tolist() == [ACTIONS.index("OUT"), -1]
+
+
+def test_tokens_without_preprocessing(tmp_path: Path) -> None:
+    """33 tokens start every 3 frames and cover 125 − 96 = 29; 62 are too many for that and divide the 5 s."""
+    assert token_centres_ms(33)[[0, 1, 32]].tolist() == [560, 680, 4400]  # frame 14, 17, 110
+    assert token_centres_ms(42)[[0, 41]].tolist() == [20, 4940]  # two frames each
+    assert token_centres_ms(50)[[0, 1, 49]].tolist() == [50, 150, 4950]
+    single = Preprocessing(frames=1, step=1, stack=1, span=1, stride=2, padding=32, precision="fp32")
+    assert token_centres_ms(62, single)[[0, 1, 61]].tolist() == [0, 80, 4880]
+
+
+def test_a_step_that_does_not_divide_five_seconds(tmp_path: Path) -> None:
+    """Every 2 s of 13 stitched clips, 60 s and a bit: 0, 2, … 60 are 31; windows every 5 s have 0, 10, … 60."""
+    store = make_game(tmp_path / "train", 100, seed=3, every=125)
+    clips = read_labels(store.labels)[:13]
+    made = stitched_windows([(store, clips)], WINDOWS, every_ms=2000)
+    assert made.stretches == ((13,),)
+    assert made.left_out == 31 - 7
+    assert made.names == ["clip_1", "clip_3", "clip_5", "clip_7", "clip_9", "clip_11", "clip_13"]
+    assert (
+        stitched_windows([(store, clips[:2])], WINDOWS, every_ms=3000).left_out == 1
+    )  # 0 and 3 s, of which 3 s is not
+
+
+def test_stores_must_have_the_same_width(tmp_path: Path) -> None:
+    one = make_split(tmp_path / "train", 2, seed=0)
+    header = Header(BackboneIdentity("h", "b"), 17, 4)
+    writer = StoreWriter(tmp_path / "other", header)
+    writer.add("clip_1", np.zeros((WINDOWS, 17, 4), np.float16), source="", size=0, mtime_ns=0)
+    with pytest.raises(InputError, match="other: its windows are 17 × 4, unlike those before it"):
+        official_windows([(one, read_labels(one.labels)), (writer.finish(), [Clip("clip_1")])], WINDOWS)
+    with pytest.raises(InputError, match="no sample could be made: the feature stores hold none of the labelled clips"):
+        official_windows([(one, [])], WINDOWS)
+
+
+def test_joined_sets_keep_their_rows() -> None:
+    def one(first: float, rows: list[int], index: list[list[int]], name: str) -> WindowSet:
+        blocks = [np.full((n, 2, 1), first, np.float16) for n in rows]
+        count = len(index)
+        return WindowSet(
+            blocks,
+            np.array(index),
+            np.full((count, 8), int(first)),
+            np.full((count, 8), 30_000 + int(first)),
+            np.full((count, 2, 10), int(first), np.uint8),
+            [f"{name}{i}" for i in range(count)],
+            [Clip(name)],
+            mirrored=(int(first),),
+        )
+
+    parts = one(1, [2, 3], [[0, 4]], "a"), one(2, [4], [[-1, 0], [3, 3]], "b"), one(3, [1], [[0, 0]], "c")
+    joined = WindowSet.join(parts)
+    assert [len(block) for block in joined.rows] == [2, 3, 4, 1]
+    assert joined.index.tolist() == [[0, 4], [-1, 5], [8, 8], [9, 9]]
+    assert joined.classes[:, 0].tolist() == [1, 2, 2, 3]
+    assert joined.position_ms[:, 0].tolist() == [30_001, 30_002, 30_002, 30_003]
+    assert joined.presence[:, 0, 0].tolist() == [1, 2, 2, 3]
+    assert joined.names == ["a0", "b0", "b1", "c0"]
+    assert [clip.name for clip in joined.clips] == ["a", "b", "c"]
+    assert joined.mirrored == (1,)
+    assert WindowSet.join(parts[:1]) is parts[0]
+
+
+def test_a_clip_is_cut_with_both_its_ends() -> None:
+    events = [Event("PASS", t, "home", visible=False) for t in (9999, 10_000, 39_999, 40_000, 44_999, 45_000)]
+    clip = cut_clip(events, 10_000, "x")
+    assert clip.name == "x"
+    assert [e.position_ms for e in clip.observation] == [0, 29_999]
+    assert [e.position_ms for e in clip.anticipation] == [30_000, 34_999]
+    assert {(e.label, e.team, e.visible) for e in clip.observation} == {("PASS", "home", False)}
+
+
+def test_a_game_without_a_window_or_too_short_is_one_sentence(tmp_path: Path) -> None:
+    def game(frames: list[int], name: str) -> FeatureStore:
+        writer = StoreWriter(tmp_path / name, Header(BackboneIdentity("h", "b"), 5, 4, 25))
+        writer.add("match", np.zeros((len(frames), 5, 4), np.float16), source="", size=0, mtime_ns=0)
+        return writer.finish()
+
+    whole = game(list(range(0, 1001, 25)), "whole")
+    made = game_windows(whole, {"match": [Event("SHOT", 31_000)]}, WINDOWS, every_ms=5000)
+    assert made.names == ["match+0", "match+5000", "match+10000"]  # the last starts 30 s before the last window
+    assert made.index[1].tolist() == [5, 10, 15, 20, 25, 30]
+    assert made.position_ms[:2, 0].tolist() == [31_000, 30_000]
+    assert made.classes[:, 0].tolist() == [6, -1, -1]
+    with pytest.raises(InputError, match=r"whole: match has no window at frame 10; extract with another --every"):
+        game_windows(whole, {"match": []}, WINDOWS, every_ms=400)
+    with pytest.raises(InputError, match="short: no game in it is long enough for 6 windows of 5 s"):
+        game_windows(game(list(range(0, 750, 25)), "short"), {"match": []}, WINDOWS, every_ms=5000)
