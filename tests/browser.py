@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -99,6 +100,21 @@ class Browser:
     def text(self) -> str:
         """All text that can be seen."""
         return self.run("return document.body.innerText")
+
+    def serious(self) -> list[str]:
+        """What axe finds serious or critical on the page."""
+        spec = find_spec("axe_playwright_python")
+        if spec is None or not spec.submodule_search_locations:
+            pytest.skip("needs axe-playwright-python, for its axe.min.js")
+        self.run((Path(spec.submodule_search_locations[0]) / "axe.min.js").read_text())
+        found = self.driver.execute_async_script("axe.run().then(arguments[0])")
+        assert found["passes"]  # it looked at something
+        return [
+            f"{v['id']} ({v['impact']}): {node['html'][:120]}"
+            for v in found["violations"]
+            if v["impact"] in ("serious", "critical")
+            for node in v["nodes"]
+        ]
 
     def screenshot(self, path: Path, *, whole: bool = False) -> None:
         """The window as PNG, or the whole page however long it is."""

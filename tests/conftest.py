@@ -19,6 +19,13 @@ os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
 hypothesis.settings.register_profile("ballcast", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("ballcast")
 
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Exports that commands make by themselves are not those of the user."""
+    os.environ["BALLCAST_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared"
 

@@ -11,6 +11,7 @@ import httpx
 import numpy as np
 import pytest
 import torch
+from browser import Browser, open_browser
 
 from ballcast.core.anticipator_config import EmitConfig, HierarchyConfig, ModelConfig
 from ballcast.core.events import Forecast
@@ -122,3 +123,20 @@ def serving(tmp_path: Path, quick: Engine) -> Iterator[Serve]:
             return stack.enter_context(running(settings, engine, **(how or {})))
 
         yield start
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with open_browser() as opened:
+        yield opened
+
+
+@pytest.fixture
+def clean_browser(browser: Browser, serving: Serve) -> Iterator[None]:
+    """Each test ends without an error in the console, and leaves no page that asks a server that is gone."""
+    browser.errors()
+    yield
+    if browser.driver.current_url.startswith("http"):
+        browser.run("localStorage.clear()")
+    browser.show("about:blank")
+    assert browser.errors() == []

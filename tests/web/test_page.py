@@ -1,11 +1,10 @@
 """The page in a real Chromium, as somebody at a screen or a phone uses it."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import PHONE, Browser, open_browser
+from browser import PHONE, Browser
 
 from ballcast.core.events import Event
 from ballcast.data.labels.osl import write_osl
@@ -19,21 +18,7 @@ from tests.web.conftest import LIMITS, Running, Serve, paused, running
 NOT_CONNECTED = ("ERR_CONNECTION", "ERR_INCOMPLETE", "ERR_EMPTY_RESPONSE", "Failed to load resource")
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with open_browser() as opened:
-        yield opened
-
-
-@pytest.fixture(autouse=True)
-def _clean(browser: Browser, serving: Serve) -> Iterator[None]:
-    """Each test ends without an error in the console, and leaves no page that asks a server that is gone."""
-    browser.errors()
-    yield
-    if browser.driver.current_url.startswith("http"):
-        browser.run("localStorage.clear()")
-    browser.show("about:blank")
-    assert browser.errors() == []
+pytestmark = pytest.mark.usefixtures("clean_browser")
 
 
 def open_watch(browser: Browser, server: Running, job_id: str, **how: object) -> None:

@@ -4,14 +4,12 @@ import json
 import random
 import re
 import time
-from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import av
 import numpy as np
 import pytest
-from browser import PHONE, Browser, open_browser
+from browser import PHONE, Browser
 
 from ballcast.core.actions import ACTIONS
 from ballcast.core.events import Event
@@ -36,18 +34,7 @@ PRECISION = {
 SURE_SHOT_MS = 4_000_000
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with open_browser() as opened:
-        yield opened
-
-
-@pytest.fixture(autouse=True)
-def _clean(browser: Browser, serving: Serve) -> Iterator[None]:
-    browser.errors()
-    yield
-    browser.show("about:blank")
-    assert browser.errors() == []
+pytestmark = pytest.mark.usefixtures("clean_browser")
 
 
 @pytest.fixture(scope="module")
@@ -224,22 +211,6 @@ def test_sound_speed_and_screen(serving: Serve, browser: Browser, clip: Path, lo
     browser.wait(lambda: browser.run("return document.fullscreenElement === null"), "the page")
 
 
-def serious(browser: Browser) -> list[str]:
-    """What axe finds serious or critical on the page."""
-    spec = find_spec("axe_playwright_python")
-    if spec is None or not spec.submodule_search_locations:
-        pytest.skip("needs axe-playwright-python, for its axe.min.js")
-    browser.run((Path(spec.submodule_search_locations[0]) / "axe.min.js").read_text())
-    found = browser.driver.execute_async_script("axe.run().then(arguments[0])")
-    assert found["passes"]  # it looked at something
-    return [
-        f"{v['id']} ({v['impact']}): {node['html'][:120]}"
-        for v in found["violations"]
-        if v["impact"] in ("serious", "critical")
-        for node in v["nodes"]
-    ]
-
-
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, PHONE])
 def test_axe_finds_nothing_serious(
@@ -260,7 +231,7 @@ def test_axe_finds_nothing_serious(
 
     def look(state: str) -> None:
         time.sleep(0.2)
-        looked[state] = serious(browser)
+        looked[state] = browser.serious()
         assert browser.overflow() <= 0, state
 
     def show(path: str) -> None:

@@ -1,5 +1,6 @@
 """Options and checks shared by `predict`, `live`, `serve` and `export`: the model, its runtime, how it emits."""
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -23,8 +24,7 @@ Kind = Annotated[
     RuntimeKind,
     typer.Option(
         "--runtime",
-        help="onnx runs the embedded model and exports, without torch; torch all others. auto: onnx where it can, "
-        "torch with a GPU.",
+        help="auto: onnx without a GPU, where a trained model is exported once; else torch.",
     ),
 ]
 PictureSize = Annotated[
@@ -62,11 +62,28 @@ def load_model(
     """
     from ballcast.api import load
     from ballcast.core.hub import choose_models
-    from ballcast.inference.loading import holds_export
+    from ballcast.inference.loading import holds_export, needs_export
 
     if model is None or not holds_export(model):
         model, backbone = choose_models(model, backbone, command)
+        if kind == "auto" and needs_export(model, backbone, device):
+            _export_once(model, backbone)
     return load(model, backbone=backbone, runtime=kind, device=device, size=size)
+
+
+def _export_once(model: str, backbone: str) -> None:
+    """Export a trained model into the cache, and say so; or why it runs in torch."""
+    from ballcast.cli.shell import new_console
+    from ballcast.core.errors import BallcastWarning
+
+    with new_console(stderr=True).status("exporting the model for this machine's CPU, once") as status:
+        from ballcast.export.cached import export_once
+
+        folder, why = export_once(model, backbone, log=status.update)
+    said = f"{model}: was exported to {folder}, for ONNX Runtime; --runtime torch does without"
+    if folder is None:
+        said = f"{model}: runs in torch, since it cannot be exported: {why}"
+    warnings.warn(said, BallcastWarning, stacklevel=2)
 
 
 def absolute(name: str | None) -> str | None:

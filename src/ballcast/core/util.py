@@ -64,6 +64,12 @@ def set_thread_defaults() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", str(cores()))
 
 
+def cache_folder() -> Path:
+    """The folder for what can be made again: BALLCAST_CACHE, or else ballcast in XDG_CACHE_HOME or ~/.cache."""
+    own = os.environ.get("BALLCAST_CACHE")
+    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ballcast"
+
+
 def install_command(extra: str = "") -> str:
     """Return the pip command that adds an extra to this installation: from where it was installed, a clone or a file.
 

@@ -37,6 +37,7 @@ from ballcast.inference.export_config import (
     BackboneRecord,
     ExportConfig,
     FileRecord,
+    export_key,
     is_export,
     read_config,
     read_part,
@@ -100,7 +101,7 @@ def export(
     anticipator, network = _load(model, backbone)
     _check_network(network, kind, int8)
     count = THOROUGH if thorough else WINDOWS
-    describe = partial(make_config, kind, model, anticipator, network, weights=hashes([model])[0])
+    describe = partial(make_config, kind, model, anticipator, network, **_hashes(model, backbone))
     if not int8 and (found := _reusable(out, describe, count)):
         return found
     graphs = {}
@@ -134,6 +135,12 @@ def export(
 
 
 _SUFFIX = "_from_torch"  # of the figures that are differences
+
+
+def _hashes(model: str, backbone: str | None) -> dict[str, Any]:
+    """The hashes of an export's config: of the model's weights, and of all files it is made from."""
+    own = backbone or named_backbone(model)
+    return {"weights": hashes([model])[0], "key": export_key(model, own) if own else ""}
 
 
 def _load(model: str, backbone: str | None) -> tuple[Anticipator, Backbone | None]:
@@ -224,6 +231,7 @@ def make_config(
     *,
     files: dict[str, FileRecord] | None = None,
     weights: str = "",
+    key: str = "",
 ) -> ExportConfig:
     """Describe an export.
 
@@ -233,7 +241,7 @@ def make_config(
         model, backbone: the networks; no backbone for a model of event feeds.
         graphs: the files by part.
         files: their records, where they are known already.
-        weights: the hash of the model's weights.
+        weights, key: hashes of the model's weights, and of all files it was made from.
     """
     suffix = "onnx" if kind == "onnx" else "pt2"
     trained_on = model.metadata.get("backbone", {})
@@ -254,6 +262,7 @@ def make_config(
         calibration=model.calibration,
         picture_size=trained_size(model.metadata) or (trained_size(backbone.metadata) if backbone else None),
         ballcast=__version__,
+        key=key,
     )
 
 

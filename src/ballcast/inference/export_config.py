@@ -12,6 +12,7 @@ The export of a model of event feeds has no backbone, and so only `window` and `
 """
 
 import hashlib
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +24,7 @@ from ballcast.core.backbone_config import SIZE, BackboneConfig, is_size
 from ballcast.core.config import from_dict, to_dict
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_bytes, read_json, write_json
+from ballcast.core.util import cache_folder
 from ballcast.model.score_mapping import ScoreMapping
 
 FORMAT = "ballcast-export-1"
@@ -65,6 +67,7 @@ class ExportConfig:
     - `actions`: the classes in their order. `calibration`: the score mapping of `ballcast tune`.
     - `picture_size`: height and width of the frames in training, if known.
     - `weights`: SHA-256 of the model's `model.safetensors`.
+    - `key`: of the files of model and backbone it was made from, see `export_key`.
     - `figures`: measured at export: the differences from torch, the cost of INT8.
     """
 
@@ -83,6 +86,7 @@ class ExportConfig:
     figures: dict[str, float] = field(default_factory=dict)
     weights: str = ""
     ballcast: str = ""
+    key: str = ""
 
     def __post_init__(self) -> None:
         if self.actions != tuple(ACTIONS):
@@ -134,6 +138,44 @@ def is_export(source: Path | str) -> bool:
     path = Path(source) / CONFIG
     tree = read_json(path, "config") if path.is_file() else None
     return isinstance(tree, dict) and tree.get("format") == FORMAT
+
+
+def export_key(model: Path | str, backbone: Path | str) -> str:
+    """A hash of all that an export is made from: the files of model and backbone; "" unless both are here."""
+    digest = hashlib.sha256()
+    for place in (Path(model), Path(backbone)):
+        if not place.exists():  # on the hub
+            return ""
+        # How often predictions come true is read beside the model, and does not change the export.
+        files = sorted(place.iterdir()) if place.is_dir() else [place]
+        for path in files:
+            if path.suffix in (".json", ".safetensors", ".pth") and path.name != "precision.json":
+                digest.update(f"{path.name}:{sha256(path.read_bytes())};".encode())
+        digest.update(b"/")
+    return digest.hexdigest()
+
+
+def find_export(model: Path | str, backbone: Path | str) -> Path | None:
+    """The folder of an export of exactly this model and backbone: `exported` in the model's folder or beside it, or in
+    the cache; None: there is none."""
+    key = export_key(model, backbone)
+    if not key:
+        return None
+    folder = Path(model).resolve()
+    for found in (folder / "exported", folder.parent / "exported", cached_export(key)):
+        with suppress(InputError):  # damaged, or of another version
+            if is_export(found):
+                _, config = read_config(found)
+                if config.key == key and (config.kind, config.precision) == ("onnx", "fp32"):
+                    for part in config.files:
+                        read_part(found, config, part)
+                    return found
+    return None
+
+
+def cached_export(key: str) -> Path:
+    """Where the export of this key lies in the cache, if it is there."""
+    return cache_folder() / "exports" / key[:32]
 
 
 def read_part(folder: Path, config: ExportConfig, part: str) -> bytes:

@@ -1,7 +1,7 @@
 """Open a model by name, in ONNX Runtime or in torch, whichever is there and fits the model and the machine.
 
-ONNX Runtime runs exports and the embedded models. torch runs everything that was trained, and is preferred where it
-sees a GPU.
+ONNX Runtime runs exports, the embedded models, and trained models of which there is an export. torch runs everything
+that was trained, and is preferred where it sees a GPU.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ from ballcast.core.files import read_json
 from ballcast.core.util import set_thread_defaults
 from ballcast.inference.event_model import EventModel, is_event_model, open_event_model
 from ballcast.inference.expected_precision import ExpectedPrecision, read_precision
-from ballcast.inference.export_config import EMBEDDED, is_export, read_embedded
+from ballcast.inference.export_config import EMBEDDED, find_export, is_export, read_embedded
 from ballcast.inference.onnx_runtime import OnnxModel, OnnxRuntime, Sessions, has_graphs
 from ballcast.inference.runtime import Runtime, WindowModel
 from ballcast.video.luma import choose_size
@@ -96,7 +96,17 @@ def open_model(
             else Sessions.embedded(Path(source), None if backbone is None else Path(backbone), threads=threads)
         )
         return _open_onnx(sessions, size)
+    own = backbone or hub.named_backbone(source)
+    if runtime == "auto" and own and not _wants_torch(device) and (found := find_export(source, own)):
+        return _open_onnx(Sessions.open(found, threads=threads, name=str(source)), size)
     return _open_torch(source, backbone, device, size)
+
+
+def needs_export(model: Path | str, backbone: Path | str, device: str) -> bool:
+    """Whether a trained model would run in torch on the CPU, where an export would be faster: it has none yet."""
+    here = Path(model).is_dir() and Path(backbone).exists() and find_spec("torch") is not None
+    light = not here or holds_export(model) or has_graphs(Path(model), Path(backbone)) or is_event_model(Path(model))
+    return not light and not _wants_torch(device) and find_export(model, backbone) is None
 
 
 def _open_events(

@@ -46,13 +46,13 @@ class Sessions:
         self.config, self.name = config, name
 
     @classmethod
-    def open(cls, source: Path | str, *, threads: int | None = None) -> "Sessions":
-        """Open the export in a folder, or of a hub id; `threads` as in the class."""
+    def open(cls, source: Path | str, *, threads: int | None = None, name: str = "") -> "Sessions":
+        """Open the export in a folder, or of a hub id; `threads` as in the class. name: by default the source."""
         folder, config = read_config(source)
         if config.kind != "onnx":
             raise InputError(f"{source}: was exported for torch; export it with --format onnx")
         graphs = {part: read_part(folder, config, part) for part in config.files}
-        return cls(config, graphs, name=str(source), threads=threads)
+        return cls(config, graphs, name=name or str(source), threads=threads)
 
     @classmethod
     def embedded(cls, model: Path, backbone: Path | None, *, threads: int | None = None) -> "Sessions":

@@ -16,7 +16,7 @@ import threading
 import time
 import urllib.request
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.error import URLError
@@ -274,11 +274,10 @@ class Alerts:
 
     Args:
         targets: where they go.
-        on_alert: called with each alert, on the thread of its stream; must not wait.
     """
 
-    def __init__(self, targets: AlertTargets, on_alert: Callable[[Alert], None] = lambda alert: None) -> None:
-        self._cooldown_s, self._on_alert = targets.cooldown_s, on_alert
+    def __init__(self, targets: AlertTargets) -> None:
+        self._cooldown_s = targets.cooldown_s
         senders: list[Sender] = [Webhook(targets.webhook, targets.secret)] if targets.webhook else []
         senders += [Mqtt(targets.mqtt)] if targets.mqtt else []
         self.deliveries = [Delivery(sender) for sender in senders]
@@ -311,7 +310,6 @@ class Alerts:
             self.raised += 1
             for delivery in self.deliveries:
                 delivery.put(alert)
-            self._on_alert(alert)
         return raised
 
     def forget(self, stream: str) -> None:

@@ -132,10 +132,12 @@ class JobStore:
         """All jobs, newest first."""
         return [Job(*row) for row in self._run("SELECT * FROM jobs ORDER BY created DESC, id")]
 
-    def count(self, user: str) -> tuple[int, int]:
-        """Count the jobs of a user: (queued or running, all)."""
+    def count(self, user: str | None = None) -> tuple[int, int]:
+        """Count the jobs of a user, None: of all users; (queued or running, all)."""
         ((active, total),) = self._run(
-            "SELECT COALESCE(SUM(state IN ('queued', 'running')), 0), COUNT(*) FROM jobs WHERE user = ?", user
+            "SELECT COALESCE(SUM(state IN ('queued', 'running')), 0), COUNT(*) FROM jobs "
+            "WHERE user = COALESCE(?, user)",
+            user,
         )
         return active, total
 

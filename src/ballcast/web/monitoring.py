@@ -107,7 +107,7 @@ def _add_shared(service: Service, add: Add) -> None:
     for what, text in {"written": "Clips kept.", "failed": "Clips not kept.", "removed": "Old clips removed."}.items():
         add(f"clips_{what}_total", "counter", text, [({}, getattr(clips, what))])
     with suppress(Exception):  # the store is closed already
-        active = sum(job.state in ("queued", "running") for job in service.store.all())
+        active, _ = service.store.count()
         add("jobs_active", "gauge", "Videos that are queued or computed.", [({}, active)])
     add("viewers", "gauge", "Viewers of streams and jobs.", [({}, service.viewers())])
     if (memory := _gpu_bytes()) is not None:

@@ -16,7 +16,7 @@ router = APIRouter(tags=["streams"])
 
 
 def record_of(service: Service, name: str) -> StreamRecord:
-    """What is said of a stream."""
+    """The settings and the state of a stream."""
     config, stream = service.stream_store.config(name), service.streams[name]
     status = stream.status
     return StreamRecord(

@@ -71,7 +71,10 @@ class TokenStore:
     def find(self, token: str) -> NamedToken | None:
         """The named token that this is, or None; every one is compared, in constant time."""
         digest = _digest(token)
-        found = [known for known in self.all() if hmac.compare_digest(known.digest, digest)]
+        with self._lock:
+            self._read()
+            tokens = list(self._tokens.values())
+        found = [known for known in tokens if hmac.compare_digest(known.digest, digest)]
         return found[0] if found else None
 
     def role(self, name: str, digest: str) -> Role | None:

@@ -3,6 +3,7 @@
 // A browser opens at most six connections to a server over HTTP/1.1, for all its tabs together: a hidden tab closes
 // its connection, and opens it again when it is shown. The server then sends the missed events first.
 
+export const FOLLOWED = ["running", "slow", "filling"]; // states of a stream whose frames arrive
 const RETRY_MS = 2000;
 
 // handlers: event type → function of its data. lost: called when the connection is lost.

@@ -2,6 +2,7 @@
 
 import { get, put, remove } from "./api.js";
 import { h, percent, toast } from "./dom.js";
+import { FOLLOWED } from "./events.js";
 import { actionNames, t } from "./text.js";
 import "./theme.js";
 
@@ -64,7 +65,7 @@ async function refresh() {
   const focus = document.activeElement?.getAttribute?.("aria-label");
   list.replaceChildren(...streams.map(row));
   if (focus) list.querySelector(`[aria-label="${CSS.escape(focus)}"]`)?.focus();
-  const running = streams.filter((stream) => ["running", "slow", "filling"].includes(stream.state)).length;
+  const running = streams.filter((stream) => FOLLOWED.includes(stream.state)).length;
   document.getElementById("summary").textContent = streams.length
     ? t("streams.summary", { count: streams.length, running })
     : t("streams.none");

@@ -1,7 +1,7 @@
 // Watch a stream, on the clock of the stream.
 
 import { h } from "./dom.js";
-import { follow } from "./events.js";
+import { FOLLOWED, follow } from "./events.js";
 import { StreamPlayer } from "./players.js";
 import { t } from "./text.js";
 import { Watch } from "./watch.js";
@@ -37,7 +37,7 @@ export async function watchStream(about, name) {
     },
     status: ({ state, message }) => {
       const fine = state === "running";
-      player.running = ["running", "slow", "filling"].includes(state);
+      player.running = FOLLOWED.includes(state);
       badge(fine ? t("stream.live") : state, fine);
       watch.showNote(fine ? "" : message);
       if (!["ended", "stopped", "error"].includes(state)) return;

@@ -1,0 +1,16 @@
+"""The server's streams on two Ray nodes of this machine, one of which is killed."""
+
+from pathlib import Path
+
+from ray_nodes import needs_ray, run_apart
+from stream_server import DrippingServer
+
+from tests.video.conftest import make_video
+
+
+@needs_ray
+def test_the_servers_streams_go_on_when_a_machine_dies(tmp_path: Path) -> None:
+    raw = make_video(tmp_path / "a.ts", range(4000)).read_bytes()
+    pieces = [raw[at : at + len(raw) // 800] for at in range(0, len(raw), len(raw) // 800)]
+    with DrippingServer(pieces, every_s=0.18) as one, DrippingServer(pieces, every_s=0.18) as two:
+        assert "all shown" in run_apart("tests.web.serve_on_cluster", tmp_path, one.address, two.address, timeout=600)
