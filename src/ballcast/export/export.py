@@ -101,11 +101,11 @@ def export(
     anticipator, network = _load(model, backbone)
     _check_network(network, kind, int8)
     count = THOROUGH if thorough else WINDOWS
-    describe = partial(make_config, kind, model, anticipator, network, **_hashes(model, backbone))
+    weights, key = _hashes(model, backbone)
+    describe = partial(make_config, kind, model, anticipator, network, weights=weights, key=key)
     if not int8 and (found := _reusable(out, describe, count)):
         return found
-    graphs = {}
-    parts = make_parts(anticipator, network)
+    graphs, parts = {}, make_parts(anticipator, network)
     for number, (name, part) in enumerate(parts.items(), 1):
         log(f"exporting the networks: part {number} of {len(parts)}")
         padding = network.config.padding if network else 1
@@ -137,10 +137,10 @@ def export(
 _SUFFIX = "_from_torch"  # of the figures that are differences
 
 
-def _hashes(model: str, backbone: str | None) -> dict[str, Any]:
+def _hashes(model: str, backbone: str | None) -> tuple[str, str]:
     """The hashes of an export's config: of the model's weights, and of all files it is made from."""
     own = backbone or named_backbone(model)
-    return {"weights": hashes([model])[0], "key": export_key(model, own) if own else ""}
+    return hashes([model])[0], export_key(model, own) if own else ""
 
 
 def _load(model: str, backbone: str | None) -> tuple[Anticipator, Backbone | None]:
