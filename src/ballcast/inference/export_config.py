@@ -94,7 +94,7 @@ class ExportConfig:
         parts = PARTS if self.backbone.config else MODEL_PARTS
         if set(self.files) != set(parts):
             raise InputError(f"files must name the parts {', '.join(parts)}")
-        if any(Path(record.file).name != record.file for record in self.files.values()):
+        if any(Path(r.file).name != r.file or not r.file.isprintable() for r in self.files.values()):
             raise InputError("files must lie beside the config")
         if not 1 <= self.lookback <= self.model.windows:
             raise InputError(f"lookback must be between 1 and the model's {self.model.windows} windows")

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ballcast.core.errors import InputError
+from ballcast.core.files import read_bytes
 
 LARGEST = 1 << 28  # numbers that an operation may make out of constants: 1 GiB as float32
 SHAPE_INPUTS = {"Expand": 1, "ConstantOfShape": 0, "Tile": 1, "Resize": 3, "Pad": 1}  # which input is a size
@@ -36,7 +37,7 @@ def check_graph(graph: bytes | Path, where: str) -> None:
         where: to name in the error.
     """
     folder = graph.parent if isinstance(graph, Path) else None
-    raw = graph.read_bytes() if isinstance(graph, Path) else graph
+    raw = read_bytes(graph, "graph") if isinstance(graph, Path) else graph
     try:
         model = _read(memoryview(raw), "model")
         for message in _bytes(model["graph"]):

@@ -11,6 +11,7 @@ from ballcast.core.events import Forecast, Gap
 from ballcast.core.files import make_parents, watching_space
 
 SUFFIX = ".part"
+LATEST_MS = 10**9  # of a video: eleven days
 Item = Forecast | Gap
 
 
@@ -76,11 +77,29 @@ class PartialTimeline:
                 if record is None:
                     self.complete = True
                 else:
-                    self.kept.append(Gap.of_json(record) if "from" in record else Forecast.of_json(record))
-        except (OSError, ValueError, KeyError, TypeError):  # none, or not ours: begun anew
+                    self.kept.append(_item(record))
+        # None, or not ours: begun anew.
+        except (OSError, ValueError, LookupError, TypeError, OverflowError, AttributeError, RecursionError, InputError):
             self.kept, self.complete = [], False
         while not self.complete and self.kept and isinstance(self.kept[-1], Gap):  # will be found again
             self.kept.pop()
+
+
+def _item(record: Any) -> Item:
+    """What a record holds; a ValueError, or another, unless it is one that `_line` gives."""
+    item: Item
+    if "from" in record:
+        item = gap = Gap.of_json(record)
+        times = [gap.begin_ms, gap.end_ms]
+        good = isinstance(gap.reason, str) and gap.kind in ("damage", "pitch")
+    else:
+        item = made = Forecast.of_json(record)
+        times = [made.at_ms, *(p.position_ms for p in made.predictions)]
+        good = all(isinstance(v, int | float) for p in made.predictions for v in (p.confidence, *p.scores))
+    in_time = all(type(ms) is int and 0 <= ms < LATEST_MS for ms in times)
+    if not good or not in_time or json.loads(_line(item)) != record:
+        raise ValueError("not a record of a timeline")
+    return item
 
 
 def _line(item: Item) -> str:

@@ -50,7 +50,7 @@ def verify(folder: Path, progress: Callable[[int, int], None] = lambda done, tot
             damaged.append(str(error))
         done += sizes[path]
         progress(done, total)
-    damaged += [f"{path}: is missing; {AGAIN}" for path in hashes]
+    damaged += [str(InputError(f"{path}: is missing; {AGAIN}")) for path in hashes]  # escapes what a name may hold
     return Verified(whole, len(found) - whole - (len(damaged) - len(hashes)), tuple(damaged))
 
 

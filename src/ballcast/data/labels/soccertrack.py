@@ -18,7 +18,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from ballcast.core.actions import FRAME_MS
+from ballcast.core.actions import FPS, FRAME_MS
 from ballcast.core.checks import Defects, finite, get, show, whole_number
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_json, reading
@@ -35,6 +35,8 @@ SPLITS = {  # of the SoccerTrack Challenge 2025; its repository validates on 117
 FAULTY = {"132831"}  # its calibration had two points exchanged, so its boxes are not where the players are
 HALF_MS = 45 * 60_000
 PITCH = np.array([105.0, 68.0])  # m
+LONGEST_HALF = 2 * 3600 * FPS  # frames
+FARTHEST = 10**6  # frames, pixels or m: what is farther is not of a half
 CHUNK = 1 << 22  # characters read at a time
 LONGEST = 1 << 26  # characters that one record may have
 
@@ -196,6 +198,8 @@ def _track(record: Any) -> tuple[float, float, float, float, float, float] | Non
     names = ("x_bottom_middle", "y_bottom_middle")
     pitch = [place.get(k) for k in names] if isinstance(place, dict) else [record.get("x"), record.get("y")]
     across, along = (np.nan if v is None else finite(v, "bbox_pitch") for v in pitch)
+    if any(abs(v) > FARTHEST for v in (frame, x, y, w, h, across, along)):  # never of NaN
+        raise InputError("'image_id', 'bbox_image' or 'bbox_pitch' is far outside of any video and pitch")
     return frame, x + w / 2, y + h, across, along, float(role == "ball")
 
 
@@ -242,7 +246,7 @@ def read_ball(path: Path, half: int) -> NDArray[np.float64]:
         Which touchline is at positive y differs between matches. The tracker's first frame is up to 1.2 s before the
         video's: enough to steer a camera, not to time a pass.
     """
-    frame = r'<frame [^>]*frameNumber="(\d+)"[^>]*eventPeriod="(\w+)"'
+    frame = r'<frame [^>]*frameNumber="(\d{1,9})"[^>]*eventPeriod="(\w+)"'
     tag = re.compile(frame + r'|<ball [^>]*loc="\[([^,"]+), ?([^\]"]+)\]"')
     places: dict[int, tuple[float, float]] = {}
     number, left = None, ""
@@ -261,6 +265,8 @@ def read_ball(path: Path, half: int) -> NDArray[np.float64]:
     if not places:
         raise InputError(f"{path}: has no ball in half {half}")
     first = min(places)
+    if max(places) - first >= LONGEST_HALF:
+        raise InputError(f"{path}: half {half} has frames {first} to {max(places)}, which is no half; fetch it again")
     ball = np.full((max(places) - first + 1, 2), np.nan)
     ball[np.array(list(places)) - first] = (np.array(list(places.values())) - 0.5) * PITCH
     return ball
