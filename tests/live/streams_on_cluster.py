@@ -1,8 +1,10 @@
 """Follow two streams on two nodes, one of which is killed; run by test_cluster.py in a process of its own.
 
-python -m tests.live.streams_on_cluster ADDRESS ADDRESS
+python -m tests.live.streams_on_cluster FILE ADDRESS ADDRESS
 """
 
+import json
+import subprocess
 import sys
 import time
 
@@ -13,7 +15,20 @@ from tests.ray_nodes import two_nodes
 MODEL = {"runtime": "onnx", "size": "own"}  # the embedded one: without torch, actors start sooner
 
 
-def main(addresses: list[str]) -> None:
+def follow_file(file: str, cluster: str) -> None:
+    """`ballcast live FILE --cluster`, to the file's end."""
+    options = ["--speed", "0", "--any-video", "--runtime", "onnx", "--size", "own", "--json", "-"]
+    command = [sys.executable, "-m", "ballcast", "live", file, "--cluster", cluster, *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    made = [record["at_ms"] for record in records if record["type"] == "anticipation"]
+    assert made == list(range(5000, 12001, 1000)), made
+    assert records[-1]["state"] == "ended"
+    print("live shown", flush=True)
+
+
+def main(file: str, *addresses: str) -> None:
     """Print a line for each thing that was shown; an AssertionError where it was not."""
     with two_nodes(cpus=2) as (cluster, nodes):
         with ClusterSessions(cluster.address, model=MODEL) as streams:
@@ -51,8 +66,9 @@ def main(addresses: list[str]) -> None:
             with streams.session("a.ts") as session, session.subscribe() as records:
                 last = list(records)[-1]
             assert "/nowhere" in str(session.error), last
+        follow_file(file, cluster.address)
     print("all shown")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(*sys.argv[1:])

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import cast
 
 import av
 import numpy as np
@@ -50,7 +51,8 @@ def make_video(
 ) -> Path:
     """A video of len(times) numbered pictures, picture i at times[i] · unit seconds; ratio: of a pixel's sides."""
     with av.open(str(path), "w", options=options or {}) as container:
-        stream = container.add_stream(codec, rate=rate, options={"g": "12", "crf": "15", **(codec_options or {})})
+        added = container.add_stream(codec, rate=rate, options={"g": "12", "crf": "15", **(codec_options or {})})
+        stream = cast(av.VideoStream, added)
         stream.height, stream.width = size
         stream.pix_fmt = pixels
         if ratio is not None:

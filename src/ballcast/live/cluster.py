@@ -291,7 +291,10 @@ class _Machine:
             self._actor = self._class.remote(*self._args)
             while not self._closed.is_set():
                 try:
-                    if fault := self._answer(self._actor.fault.remote(), "no machine of the cluster has a core free"):
+                    if fault := self._answer(
+                        self._actor.fault.remote(),
+                        "no machine of the cluster has begun it yet; it needs a free core on one",
+                    ):
                         raise InputError(fault)
                     while not self._closed.is_set():
                         self._bring()
@@ -306,6 +309,7 @@ class _Machine:
             self._closed.set()
             self._for_all(lambda session: session.publish("error", cause))
             self.sessions.clear()
+            self._actor = None  # Ray ends an actor that nobody knows
 
     def _bring(self) -> None:
         """One call: the actor follows these sessions and no others, and gives the records that came."""
