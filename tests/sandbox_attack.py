@@ -6,6 +6,7 @@ replaced by the attack: "decoder", "renders", "feeds".
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -34,7 +35,7 @@ def attempts(given: dict[str, Any]) -> dict[str, Callable[[], object]]:
         "unix socket": lambda: send(socket.AF_UNIX, socket.SOCK_STREAM, given["unix"]),
         "program": lambda: subprocess.run(["/bin/true"], check=True),
         "program in place": run_in_place,
-        "signal": lambda: os.kill(os.getppid(), 0),
+        "signal": lambda: os.kill(os.getppid(), signal.SIGCONT),
     }
 
 

@@ -340,3 +340,19 @@ def test_a_working_folder_is_removed_even_after_a_kill(tmp_path: Path, monkeypat
     with files.working_folder():
         assert len(os.listdir(tmp_path)) == 1
     assert not os.listdir(tmp_path)
+
+
+def test_a_folder_is_on_the_disk_before_it_takes_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before: a power cut could leave a new folder of empty files in place of the old one."""
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    renamed: list[int] = []
+    replace = os.replace
+    monkeypatch.setattr(os, "replace", lambda *names: (renamed.append(len(synced)), replace(*names)))
+    with replacing(tmp_path / "export") as new:
+        (new / "deep").mkdir(parents=True)
+        for name in ("config.json", "deep/model.onnx"):
+            (new / name).write_text("x")
+    assert renamed == [4]  # two files, two folders
+    assert {Path(path).name for path in synced[:4]} == {"config.json", "model.onnx", "deep", new.name}
+    assert synced[4:] == [str(tmp_path)]  # and then the name itself

@@ -42,6 +42,16 @@ def test_what_is_no_feed_is_refused_and_not_kept(serving: Serve) -> None:
     assert not list(server.service.feeds.glob("*/x.json"))
 
 
+def test_a_feed_is_never_taken_for_its_page(serving: Serve) -> None:
+    """Before: error 500, and a page of the sender's making for whoever opens it."""
+    server = serving()
+    status, answer = send(server, b"{}", "page.json")
+    assert (status, "known provider" in answer["error"]) == (422, True)
+    status, record = send(server, json.dumps({"events": made_up(60, 0)}).encode(), "page.json")
+    assert (status, record["ready"]) == (201, True)
+    assert 'id="timeline"' in server.client.get(f"/feeds/{record['id']}").text
+
+
 def test_a_second_file_is_asked_for(serving: Serve) -> None:
     server = serving()
     status, record = send(server, F24, "f24-1.xml")

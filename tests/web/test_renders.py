@@ -1,10 +1,13 @@
 """Downloads with the forecasts drawn below the video."""
 
 import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 from ballcast.core.actions import ACTIONS
+from ballcast.core.files import _machine
 from ballcast.video.file import VideoFile
 from ballcast.web.renders import MAX_FILES, shown_forecasts
 from tests.video.conftest import make_video
@@ -101,3 +104,19 @@ def test_4k_is_accepted(serving: Serve, tmp_path: Path) -> None:
     wider = server.upload(make_video(tmp_path / "8k.mp4", range(1), size=(4320, 7680)), "8k.mp4")
     assert wider.status_code == 422
     assert "(--max-pixels)" in wider.json()["error"]
+
+
+def test_what_a_killed_rendering_left_is_removed_by_the_next(serving: Serve, clip: Path) -> None:
+    """The sandbox hides other processes, so this is looked up before it."""
+    server = serving()
+    job = server.upload(clip).json()["id"]
+    server.until(job, "done")
+    folder = server.service.settings.data / "jobs" / job
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        gone.wait()
+    left = folder / f".overlay.mp4.{_machine()}-{gone.pid}-0123abcd.tmp"
+    left.write_bytes(b"half")
+    address = f"/api/jobs/{job}/renders"
+    server.client.post(address, json={"begin_ms": 6000, "end_ms": 7000})
+    assert ready(server, address, "clip-6000-7000.mp4")["state"] == "done"
+    assert not left.exists()

@@ -94,6 +94,14 @@ def test_the_token_is_printed_in_the_address(tmp_path: Path, models: list[str], 
         assert process.wait(20) == 0
 
 
+def test_it_warns_of_running_as_root(tmp_path: Path, models: list[str]) -> None:
+    with started(tmp_path, *models) as (process, _):
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+        assert process.stderr is not None
+        assert ("the server runs as root" in process.stderr.read()) == (os.geteuid() == 0)
+
+
 def test_your_own_token_is_not_printed(tmp_path: Path, models: list[str]) -> None:
     with started(tmp_path, *models, "--token", "long enough a token") as (_, (line,)):
         assert "token" not in line

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -135,6 +136,20 @@ def test_viewers_that_vanish_leave_nothing_running(serving: Serve, clip: Path, m
     assert (stream.viewers, stream.state) == (0, "idle")
     assert asyncio.run(watch(server.url, "/api/streams/pitch/events", most=1))  # and it starts again
     assert stream.started == 2
+
+
+def test_viewers_take_no_threads(serving: Serve, clip: Path) -> None:
+    """Fifty viewers of a stream come and go: as many threads as with the first one."""
+    server = serving(streams={"pitch": str(clip)})
+    address = "/api/streams/pitch/events"
+    asyncio.run(watch(server.url, address, most=2))
+    before = threading.active_count()
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*(watch(server.url, address, most=2) for _ in range(50)))
+
+    asyncio.run(all_of_them())
+    assert threading.active_count() <= before + 2  # of the pool that handles requests
 
 
 def test_a_stream_that_cannot_be_opened_says_so_without_its_address(serving: Serve) -> None:

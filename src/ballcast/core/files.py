@@ -243,6 +243,12 @@ def _remove_stale(folder: Path) -> None:
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
+def prepare_writing(folder: Path) -> None:
+    """Look up what writing into `folder` needs of the system: before a process enters a sandbox, which hides that."""
+    _machine()
+    _remove_stale(folder)
+
+
 @contextmanager
 def working_folder() -> Iterator[Path]:
     """Yield a new folder among the system's temporary files; removed after the block, or after a kill by the next."""

@@ -26,7 +26,7 @@ from starlette.responses import FileResponse
 from ballcast.core.actions import FRAME_MS
 from ballcast.core.errors import InputError
 from ballcast.core.events import Forecast, Gap, Prediction
-from ballcast.core.files import read_json
+from ballcast.core.files import prepare_writing, read_json
 from ballcast.core.sandbox import confine
 from ballcast.inference.expected_precision import ExpectedPrecision
 from ballcast.web.decoder import environment, limit_memory, lower_priority
@@ -242,7 +242,9 @@ def _write(order: _Order) -> None:
     """Write the video of an order; runs in the process."""
     from ballcast.video.overlay import write_overlay
 
-    confine(read=[FilePath(order.video)], write=[FilePath(order.target).parent])
+    folder = FilePath(order.target).parent
+    prepare_writing(folder)
+    confine(read=[FilePath(order.video)], write=[folder])
     result = read_json(FilePath(order.timeline), "timeline")
     forecasts, gaps = shown_forecasts(result)
     write_overlay(
