@@ -1,10 +1,16 @@
-"""Streams on two Ray nodes of this machine, one of which is killed."""
+"""Streams on two Ray nodes of this machine, one of which is killed; and both sides of it without Ray."""
 
+import time
 from pathlib import Path
+from typing import Any
 
 from ray_nodes import needs_ray, run_apart
 from stream_server import DrippingServer
 
+from ballcast.core.events import Forecast, Prediction
+from ballcast.live.cluster import ClusterSession
+from ballcast.live.cluster_actor import Follower, Item, StreamOrder
+from ballcast.live.status import LiveForecast, Preview, Status, wall_ms
 from tests.video.conftest import make_video
 
 
@@ -15,3 +21,98 @@ def test_streams_go_on_when_a_machine_dies(tmp_path: Path) -> None:
     file = make_video(tmp_path / "b.mp4", range(300))
     with DrippingServer(pieces, every_s=0.1) as one, DrippingServer(pieces, every_s=0.1) as two:
         assert "all shown" in run_apart("tests.live.streams_on_cluster", file, one.address, two.address)
+
+
+class Owner:
+    """Stands in for the cluster."""
+
+    def begin(self, session: ClusterSession) -> None: ...
+
+    def end(self, session: ClusterSession) -> None: ...
+
+
+def status(at_ms: int, **counts: int) -> Status:
+    return Status("running", "anticipating", at_ms, wall_ms(), 1000, **counts)
+
+
+def forecast(at_ms: int) -> LiveForecast:
+    made = Forecast(at_ms, (Prediction("PASS", at_ms + 500, 0.5, (0.5,) * 10),))
+    return LiveForecast(made, wall_ms(), 10.0, 0, 1000)
+
+
+def session_on(address: str) -> Any:
+    return ClusterSession(Owner(), StreamOrder(address, ring_s=30.0), 1000)  # type: ignore[arg-type]
+
+
+def test_clock_and_counts_go_on_after_a_machine_dies() -> None:
+    session = session_on("rtsp://user:secret@camera/1")
+    with session.subscribe(previews=True) as records, session:
+        session.take(Item("k", status(20_000, dropped=3, gaps=1, reconnects=2), 100.0, 121.0))
+        assert session.ring.newest_s == 121.0
+        assert session.timestamp(21_000) == 121.0
+        time.sleep(0.1)
+        session.lost()
+        assert session.timestamp(21_000) is None
+        assert (session.status.state, session.status.reconnects) == ("reconnecting", 3)
+        assert "secret" not in session.status.message
+        session.take(Item("k", forecast(5000), 7.0, 12.5))
+        session.take(Item("k", Preview(5040, wall_ms(), 1, 1, b"jpeg"), 7.0, 12.5))
+        session.take(Item("k", status(6000, dropped=1, reconnects=1), 7.0, 13.0))
+        seen = [records.get(0) for _ in range(6)]
+    made = seen[3].anticipation
+    offset = made.at_ms - 5000
+    assert 20_100 <= offset < 25_000  # where it was, and the time that passed
+    assert made.predictions[0].position_ms == made.at_ms + 500
+    assert seen[4].at_ms == 5040 + offset
+    assert (seen[5].at_ms, seen[5].dropped, seen[5].gaps, seen[5].reconnects) == (6000 + offset, 4, 1, 4)
+    assert session.timestamp(made.at_ms) == 12.0
+    assert session.status.state == "stopped"
+    assert not session.running
+
+
+def test_a_file_begins_at_its_own_time_0() -> None:
+    session = session_on("match.mp4").start()
+    session.take(Item("k", status(20_000), 0.0, -1.0))
+    session.lost()
+    session.take(Item("k", status(1000), 0.0, -1.0))
+    assert session.status.at_ms == 1000
+
+
+def test_what_is_over_stays_over() -> None:
+    session = session_on("rtsp://camera/1").start()
+    session.publish("error", "rtsp://camera/1: is gone")
+    assert str(session.error) == "rtsp://camera/1: is gone"  # the name is not said twice
+    session.take(Item("k", status(20_000), 0.0, -1.0))
+    session.close()
+    assert session.status.state == "error"
+
+
+def test_an_actor_follows_what_it_is_told_to(tmp_path: Path) -> None:
+    """As an object here, without Ray."""
+    video = make_video(tmp_path / "a.mp4", range(200))
+    actor = Follower({"runtime": "onnx", "size": "own"}, 1000, None, any_video=True)
+    assert actor.fault() == ""
+    orders = {
+        "a": StreamOrder(str(video), how={"speed": 0}),
+        "b": StreamOrder(str(tmp_path / "nowhere.mp4")),
+        "c": StreamOrder(str(video), how={"speed": 0.1, "preview_every_ms": 50, "preview_width": 64}),
+    }
+    found: dict[str, list[Any]] = {key: [] for key in orders}
+    end = time.monotonic() + 60
+    while not any(isinstance(r, Status) and r.state == "ended" for r in found["a"]) or not found["c"][3:]:
+        assert time.monotonic() < end, found
+        items, load, _ = actor.follow(orders, 0.5)
+        for item in items:
+            found[item.key].append(item.record)
+    assert [r.anticipation.at_ms for r in found["a"] if isinstance(r, LiveForecast)] == [5000, 6000, 7000, 8000]
+    assert [(r.state, "nowhere.mp4: no such file" in r.message) for r in found["b"]] == [("error", True)]
+    assert any(isinstance(r, Preview) for r in found["c"])
+    assert not any(isinstance(r, Preview) for r in found["a"])
+    assert actor.clip("a", 0.0, 1.0) == b""  # no packets are kept of it
+    while load.running:
+        assert time.monotonic() < end, load
+        _, load, _ = actor.follow({}, 0.1)
+
+
+def test_an_actor_says_what_it_lacks(tmp_path: Path) -> None:
+    assert "nowhere" in Follower({"model": str(tmp_path / "nowhere")}, 1000, None, any_video=True).fault()

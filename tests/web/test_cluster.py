@@ -1,7 +1,9 @@
 """The server's streams on two Ray nodes of this machine, one of which is killed."""
 
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from ray_nodes import needs_ray, run_apart
 from stream_server import DrippingServer
 
@@ -14,3 +16,14 @@ def test_the_servers_streams_go_on_when_a_machine_dies(tmp_path: Path) -> None:
     pieces = [raw[at : at + len(raw) // 800] for at in range(0, len(raw), len(raw) // 800)]
     with DrippingServer(pieces, every_s=0.18) as one, DrippingServer(pieces, every_s=0.18) as two:
         assert "all shown" in run_apart("tests.web.serve_on_cluster", tmp_path, one.address, two.address, timeout=600)
+
+
+@needs_ray
+@pytest.mark.parametrize("command", [("serve", "--no-token", "--port", "0"), ("live", "rtsp://127.0.0.1:1/a")])
+def test_a_cluster_that_is_not_there(ballcast: Callable, clean_failure: Callable, command: tuple[str, ...]) -> None:
+    done = ballcast(*command, "--cluster", "127.0.0.1:1")
+    clean_failure(done, "--cluster 127.0.0.1:1: no Ray cluster answers there", "`ray start --head`")
+
+
+def test_stdin_is_not_on_the_cluster(ballcast: Callable, clean_failure: Callable) -> None:
+    clean_failure(ballcast("live", "-", "--cluster", "127.0.0.1:1"), "stdin is here, not on the cluster")
