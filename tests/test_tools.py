@@ -1,6 +1,7 @@
 """The tools that make what is embedded: what they cut and round is what it was."""
 
 import importlib.util
+import json
 from pathlib import Path
 from types import ModuleType
 
@@ -124,3 +125,40 @@ def test_the_biases_are_all_that_taking_back_changes(tmp_path: Path) -> None:
     for size in ((224, 398), (720, 1280)):  # what is said there already stays
         assets.tell_size(tmp_path / "half", size)
     assert trained_size(Anticipator.from_pretrained(tmp_path / "half").metadata) == (224, 398)
+
+
+def test_mutants_are_counted_and_survivors_tried_again_with_other_tests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutants = tool("mutants")
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "mutants/src/ballcast/loss/matcher.py.meta"
+    file.parent.mkdir(parents=True)
+    (tmp_path / "tests").mkdir()
+    codes = {"a": 1, "b": 1, "c": 0, "d": 33, "e": None, "f": 2, "g": -24, "h": 3}
+    file.write_text(json.dumps({"exit_code_by_key": codes, "other": 1}))
+    mutants.forget_survivors()  # the first call has nothing to compare with
+    assert mutants.results() == {"loss/matcher.py": codes}
+    survivors = mutants.report(survivors=True).splitlines()
+    assert survivors[:2] == ["survived: c", "no tests: d"]
+    assert survivors[3].split() == [
+        "loss/matcher.py",
+        "8",
+        "6",
+        "3",
+        "1",
+        "1",
+        "1",
+        "66.7",
+        "%",
+    ]  # 4 of 6 that were tried
+    assert survivors[4].split()[1:] == survivors[3].split()[1:]
+    mutants.forget_survivors()
+    assert mutants.results() == {"loss/matcher.py": codes}
+    (tmp_path / "tests/test_new.py").write_text("")
+    mutants.forget_survivors()
+    assert mutants.results() == {"loss/matcher.py": codes}  # an empty file says nothing new
+    (tmp_path / "tests/test_new.py").write_text("x = 1")
+    mutants.forget_survivors()
+    assert mutants.results() == {"loss/matcher.py": {**codes, "c": None, "d": None}}
+    assert json.loads(file.read_text())["other"] == 1

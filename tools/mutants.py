@@ -24,16 +24,14 @@ FOLDER = Path("mutants")
 FIRST = "ballcast.metrics.ranked.*"  # the smallest module: a first call, in which mutmut makes the mutants of all
 TOGETHER = 400  # mutants a call of mutmut; each call runs the tests unchanged first
 KILLED, SURVIVED, UNTESTED, TIMEOUT, UNTRIED = "killed", "survived", "no tests", "timeout", "not tried"
-VERDICTS = (
-    dict.fromkeys((0,), SURVIVED) | dict.fromkeys((5, 33), UNTESTED) | dict.fromkeys((36, 24, -24, 152, 255), TIMEOUT)
-)
-VERDICTS |= dict.fromkeys((None, 2, -2, -9, -15), UNTRIED)  # or stopped while it was
+VERDICTS = {0: SURVIVED, 1: KILLED, 3: KILLED, 5: UNTESTED, 33: UNTESTED}  # exit codes of pytest, and mutmut's own
+VERDICTS |= dict.fromkeys((None, 2, -2, -15), UNTRIED)  # or stopped while it was
 AGAIN = (SURVIVED, UNTESTED)  # worth another try once the tests have changed
 
 
 def verdict(code: int | None) -> str:
-    """What an exit code of the tests says of the mutant."""
-    return VERDICTS.get(code, KILLED)
+    """What an exit code of the tests says of the mutant; a crash counts as a timeout."""
+    return VERDICTS.get(code, TIMEOUT)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -289,3 +289,21 @@ def test_the_matching_weighs_time_by_offset_cost(offset_cost: float, slot: int) 
     targets = Targets.from_ms(torch.tensor([[3]]), torch.tensor([[30_000 + 4 * 157]]), 32)
     judge = Criterion(config=LossConfig(offset_cost=offset_cost), model=replace(MODEL, slots=2))
     assert judge.match(slots, targets)[0].tolist() == [0 if k == slot else -1 for k in range(2)]
+
+
+def test_a_model_may_have_one_slot() -> None:
+    slots, targets = batch(K=1)
+    judge = Criterion(config=LossConfig(), model=replace(MODEL, slots=1))
+    loss, weighted = judge(slots, targets), judge(slots, targets, torch.ones(6))
+    assert torch.equal(torch.stack(loss), torch.stack(weighted))
+
+
+def test_normalisers_of_every_layer_are_reduced() -> None:
+    """Twice the normalisers halve all terms: of the last layer, and of one before it."""
+    slots, targets = batch()
+    slots.presence = targets.presence = None
+    slots.earlier = Slots(torch.randn(6, 4), torch.randn(6, 4, 10), torch.randn(6, 4, 32), 32)
+    judge = criterion()
+    assert judge(slots, targets, reduce=lambda x: 2 * x).total.item() == pytest.approx(
+        judge(slots, targets).total.item() / 2, rel=1e-5
+    )

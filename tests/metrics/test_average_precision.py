@@ -17,6 +17,7 @@ from ballcast.core.events import Clip, Event, Prediction, grid_bin, label_bin
 from ballcast.data.labels.soccernet import read_labels
 from ballcast.inference.submission import read_submission
 from ballcast.metrics.average_precision import score, score_arrays, score_by_visibility
+from ballcast.metrics.ranked import ranked_ap
 
 sys.path.append(str(Path(__file__).parents[1]))
 from soccernet_reference import lay_out, reference_ap, reference_bin, submitted_bin
@@ -268,3 +269,15 @@ def test_json_of_a_score() -> None:
     assert all(per_class[name] == [1, 0, 0, 0, 0, 0, 1, 0, 0, 0] for name in ("at2", "at3", "at4", "at5", "atInfty"))
     assert tree.pop("avg") == pytest.approx((0.1 + 5 * 0.2) / 6)
     assert tree == {"at1": 0.1, **dict.fromkeys(("at2", "at3", "at4", "at5", "atInfty"), 0.2)}
+
+
+def test_a_millionth_is_the_least_score_that_counts() -> None:
+    """As in the reference, which takes 1e-6 from every score and leaves out what is then below zero."""
+    clips = [Clip("a", (), (Event("PASS", 31000),))]
+    least, less = (np.full((1, 10), s, np.float32) for s in (1e-6, 0.99e-6))
+    at = np.array([0]), np.array([31_000])
+    assert score_arrays(clips, *at, least).ap[:, 0].tolist() == [1] * 6
+    assert score_arrays(clips, *at, less).ap.max() == 0
+    everybody = np.ones((1, 1), bool)
+    assert ranked_ap(clips, *at, least, everybody, levels=10)[0, 0] == 1
+    assert ranked_ap(clips, *at, less, everybody, levels=10).max() == 0

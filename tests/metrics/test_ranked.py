@@ -45,3 +45,13 @@ def test_the_same_as_the_official_score_where_nothing_ties() -> None:
     ours = ranked_ap(clips, clip, position_ms, scores, np.ones((1, 12), bool), levels=5000)[0]
     assert official.max() > 0
     assert ours == pytest.approx(official)
+
+
+def test_of_equals_the_first_clip_comes_first() -> None:
+    """Twenty clips of one score each: ten with a pass, then ten without, so that precision is 1 up to full recall."""
+    clips = [Clip(f"c{i}", anticipation=(Event("PASS", 31_000),) if i < 10 else ()) for i in range(20)]
+    scores = np.zeros((20, 10), np.float32)
+    scores[:, 0] = 0.5
+    found = ranked_ap(clips, np.arange(20), np.full(20, 31_000), scores, np.ones((1, 20), bool), levels=190)
+    assert found[0, 0] == 1
+    assert found.shape == (1, 10)

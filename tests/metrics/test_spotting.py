@@ -117,7 +117,7 @@ def test_smoothing_by_hand() -> None:
     a, b, c = np.exp(-0.5), np.exp(-2), np.exp(-4.5)
     scores = np.zeros((9, 1))
     scores[4, 0] = 1.0
-    times = 100.0 * np.arange(9)
+    times = 700 + 100.0 * np.arange(9)
     found = suppress_non_maxima(scores, times, apart_ms=0, smooth_ms=100)
     smooth = dict(zip(found.position_ms.tolist(), found.score.tolist(), strict=True))
     whole = 1 + 2 * (a + b + c)
@@ -146,3 +146,13 @@ def test_random_scores_by_their_draws() -> None:
     usual = random_score(games, apart_ms=1000)
     assert usual.least == 5
     assert usual.ap[0] == pytest.approx(random_score(games, apart_ms=1000, tolerance_ms=1000, draws=5).ap[0])
+
+
+def test_of_equals_the_earlier_comes_first() -> None:
+    """Forty peaks of one score: those of the first game, all true, come before those of the second, all false."""
+    first, second = passes(*range(0, 40_000, 2000)), [(0, float(t), 0.5) for t in range(0, 40_000, 2000)]
+    score = spotting_score([(first, peaks(*second)), ([], peaks(*second))])
+    assert score.ap[0] == score.area[0] == 1.0
+    assert score.events.dtype == np.int64
+    flat = suppress_non_maxima(np.full((50, 1), 0.5), 10.0 * np.arange(50), apart_ms=1000)
+    assert flat.position_ms.tolist() == [0]

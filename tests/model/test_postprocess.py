@@ -131,9 +131,11 @@ def test_a_class_may_have_a_time_of_its_own(apart: Slots) -> None:
 @pytest.mark.parametrize("config", [EmitConfig(), EmitConfig(threshold=0.05, vector="emitted", mode="class")])
 def test_arrays_say_what_predictions_say(request: pytest.FixtureRequest, times: str, config: EmitConfig) -> None:
     given = request.getfixturevalue(times)
-    sample, position_ms, scores = emit_flat(given, config)
-    flat = {(int(s), int(t), tuple(v.tolist())) for s, t, v in zip(sample, position_ms, scores, strict=True)}
-    assert flat == {(0, p.position_ms, p.scores) for p in emit(given, config)[0]}
+    for pos_weight in (1.0, 4.0):
+        sample, position_ms, scores = emit_flat(given, config, pos_weight=pos_weight)
+        flat = {(int(s), int(t), tuple(v.tolist())) for s, t, v in zip(sample, position_ms, scores, strict=True)}
+        assert flat == {(0, p.position_ms, p.scores) for p in emit(given, config, pos_weight=pos_weight)[0]}
+    assert flat != {(0, p.position_ms, p.scores) for p in emit(given, config)[0]}
 
 
 def test_what_is_expected_of_a_class_is_gathered_from_all_slots() -> None:

@@ -85,11 +85,13 @@ def five(mirrored: tuple[int, ...] = ()) -> WindowSet:
 @pytest.mark.parametrize("where", ["memory", "disk"])
 def test_every_sample_is_run_once_in_order(where: Any) -> None:
     samples = Samples(five(), CPU, where)
+    assert (samples.where, samples.nbytes) == (where, 6 * 3 * 2 * 2)  # six rows of 3 × 2 numbers of two bytes
     seen = samples.run(lambda features, present: (features[:, 1, 0, 0].tolist(), present.tolist()), batch=2)
     assert [s[0] for s in seen] == [[1.0, 2.0], [3.0, 4.0], [5.0]]
     assert seen[1][1] == [[True, True], [False, True]]
     own = samples.run(lambda features, present: features[:, 1, 0, 0].tolist(), rank=1, ranks=2)
     assert own == [[2.0, 4.0]]  # all in one batch, unless told
+    assert list(samples.stream([])) == []
 
 
 def test_a_batch_is_overwritten_in_place() -> None:

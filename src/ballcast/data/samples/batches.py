@@ -213,13 +213,13 @@ class Samples:
 
     def stream(self, order: Sequence[Tensor]) -> Iterator[Batch]:
         """Yield `take(chosen)` for each entry of `order`; from disk, the next is read while the last is in use."""
-        if self.where != "disk":
+        if self.where != "disk" or not len(order):
             yield from map(self.take, order)
             return
         with ThreadPoolExecutor(1) as reader:
-            coming = reader.submit(self.take, order[0]) if len(order) else None
-            for following in (*order[1:], None):
-                assert coming is not None
+            coming = reader.submit(self.take, order[0])
+            for following in order[1:]:
                 batch = coming.result()
-                coming = reader.submit(self.take, following) if following is not None else None
+                coming = reader.submit(self.take, following)
                 yield batch
+            yield coming.result()
