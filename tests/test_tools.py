@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 from pathlib import Path
 from types import ModuleType
 
@@ -162,3 +163,27 @@ def test_mutants_are_counted_and_survivors_tried_again_with_other_tests(
     mutants.forget_survivors()
     assert mutants.results() == {"loss/matcher.py": {**codes, "c": None, "d": None}}
     assert json.loads(file.read_text())["other"] == 1
+
+
+def test_half_written_mutants_are_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole are the mutants of a module whose index was written after them, beside results that can be read."""
+    mutants = tool("mutants")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text('[tool.mutmut]\nonly_mutate = ["src/*.py"]')
+    (tmp_path / "src").mkdir()
+    made = tmp_path / "mutants/src"
+    made.mkdir(parents=True)
+    for name, order in (
+        ("whole", ("", ".meta", ".spans")),
+        ("torn", (".meta", ".spans", "")),
+        ("first", ("",)),
+        ("damaged", ("", ".meta", ".spans")),
+    ):
+        (tmp_path / f"src/{name}.py").touch()
+        for time, suffix in enumerate(order):
+            file = made / f"{name}.py{suffix}"
+            file.write_text('{"exit' if (name, suffix) == ("damaged", ".meta") else "{}")
+            os.utime(file, (time, time))
+    mutants.remove_torn()
+    assert sorted(path.name for path in made.glob("*.py")) == ["whole.py"]
+    assert sorted(path.name for path in made.glob("*.meta")) == ["torn.py.meta", "whole.py.meta"]

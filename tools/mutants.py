@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections import Counter
 from pathlib import Path
 
@@ -53,6 +54,24 @@ def results() -> dict[str, dict[str, int | None]]:
         if codes:
             found[str(file.relative_to(FOLDER / "src/ballcast"))[: -len(".meta")]] = codes
     return found
+
+
+def remove_torn() -> None:
+    """Remove what a kill left half written, so that mutmut makes it again instead of taking it for finished."""
+    patterns = tomllib.loads(Path("pyproject.toml").read_text())["tool"]["mutmut"]["only_mutate"]
+    for source in (path for pattern in patterns for path in Path().glob(pattern)):
+        made = FOLDER / source
+        meta, spans = made.with_name(f"{made.name}.meta"), made.with_name(f"{made.name}.spans")
+        try:
+            json.loads(meta.read_text())
+            torn = made.stat().st_mtime > spans.stat().st_mtime  # the last that mutmut writes of a module
+        except FileNotFoundError:
+            torn = True
+        except ValueError:
+            torn = True
+            meta.unlink()
+        if torn:
+            made.unlink(missing_ok=True)
 
 
 def forget_survivors() -> None:
@@ -115,6 +134,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored, also by mutmut
     FOLDER.mkdir(exist_ok=True)
     until = time.monotonic() + 60 * options.minutes
+    remove_torn()
     forget_survivors()
     going = bool(results()) or run([FIRST], until, options.children)
     while going:

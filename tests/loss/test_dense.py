@@ -111,3 +111,8 @@ def test_nothing_expected_and_nothing_to_come_stay_finite() -> None:
     found = losses(two_samples()[0], targets, None)
     assert found.offset.item() == 0
     assert found.objectness.item() == pytest.approx((2 * 2 + 3 * 0.5 + 8 * 0.5 + 13 * 0.25) / 2, rel=1e-5)
+
+
+def test_weights_below_one_are_a_mean_too() -> None:
+    small, whole = losses(*two_samples(), [0.0625, 0.0625]), losses(*two_samples(), None)
+    assert [x.item() for x in small] == pytest.approx([x.item() for x in whole], rel=1e-5)

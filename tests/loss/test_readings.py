@@ -137,3 +137,20 @@ def test_faantras_offset_loss_is_the_square_of_exponentials() -> None:
     loss = losses(slots, targets, matching="ordered", scalar_loss="exponential")
     expected = ((math.exp(0.3) - math.exp(0.2)) ** 2 + (math.exp(0.5) - math.exp(0.4)) ** 2) / 2
     assert loss.offset.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_later_action_wins_though_its_index_is_lower() -> None:
+    """A shot at snippet 1 and a pass at 3 reach one snippet further: between them both do, and the pass is later."""
+    presence = presences([(1, SHOT), (3, PASS)], tokens=6)
+    none = len(ACTIONS)
+    assert segments(presence, 2)[0].tolist() == [SHOT, SHOT, PASS, PASS, PASS, none]
+    assert segments(presence, 1)[0].tolist() == [none, SHOT, none, PASS, none, none]
+    both = presences([(1, SHOT), (1, PASS)], tokens=3)
+    assert segments(both, 2)[0].tolist() == [SHOT, SHOT, SHOT]  # at the same snippet the higher index
+
+
+def test_weights_below_one_are_a_mean_too() -> None:
+    """An eighth of every sample is the same mean, though all normalisers are below 1."""
+    slots, targets = two_events()
+    small = torch.stack(losses(slots, targets, torch.full((2,), 0.125)))
+    assert small.tolist() == pytest.approx(torch.stack(losses(slots, targets)).tolist(), rel=1e-5)

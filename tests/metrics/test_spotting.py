@@ -143,6 +143,8 @@ def test_random_scores_by_their_draws() -> None:
     assert found.area[0] == pytest.approx(np.mean(area))
     assert (found.events[0], found.least) == (3, 2)
     assert found.ap.shape == found.area.shape == (10,)
+    assert random_score([(passes(10_501), times)], apart_ms=0).ap[0] == 0  # 1001 ms after the last time
+    assert random_score([(passes(10_500), times)], apart_ms=0).ap[0] > 0
     usual = random_score(games, apart_ms=1000)
     assert usual.least == 5
     assert usual.ap[0] == pytest.approx(random_score(games, apart_ms=1000, tolerance_ms=1000, draws=5).ap[0])

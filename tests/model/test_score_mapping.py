@@ -46,7 +46,7 @@ def plain(**changes: object) -> ScoreMapping:
 
 def test_intensity_is_the_expected_number_of_actions() -> None:
     found = slot_probabilities((0.5, PASS, 3), (0.2, PASS, 3), (0.8, DRIVE, 9)).intensity([1.0] * 10)
-    assert found.shape == (10, 1, 32)
+    assert (found.shape, found.dtype) == ((10, 1, 32), np.float32)
     assert found[PASS, 0, 3] == pytest.approx(0.7)
     assert found[DRIVE, 0, 9] == pytest.approx(0.8)
     assert found.sum() == pytest.approx(1.5)
@@ -95,7 +95,7 @@ def test_peaks_by_hand() -> None:
     near, mid = exp(-0.5), exp(-1 / 8)
     mass = max(0.4 + 0.2 * near, 0.6 * mid)  # at bin 10, or between them at bin 11
     found = select_times(intensity, [320], 1)
-    assert found.shape == (1, 32, 1)
+    assert (found.shape, found.dtype) == ((1, 32, 1), np.float32)
     assert np.flatnonzero(found[0, :, 0]).tolist() == [11]
     assert found[0, 11, 0] == pytest.approx(1 - exp(-mass))
 

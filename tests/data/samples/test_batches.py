@@ -1,5 +1,6 @@
 """Where data go: as asked for, or to the nearest place with room."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,8 @@ def test_what_a_batch_holds() -> None:
 
 
 def test_the_events_of_all_samples_are_counted() -> None:
+    none = replace(five(), classes=np.full((5, 8), -1))
+    assert none.class_counts().tolist() == [0] * 10
     assert five().class_counts().tolist() == [2, 2, 0, 0, 0, 0, 0, 0, 0, 2]
 
 
@@ -135,6 +138,7 @@ def test_the_only_window_is_never_dropped() -> None:
     config = DataConfig(boost={}, mixup=0.0, drop_windows=1.0)
     one = plan_epoch(classes, config, batch=4, windows=1, seed=0, epoch=0)
     assert one.absent.tolist() == [[0, 0, 0, 0]]
+    assert (one.absent.dtype, one.share.dtype) == (np.int64, np.float32)
     assert sorted(one.first[0, :3].tolist()) == [0, 1, 2]
     assert one.first.shape == (1, 4)
     assert one.share.tolist() == [[1, 1, 1, 1]]
