@@ -307,3 +307,7 @@ def test_normalisers_of_every_layer_are_reduced() -> None:
     assert judge(slots, targets, reduce=lambda x: 2 * x).total.item() == pytest.approx(
         judge(slots, targets).total.item() / 2, rel=1e-5
     )
+
+
+def test_a_checkpoint_holds_the_weights_of_the_data_not_of_the_config() -> None:
+    assert set(criterion().state_dict()) == {"class_weights", "pos_weight"}

@@ -153,6 +153,8 @@ def test_bins_and_times_by_hand() -> None:
     assert targets.bins.tolist() == [[0, 0, 1, 31, 31, 9]]  # a bin is 156.25 ms; 35 000 stays on the grid
     assert targets.times[0, :4].tolist() == pytest.approx([0.0, 0.0312, 0.0314, 0.9998])
     assert targets.times.max() < 1
+    early = Targets.from_ms(torch.tensor([[0]]), torch.tensor([[29_000]]), bins=32)
+    assert (early.bins.item(), early.times.item()) == (0, 0.0)
     assert targets.events.tolist() == [[True] * 5 + [False]]
 
 

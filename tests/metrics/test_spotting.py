@@ -158,3 +158,13 @@ def test_of_equals_the_earlier_comes_first() -> None:
     assert score.events.dtype == np.int64
     flat = suppress_non_maxima(np.full((50, 1), 0.5), 10.0 * np.arange(50), apart_ms=1000)
     assert flat.position_ms.tolist() == [0]
+
+
+def test_many_ties_keep_their_order() -> None:
+    """300 peaks of three scores, every third of them right, each with an action of its own."""
+    rng = np.random.default_rng(0)
+    scores, right = rng.choice([0.3, 0.5, 0.7], 300), rng.random(300) < 1 / 3
+    found = peaks(*[(0, 5000.0 * i, s) for i, s in enumerate(scores)])
+    score = spotting_score([(passes(*(5000 * np.flatnonzero(right)).tolist()), found)])
+    order = sorted(range(300), key=lambda i: -scores[i])
+    assert (score.ap[0], score.area[0]) == pytest.approx(average_precisions(right[order], int(right.sum())))

@@ -22,7 +22,9 @@ CPU = torch.device("cpu")
 def test_what_is_asked_for_is_done_or_refused() -> None:
     assert place(1, CPU, "disk") == "disk"
     assert place(1 << 60, CPU, "memory") == "memory"
-    with pytest.raises(InputError, match="device=gpu needs a GPU"):  # of features and of frames alike
+    with pytest.raises(
+        InputError, match=r"^data.device=gpu needs a GPU, and torch sees none; use data.device=auto$"
+    ):  # of features and of frames alike
         place(1, CPU, "gpu")
 
 

@@ -227,7 +227,9 @@ def test_a_clip_without_features_is_named(tmp_path: Path) -> None:
     clips = [*read_labels(store.labels), Clip("clip_9")]
     with pytest.raises(InputError, match="no features of clip_9"):
         official_windows([(store, clips)], WINDOWS)
-    with pytest.raises(InputError, match="no 7 windows"):
+    with pytest.raises(
+        InputError, match=r"clip_1 has no 7 windows of 5 s one after the other; is it shorter than 35 s\?"
+    ):
         official_windows([(store, clips[:3])], 7)
 
 
@@ -477,3 +479,10 @@ def test_a_game_without_a_window_or_too_short_is_one_sentence(tmp_path: Path) ->
         game_windows(whole, {"match": []}, WINDOWS, every_ms=400)
     with pytest.raises(InputError, match="short: no game in it is long enough for 6 windows of 5 s"):
         game_windows(game(list(range(0, 750, 25)), "short"), {"match": []}, WINDOWS, every_ms=5000)
+
+
+def test_an_event_just_before_the_next_clip_is_found_once() -> None:
+    """The second clip starts at 5 s and has an event of 4960 ms at its start, 40 ms late: one event, as first seen."""
+    pair = Clip("a", (Event("PASS", 4960),)), Clip("b", (Event("PASS", 0), Event("PASS", 100)))
+    assert [e.position_ms for e in Stretch(pair, tolerance_ms=40).events()] == [4960, 5100]
+    assert [e.position_ms for e in Stretch(pair, tolerance_ms=39).events()] == [4960, 5000, 5100]
