@@ -11,7 +11,6 @@ import httpx
 import numpy as np
 import pytest
 import torch
-from browser import Browser, open_browser
 
 from ballcast.core.anticipator_config import EmitConfig, HierarchyConfig, ModelConfig
 from ballcast.core.events import Forecast
@@ -23,6 +22,7 @@ from ballcast.web.server import running as run_server
 from ballcast.web.service import Service
 from ballcast.web.settings import Engine, Limits, Settings
 from benchmarks.serve import Quick
+from tests.browser import Browser, open_browser
 from tests.features.conftest import SMALL, small_backbone
 from tests.video.conftest import make_video
 

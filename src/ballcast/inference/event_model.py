@@ -107,7 +107,7 @@ def is_event_model(folder: Path | str) -> bool:
 def open_event_model(folder: Path, *, torch_device: str = "", threads: int | None = None) -> EventModel:
     """Open a model: in ONNX Runtime, or in torch on `torch_device` if one is named or there is no graph."""
     tree = read_json(folder / "config.json", "sizes of the model")
-    network = tree.get("network")
+    network = tree.get("network") if isinstance(tree, dict) else None
     if not isinstance(network, dict) or not all(isinstance(network.get(k), int) for k in ("tokens", "observed_ms")):
         raise InputError(f"{folder / 'config.json'}: has no 'network' with the sizes of the model; fetch it again")
     shape = (2, len(ACTIONS), len(HORIZONS_S))

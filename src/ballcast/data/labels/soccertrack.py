@@ -235,6 +235,8 @@ def _records(file: TextIO, path: Path) -> Iterator[Any]:
                 raise cut from None
             text, at = text[at:] + more, 0
             continue
+        except (ValueError, RecursionError):  # a number of thousands of digits, lists in lists in lists
+            raise cut from None
         yield record
 
 
