@@ -146,7 +146,7 @@ def measure(kind: str, new_runtime: Callable[[], Runtime], video: Path, count: i
         figures = _figures(received, sessions, seconds, lost)
         if scheduler is not None and load is not None:
             now = scheduler.load
-            figures["thread_busy"] = round((scheduler.batcher.busy_s - busy_s) / seconds, 3)
+            figures["threads_busy"] = round((scheduler.batcher.busy_s - busy_s) / seconds, 3)
             figures["steps_a_batch"] = round((now.steps - load.steps) / max(1, now.batches - load.batches), 2)
         errors = [str(session.error) for session in sessions if session.error is not None]
     return {**figures, **used, "ready_s": round(ready_s, 1), "errors": sorted(set(errors))[:3]}
@@ -216,7 +216,9 @@ def _line(step: dict[str, Any]) -> str:
     told = "real time held" if step["held"] else f"NOT held: {step['waiting']} waiting, {step['slow']} slow or broken"
     gpu = f", GPU {step['gpu_percent']} %" if "gpu_percent" in step else ""
     batch = (
-        f", {step['steps_a_batch']} steps a batch, thread {step['thread_busy']:.0%}" if "thread_busy" in step else ""
+        f", {step['steps_a_batch']} steps a batch, {step['threads_busy']:.2f} threads busy"
+        if "threads_busy" in step
+        else ""
     )
     made = f"{step['forecasts']} of {step['expected']} forecasts, {step['frames_lost']} frames lost"
     return f"{times}; {told}; {made}; {step['cores_used']} cores{gpu}{batch}"

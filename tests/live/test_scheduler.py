@@ -270,6 +270,22 @@ def test_a_machine_that_was_busy_when_the_steps_were_timed_follows_more_later(
         assert scheduler.room() > 1
 
 
+def test_where_calls_may_be_parallel_two_streams_compute_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of two steps waits until the other is under way: on one thread they would wait for ever."""
+    batch, both = torch_runtime().batched(2), threading.Barrier(2)
+    monkeypatch.setattr(batch, "largest", 1)
+    monkeypatch.setattr(batch, "parallel", 2)
+    monkeypatch.setattr(batch, "encode_windows", lambda features: (both.wait(10), features)[1])
+    batcher, made = Batcher(batch), list[np.ndarray]()
+    for n in range(2):
+        given = np.full((2, 3), n, np.float32)
+        threading.Thread(target=lambda given=given: made.append(batcher.runtime().encode_window(given))).start()
+    assert until(lambda: len(made) == 2, 10)
+    assert sorted(float(result.mean()) for result in made) == [0, 1]
+    assert (batcher.batches, batcher.steps) == (2, 2)
+    batcher.close()
+
+
 def test_a_closed_batcher_says_so() -> None:
     batcher = Batcher(torch_runtime().batched(2))
     runtime = batcher.runtime()

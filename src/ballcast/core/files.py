@@ -121,7 +121,7 @@ def replacing(path: Path) -> Iterator[Path]:
     `path` and not the temporary path. Temporaries that killed processes left in the same folder are removed first.
     """
     make_parents(path)
-    _remove_stale(path.parent)
+    remove_stale(path.parent)
     temporary = _temporary(path)
     try:
         with watching_space(path):
@@ -170,7 +170,7 @@ def _sync(path: Path) -> None:
 
 
 def _exchange(new: Path, path: Path) -> None:
-    """Exchange two folders: in one step on Linux, else in three; a kill between them is undone by `_remove_stale`."""
+    """Exchange two folders: in one step on Linux, else in three; a kill between them is undone by `remove_stale`."""
     with suppress(OSError, AttributeError, TypeError):
         here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
         if not ctypes.CDLL(None).renameat2(here, os.fsencode(new), here, os.fsencode(path), swap):
@@ -214,10 +214,10 @@ def _temporary(path: Path) -> Path:
     return path.with_name(f".{path.name}.{_machine()}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
 
 
-def _is_stale(left: Path, machine: str | None, process: str | None) -> bool:
+def _is_stale(left: Path, here: bool, process: str | None) -> bool:
     """Whether nobody writes it any more: its process is gone, or, of another machine, it has not changed for a day."""
     changed = max(path.lstat().st_mtime for path in (left, *left.rglob("*")))
-    if machine != _machine() or process is None:
+    if not here or process is None:
         return time.time() - changed > _STALE_S
     import psutil  # only here: it takes a while to import
 
@@ -227,15 +227,16 @@ def _is_stale(left: Path, machine: str | None, process: str | None) -> bool:
         return True
 
 
-def _remove_stale(folder: Path) -> None:
-    """Remove the temporaries that killed processes left in `folder`; once per process, before its first write there."""
+def remove_stale(folder: Path) -> None:
+    """Remove what killed processes left in `folder`; before this one's first write there, or before it is confined."""
+    machine = _machine()
     if folder in _swept:
         return
     _swept.add(folder)
     for left in list(folder.glob(".*.tmp")) + list(folder.glob(".*.old")):
         found = _TEMPORARY.match(left.name)
         with suppress(OSError):
-            if found is None or not _is_stale(left, found[2], found[3]):
+            if found is None or not _is_stale(left, found[2] == machine, found[3]):
                 continue
             if found[4] == "old" and not (folder / found[1]).exists():  # killed while it was replaced
                 os.rename(left, folder / found[1])
@@ -243,17 +244,11 @@ def _remove_stale(folder: Path) -> None:
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
-def prepare_writing(folder: Path) -> None:
-    """Look up what writing into `folder` needs of the system: before a process enters a sandbox, which hides that."""
-    _machine()
-    _remove_stale(folder)
-
-
 @contextmanager
 def working_folder() -> Iterator[Path]:
     """Yield a new folder among the system's temporary files; removed after the block, or after a kill by the next."""
     root = Path(tempfile.gettempdir())
-    _remove_stale(root)
+    remove_stale(root)
     folder = _temporary(root / "ballcast")
     folder.mkdir(mode=0o700)
     try:

@@ -81,14 +81,18 @@ class StackSlot(Protocol):
 
 
 class BatchRuntime(Protocol):
-    """The steps of a `Runtime` for a batch of b streams in one call; used on one thread.
+    """The steps of a `Runtime` for a batch of b streams in one call.
 
     - `runtime`: whose networks it runs. `largest`: b of a call, at most. `streams`: places, at most.
+    - `parallel`: calls at a time, at most, each on a thread of its own. `by_cores`: the cores are the limit, so their
+      time is what counts; else it is the time of the one thread that calls.
     """
 
     runtime: Any
     largest: int
     streams: int
+    parallel: int
+    by_cores: bool
 
     def prepare(self) -> None:
         """Do what takes time before the first stream comes."""

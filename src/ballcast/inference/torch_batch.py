@@ -123,12 +123,14 @@ class StackBatch:
 
 
 class TorchBatch:
-    """A `BatchRuntime` of torch: used on one thread, but for `TorchStackSlot.fill`.
+    """A `BatchRuntime` of torch: used on one thread, but for `TorchStackSlot.fill`; torch shares a CPU's cores itself.
 
     Args:
         runtime: the networks.
         streams: followed at once, at most.
     """
+
+    parallel, by_cores = 1, False
 
     def __init__(self, runtime: TorchRuntime, *, streams: int) -> None:
         self.runtime, self.streams = runtime, streams

@@ -1,4 +1,4 @@
-"""The steps of many streams on one thread: those that wait are computed together, the oldest first.
+"""The steps of many streams on few threads, on a GPU one: those that wait are computed together, the oldest first.
 
 The thread of a stream waits for its step, so it has at most one under way and never more than one place in a batch: no
 stream gets more than its share, and one that gives no frames takes nothing from the others.
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ballcast.core.actions import FPS
 from ballcast.core.errors import BallcastError
+from ballcast.core.util import cores
 from ballcast.features.stream_encoder import Floats, Pictures, Step
 from ballcast.inference.runtime import BatchRuntime
 from ballcast.model.postprocess import SlotArrays
@@ -41,18 +42,18 @@ class _Work:
 
 @dataclass(frozen=True)
 class StepCost:
-    """Seconds that the steps take: a stack of a large batch, and one window with its slots."""
+    """Seconds that the steps take, of a GPU or of a core: a stack of a large batch, and one window with its slots."""
 
     stack_s: float
     forecast_s: float
 
     def of(self, stacks_a_second: float, every_ms: int) -> float:
-        """Share of the thread that one stream in real time takes."""
+        """Share of the GPU, or cores, that one stream in real time takes."""
         return stacks_a_second * self.stack_s + 1000 / every_ms * self.forecast_s
 
 
 class Batcher:
-    """Runs a `BatchRuntime` on a thread of its own for any number of streams, each with a `SharedRuntime`.
+    """Runs a `BatchRuntime` on threads of its own for any number of streams, each with a `SharedRuntime`.
 
     Args:
         batch: the networks.
@@ -67,12 +68,25 @@ class Batcher:
         self.busy_s = 0.0  # computing, since the start
         self.batches, self.steps = 0, 0  # computed since the start
         self.costs: dict[tuple[int, int], StepCost] = {}  # by frame size, measured when its first stream opens
-        self._thread = threading.Thread(target=self._run, name="live-batches", daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=self._run, name="live-batches", daemon=True) for _ in range(batch.parallel)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def runtime(self) -> "SharedRuntime":
         """A `Runtime` for one stream."""
         return SharedRuntime(self)
+
+    @property
+    def used_s(self) -> float:
+        """Seconds of the device that were used since the start: of a GPU, or of all cores together by this process."""
+        return time.process_time() if self.batch.by_cores else self.busy_s
+
+    @property
+    def capacity(self) -> int:
+        """Seconds of the device a second, as of `used_s`."""
+        return cores() if self.batch.by_cores else 1
 
     @property
     def queued(self) -> int:
@@ -109,14 +123,15 @@ class Batcher:
         self.compute("call", lambda: self.batch.close(slot))
 
     def close(self) -> None:
-        """Stop the thread; steps that wait fail."""
+        """Stop the threads; steps that wait fail."""
         with self._changed:
             self._closed = True
-            self._changed.notify()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+            self._changed.notify_all()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
 
-    # ----------------------------------------------------------------------------------------------------- the thread
+    # ---------------------------------------------------------------------------------------------------- the threads
 
     def _run(self) -> None:
         while (works := self._next()) is not None:
@@ -127,8 +142,9 @@ class Batcher:
             except BaseException as error:  # raised in the threads of the streams
                 for work in works:
                     work.error = error
-            self.busy_s += time.perf_counter() - began
-            self.batches, self.steps = self.batches + 1, self.steps + len(works)
+            with self._changed:
+                self.busy_s += time.perf_counter() - began
+                self.batches, self.steps = self.batches + 1, self.steps + len(works)
             for work in works:
                 work.done.set()
             if self._linger_s:
@@ -139,10 +155,11 @@ class Batcher:
         with self._changed:
             self._changed.wait_for(lambda: self._closed or any(self._waiting.values()))
             if self._closed:
-                left = [work for waiting in self._waiting.values() for work in waiting]
-                for work in left:
-                    work.error = BallcastError("the computation has been stopped")
-                    work.done.set()
+                for waiting in self._waiting.values():
+                    while waiting:
+                        work = waiting.popleft()
+                        work.error = BallcastError("the computation has been stopped")
+                        work.done.set()
                 return None
             waiting = next(self._waiting[kind] for kind in KINDS if self._waiting[kind])
             first = waiting.popleft()
@@ -167,7 +184,8 @@ class Batcher:
         return [_sample(slots, i) for i in range(len(works))]
 
     def _measure(self, size: tuple[int, int]) -> StepCost:
-        """Time the steps on black frames; on the thread, before the first stream of this size."""
+        """Time the steps on black frames, before the first stream of this size."""
+        clock = time.process_time if self.batch.by_cores else time.perf_counter
         batch, runtime = self.batch, self.batch.runtime
         shifted = runtime.config.shift != "none"
         frames = np.zeros((runtime.clips,) * shifted + (runtime.config.stack, *size), np.uint8)
@@ -182,8 +200,9 @@ class Batcher:
         features = np.zeros((1, runtime.clips, runtime.config.width), np.float32)
         tokens = batch.encode_windows(features)
         known = np.repeat(tokens[:, None], runtime.lookback, axis=1), np.ones((1, runtime.lookback), np.bool_)
-        stack_s = _timed(lambda: batch.encode_stacks(slots)) / len(slots) if slots else 0.0
-        forecast_s = _timed(lambda: batch.encode_windows(features)) + _timed(lambda: batch.anticipate_batch(*known))
+        stack_s = _timed(lambda: batch.encode_stacks(slots), clock) / len(slots) if slots else 0.0
+        forecast_s = _timed(lambda: batch.encode_windows(features), clock)
+        forecast_s += _timed(lambda: batch.anticipate_batch(*known), clock)
         for slot in slots:
             batch.close(slot)
         return StepCost(0.0, forecast_s + stack_s) if shifted else StepCost(stack_s, forecast_s)
@@ -240,12 +259,12 @@ def _sample(slots: SlotArrays, i: int) -> SlotArrays:
     return changed(slots, objectness=slots.objectness[own], classes=slots.classes[own], offsets=slots.offsets[own])
 
 
-def _timed(step: Callable[[], object]) -> float:
-    """Seconds of the quickest of a few runs, after one that is not counted."""
+def _timed(step: Callable[[], object], clock: Callable[[], float]) -> float:
+    """Seconds, by a clock, of the quickest of a few runs, after one that is not counted."""
     step()
     times = []
     for _ in range(TRIALS):
-        began = time.perf_counter()
+        began = clock()
         step()
-        times.append(time.perf_counter() - began)
+        times.append(clock() - began)
     return min(times)

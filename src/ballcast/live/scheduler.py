@@ -30,7 +30,7 @@ from ballcast.video.luma import array_shape
 from ballcast.video.sources import LiveSource
 
 STREAMS = 128  # places on the device, by default
-SHARE = 0.85  # of the computing thread's time that streams may take; the rest is for decoding and bursts
+SHARE = 0.85  # of the GPU's or the cores' time that streams may take; the rest is for decoding and bursts
 REVIEW_S = 1.0  # interval between two looks at the load
 USE_LOOKS = 5  # looks over which the time of a stream's steps in use is averaged
 BEHIND_FRAMES = 2 * FPS  # that wait in a session's queue: it does not hold real time
@@ -40,7 +40,7 @@ LINGER_S = 0.001  # on a GPU: the streams just served ask for their next step, a
 
 @dataclass(frozen=True)
 class Load:
-    """What a scheduler does: sessions that run and that wait, steps that wait, and the thread's share of time."""
+    """What a scheduler does: sessions that run and that wait, steps that wait, and the share of the device in use."""
 
     running: int
     waiting: int
@@ -57,7 +57,7 @@ class Scheduler:
         new_runtime: returns a runtime; one is taken.
         every_ms: interval of the forecasts, by default.
         streams: followed at once, at most.
-        share: of the computing thread's time that may be taken, in (0, 1].
+        share: of the device's time that may be taken, in (0, 1].
     """
 
     def __init__(
@@ -76,8 +76,8 @@ class Scheduler:
         self._dropped: dict[LiveSession, int] = {}
         self._most: int | None = None  # streams that were found to be the most
         self._most_until, self._retry_s = 0.0, RETRY_S
-        self._busy, self._sampled = 0.0, (time.monotonic(), 0.0)
-        self._uses: deque[float] = deque(maxlen=USE_LOOKS)  # shares of the thread that one running stream took
+        self._busy, self._sampled = 0.0, (time.monotonic(), self.batcher.used_s)
+        self._uses: deque[float] = deque(maxlen=USE_LOOKS)  # of the GPU, or cores, that one running stream took
         self._least_use = inf  # it never grows, or streams would come and go; too many fall behind, and that shows
         self._closed, self._wake = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._watch, name="live-admission", daemon=True)
@@ -120,7 +120,7 @@ class Scheduler:
             stacks, every_ms = FPS / self.batcher.batch.runtime.config.stride, self._every_ms
             cost = max(each.of(stacks, every_ms) for each in list(self.batcher.costs.values()))
             cost = min(cost, self._least_use)  # a machine that was busy when the steps were timed may be free now
-            known = min(known, max(1, int(self._share / cost)))
+            known = min(known, max(1, int(self._share * self.batcher.capacity / cost)))
         return known if self._most is None else min(known, self._most)
 
     def close(self) -> None:
@@ -186,15 +186,15 @@ class Scheduler:
                 self.batcher.close_slot(slot)
 
     def _sample(self) -> None:
-        """The computing thread's share of the time since the last look."""
-        (then, busy_s), now = self._sampled, time.monotonic()
-        self._sampled = now, self.batcher.busy_s
-        self._busy = min(1.0, (self.batcher.busy_s - busy_s) / max(now - then, 1e-9))
+        """The share of the device's time that was used since the last look."""
+        (then, before_s), now, used_s = self._sampled, time.monotonic(), self.batcher.used_s
+        self._sampled, used = (now, used_s), (used_s - before_s) / max(now - then, 1e-9)
+        self._busy = min(1.0, used / self.batcher.capacity)
         running = sum(session.status.state in ("running", "slow") for session in self._admitted)
         if not running:
             self._uses.clear()
             return
-        self._uses.append(self._busy / running)
+        self._uses.append(used / running)
         if len(self._uses) == USE_LOOKS:
             self._least_use = min(self._least_use, max(self._uses))
 

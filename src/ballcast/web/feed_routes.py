@@ -21,7 +21,7 @@ from starlette.responses import HTMLResponse
 from ballcast.core import hub
 from ballcast.core.errors import BallcastError, InputError
 from ballcast.core.feed_forecast import MatchSummary, moments
-from ballcast.core.files import prepare_writing, read_json, write_json
+from ballcast.core.files import read_json, remove_stale, write_json
 from ballcast.core.sandbox import confine
 from ballcast.web.decoder import environment, limit_memory, lower_priority
 from ballcast.web.guard import user_of
@@ -159,7 +159,7 @@ def main(arguments: list[str]) -> int:
         from ballcast.inference.feed_predictor import forecast_events, summarise
         from ballcast.report.feed_page import page_data
 
-        prepare_writing(folder)
+        remove_stale(folder)
         confine(read=[], write=[folder])
         feed, provider, untold = open_feed(folder / arguments[2])
         model = open_event_model(FilePath(hub.embedded_model(hub.EVENTS)))

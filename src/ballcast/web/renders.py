@@ -26,7 +26,7 @@ from starlette.responses import FileResponse
 from ballcast.core.actions import FRAME_MS
 from ballcast.core.errors import InputError
 from ballcast.core.events import Forecast, Gap, Prediction
-from ballcast.core.files import prepare_writing, read_json
+from ballcast.core.files import read_json, remove_stale
 from ballcast.core.sandbox import confine
 from ballcast.inference.expected_precision import ExpectedPrecision
 from ballcast.web.decoder import environment, limit_memory, lower_priority
@@ -243,7 +243,7 @@ def _write(order: _Order) -> None:
     from ballcast.video.overlay import write_overlay
 
     folder = FilePath(order.target).parent
-    prepare_writing(folder)
+    remove_stale(folder)
     confine(read=[FilePath(order.video)], write=[folder])
     result = read_json(FilePath(order.timeline), "timeline")
     forecasts, gaps = shown_forecasts(result)
