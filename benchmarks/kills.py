@@ -1,281 +1,144 @@
-"""Kill extract, pretrain and train with SIGKILL at random times, let them go on, and compare what they leave.
+"""Disturb every long command in one of three ways, let it go on, and compare what it leaves.
 
-    python -m benchmarks.kills [--kills 50] [--renames 20] [--only extract|pretrain|train] [--seed 0]
+    python -m benchmarks.kills [--kills 50] [--renames 10] [--enospc 0] [--flips 0] [--only VERB …] [--seed 0]
 
-Each command runs once without being disturbed, T seconds. Then it is started and killed at a time drawn from 0 … T,
-started again in the same folder, and so on until it ends before that time; that folder must then hold the same
-files with the same bytes as the undisturbed one. New folders follow until there have been so many kills. Besides,
-`--renames` more kills strike right before or after a rename, drawn from all of a run's, where a torn write would show.
+**Kills.** Each command runs once without being disturbed, T seconds. Then it is started and killed with SIGKILL at a
+time drawn from 0 … T, started again in the same folder, and so on until it ends before that time; that folder must
+then hold the same files with the same bytes as the undisturbed one, and no leftovers: nothing under a temporary name,
+nothing in the system's folder of temporary files or in shared memory, no process. New folders follow until there have
+been so many kills. Besides, `--renames` more kills strike right before or after a rename, drawn from all of a run's,
+where a torn write would show. After every kill, whatever file is there must be whole: JSON that parses, safetensors
+that open, CSV that ends its line.
 
-After every kill, whatever file is there must be whole: JSON that parses, safetensors that open, CSV that ends its line.
+`--enospc N`: the disk is full N times (`disk_full`). `--flips N`: N flipped bits of every kind of file (`flips`).
+
 Not compared are times: seconds in epochs.csv and report.json, TensorBoard, environment.json.
-
-Commands run in forked processes that have torch imported already, so that kills hit the work, not its start.
 """
 
 import argparse
-import json
 import os
 import random
-import shutil
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-os.environ["OMP_NUM_THREADS"] = "1"
-
-import torch
-from safetensors import safe_open
-
-# What the commands import when they are called, imported once for all of them.
-from ballcast.cli import main as ballcast_main
-from ballcast.core.anticipator_config import Recipe
-from ballcast.core.backbone_config import BackboneConfig
-from ballcast.core.config import to_yaml
-from ballcast.core.pretrain_config import PretrainConfig
-from ballcast.features.backbone import Backbone
-
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
-from games import draw_game, make_events, make_matches, write_video
-from synthetic import SMALL, make_split
-
-TINY = BackboneConfig(encoder="test_efficientnet", channels=16, blocks=1, projected=8, se_ratio=4)
-RENAMES = "renames.txt"
-TIMED = ("environment.json",)  # and TensorBoard's files
-
-
-@dataclass(frozen=True)
-class Job:
-    """A command of which `arguments(out)` gives the arguments."""
-
-    name: str
-    arguments: Callable[[Path], list[str]]
-
-
-def prepare(folder: Path) -> list[Job]:
-    """Videos, games, features and recipes, small enough for runs of a few seconds."""
-    videos = folder / "videos"
-    for n in range(4):
-        write_video(videos / f"match_{n}.mp4", draw_game(900, make_events(900, seed=n), seed=n))
-    torch.manual_seed(0)
-    Backbone(TINY, name="tiny").save_pretrained(folder / "backbone")
-    make_matches(folder / "games", ("train", "valid", "test"), frames=300)
-    for split, clips in (("train", 24), ("valid", 8)):
-        make_split(folder / "features" / split, clips, seed=clips)
-    (folder / "recipe.yaml").write_text(to_yaml(Recipe()))
-    (folder / "pretrain.yaml").write_text(to_yaml(PretrainConfig()))
-    return jobs(folder)
-
-
-def jobs(folder: Path) -> list[Job]:
-    network = [
-        f"backbone.{key}={getattr(TINY, key)}" for key in ("encoder", "channels", "blocks", "projected", "se_ratio")
-    ]
-    games = [f"data.sources=[{folder / 'games'}]", "data.train=[train]", "data.valid=[valid]", "data.test=[test]"]
-    pretrain = [*network, *games, "train.start=scratch", "train.epochs=3", "train.steps=6", "train.save_every=2"]
-    pretrain += ["clips.batch=4", "clips.run=2", "train.ema=0.9", "data.workers=1"]
-    train = [
-        *SMALL,
-        f"data.features={folder / 'features'}",
-        "data.train=[train]",
-        "data.valid=[valid]",
-        "train.ema=0.9",
-    ]
-    train += ["train.epochs=5", "train.batch=4", "train.save_every=2", "train.compile=false"]
-    cpu = ["--device", "cpu"]
-    extract = [str(folder / "videos"), "--backbone", str(folder / "backbone"), "--workers", "1", "--every", "50", *cpu]
-    return [
-        Job("extract", lambda out: ["extract", extract[0], str(out), *extract[1:]]),
-        Job("pretrain", lambda out: ["pretrain", str(folder / "pretrain.yaml"), *pretrain, "--out", str(out), *cpu]),
-        Job("train", lambda out: ["train", str(folder / "recipe.yaml"), *train, "--out", str(out), *cpu]),
-    ]
-
-
-def fork(work: Callable[[], Any], log: Path) -> int:
-    """The id of a process that does the work, quietly, with status 0 if it succeeds."""
-    child = os.fork()
-    if child:
-        return child
-    status = 1
-    try:
-        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        torch.set_num_threads(1)
-        work()
-        status = 0
-    except SystemExit as ended:
-        status = ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
-    except BaseException:
-        import traceback
-
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        os._exit(status)
-
-
-def start(job: Job, out: Path, *, strike: tuple[int, bool] = (0, False)) -> int:
-    """The command in a process of its own; `strike`: killed by its own hand at rename number n, before or after it.
-
-    The number of renames it has made is written beside `out`.
-    """
-
-    def work() -> None:
-        count_renames(strike, out.parent / RENAMES)
-        ballcast_main(job.arguments(out))
-
-    return fork(work, out.parent / "log.txt")
-
-
-def count_renames(strike: tuple[int, bool], count_file: Path) -> None:
-    number, after = strike
-    rename, done = os.replace, 0
-
-    def replace(source: Any, target: Any) -> None:
-        nonlocal done
-        done += 1
-        count_file.write_text(str(done))
-        if done == number and not after:
-            os.kill(os.getpid(), signal.SIGKILL)
-        rename(source, target)
-        if done == number:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    os.replace = replace  # type: ignore[assignment]
-
-
-def ended(child: int, within: float) -> int | None:
-    """The exit code of a process that ends within so many seconds; None: it runs."""
-    until = time.monotonic() + within
-    while True:
-        found, status = os.waitpid(child, os.WNOHANG)
-        if found:
-            return os.waitstatus_to_exitcode(status)
-        if time.monotonic() >= until:
-            return None
-        time.sleep(min(0.002, max(0.0, until - time.monotonic())))
-
-
-def contents(out: Path) -> dict[str, bytes]:
-    """Everything below `out`, and what lies beside it under its name, that must not depend on kills."""
-    files = [p for p in out.rglob("*") if p.is_file() and "tensorboard" not in p.parts and p.name not in TIMED]
-    files += out.parent.glob(f".{out.name}*")
-    return {str(p.relative_to(out.parent)): _timeless(p) for p in files}
-
-
-def _timeless(path: Path) -> bytes:
-    raw = path.read_bytes()
-    if path.name == "epochs.csv":  # its second column is seconds
-        return b"\n".join(b",".join(c for i, c in enumerate(row.split(b",")) if i != 1) for row in raw.split(b"\n"))
-    if path.name == "report.json":
-        return json.dumps({**json.loads(raw), "seconds": 0}).encode()
-    return raw
-
-
-def torn(out: Path) -> Iterator[str]:
-    """Files that a kill left half, but for those under temporary names."""
-    for path in out.rglob("*"):
-        if not path.is_file() or path.name.endswith(".tmp"):
-            continue
-        try:
-            if path.suffix == ".json":
-                json.loads(path.read_bytes())
-            elif path.suffix == ".safetensors":
-                with safe_open(path, "pt") as file:
-                    file.keys()
-            elif path.suffix in (".csv", ".html", ".yaml") and not path.read_bytes().endswith((b"\n", b">")):
-                raise ValueError("its end is missing")
-        except Exception as error:
-            yield f"{path.name}: {error}"
+from benchmarks.disk_full import fill_often
+from benchmarks.fault_jobs import HUB, INPUTS, jobs, prepare, serve_hub
+from benchmarks.fault_runs import RENAMES, Place, differences, ended, fork, import_everything, orphans, torn
+from benchmarks.flips import flip_often
 
 
 @dataclass
 class Account:
     """How one command fared."""
 
+    place: Place
     kills: int = 0
     runs: int = 0  # that came to their end after being killed
     differences: int = 0
+    leftovers: int = 0
 
-    def check(self, job: Job, out: Path, whole: dict[str, bytes]) -> None:
-        found = contents(out)
-        wrong = sorted(k for k in whole.keys() | found.keys() if whole.get(k) != found.get(k))
-        self.runs += 1
-        self.differences += len(wrong)
-        for name in wrong:
-            lost = "missing" if name not in found else "left over" if name not in whole else "different"
-            print(f"{job.name}: {name}: {lost}", flush=True)
+    def tell(self, what: str) -> None:
+        print(f"{self.place.job.name}: {what}", flush=True)
 
-    def check_torn(self, job: Job, out: Path) -> None:
-        for what in torn(out):
+    def after_kill(self, child: int) -> None:
+        """Everything must be whole, and the command's own processes must end."""
+        self.kills += 1
+        for what in torn(self.place.out):
             self.differences += 1
-            print(f"{job.name}: torn: {what}", flush=True)
+            self.tell(f"torn: {what}")
+        for left in orphans(child):
+            self.leftovers += 1
+            self.tell(f"process {left} still runs")
+
+    def finish(self, whole: dict[str, bytes]) -> None:
+        """Let the command end, and compare."""
+        self.place.finish()
+        self.runs += 1
+        wrong, left = differences(self.place.contents(), whole), self.place.leftovers()
+        self.differences += len(wrong)
+        self.leftovers += len(left)
+        for what in (*wrong, *left):
+            self.tell(what)
 
 
-def finish(job: Job, out: Path) -> None:
-    code = ended(start(job, out), 600)
-    if code != 0:
-        sys.exit(f"{job.name}: exit code {code}: {(out.parent / 'log.txt').read_text()[-2000:]}")
-
-
-def kill_often(job: Job, folder: Path, kills: int, renames: int, rng: random.Random) -> Account:
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    account, out = Account(), folder / "run"
+def kill_often(place: Place, kills: int, renames: int, rng: random.Random) -> Account:
+    """Kill a command so many times at random, and so many at renames."""
+    account = Account(place)
+    place.clear()
     began = time.monotonic()
-    finish(job, out)
-    seconds, whole, most = time.monotonic() - began, contents(out), int((folder / RENAMES).read_text())
-    print(f"{job.name}: {seconds:.1f} s without a kill, {most} renames, {len(whole)} files to compare", flush=True)
+    place.finish()
+    seconds, whole, most = time.monotonic() - began, place.contents(), int((place.folder / RENAMES).read_text())
+    account.tell(f"{seconds:.1f} s without a kill, {most} renames, {len(whole)} files to compare")
     while account.kills < kills:
-        shutil.rmtree(out)
+        place.clear()
         while account.kills < kills:
-            child = start(job, out)
-            code = ended(child, rng.uniform(0, seconds))
-            if code is not None:
+            child = place.start()
+            if ended(child, rng.uniform(0, seconds)) is not None:
                 break
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-            account.kills += 1
-            account.check_torn(job, out)
-        finish(job, out)
-        account.check(job, out, whole)
+            account.after_kill(child)
+        account.finish(whole)
     for _ in range(renames):
-        shutil.rmtree(out)
-        code = ended(start(job, out, strike=(rng.randint(1, most), rng.random() < 0.5)), 600)
-        account.kills += code == -signal.SIGKILL
-        account.check_torn(job, out)
-        finish(job, out)
-        account.check(job, out, whole)
+        place.clear()
+        child = place.start(strike=(rng.randint(1, most), rng.random() < 0.5))
+        if ended(child, 600) == -signal.SIGKILL:
+            account.after_kill(child)
+        account.finish(whole)
     return account
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=50, help="at random times, of each command")
-    parser.add_argument("--renames", type=int, default=20, help="more, right at renames")
-    parser.add_argument("--only", choices=("extract", "pretrain", "train"))
+    parser.add_argument("--renames", type=int, default=10, help="more, right at renames")
+    parser.add_argument("--enospc", type=int, default=0, help="how often each command finds the disk full")
+    parser.add_argument("--flips", type=int, default=0, help="flipped bits of each kind of file")
+    parser.add_argument("--only", nargs="+", choices=INPUTS, help="these commands")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--work", type=Path, help="a folder for inputs and results, which is kept and used again")
     given = parser.parse_args()
-    total = 0
+    import_everything()
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        if ended(fork(lambda: prepare(folder), folder / "log.txt"), 600) != 0:
+        folder = given.work or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        if ended(fork(lambda: prepare(folder, [*(given.only or INPUTS), "download"]), folder / "log.txt"), 600) != 0:
             sys.exit((folder / "log.txt").read_text())
-        for job in jobs(folder):
-            if given.only in (None, job.name):
-                rng = random.Random(f"{given.seed} {job.name}")
-                account = kill_often(job, folder / job.name, given.kills, given.renames, rng)
-                total += account.differences
-                summary = f"{account.kills} kills, {account.runs} runs that went on to their end"
-                print(f"{job.name}: {summary}: {account.differences} differences", flush=True)
-    print(f"{total} differences in all")
-    sys.exit(1 if total else 0)
+        hub = fork(lambda: serve_hub(folder), folder / "hub.log")
+        while not (folder / HUB).exists():
+            time.sleep(0.01)
+        try:
+            faults = disturb(folder, given)
+        finally:
+            os.kill(hub, signal.SIGKILL)
+            os.waitpid(hub, 0)
+    print(f"{faults} faults in all")
+    sys.exit(1 if faults else 0)
+
+
+def disturb(folder: Path, given: argparse.Namespace) -> int:
+    """Disturb the commands as the options say, with the inputs in `folder`; the number of faults."""
+    faults = 0
+    for job in jobs(folder):
+        if given.only and job.name not in given.only:
+            continue
+        if given.kills or given.renames:
+            place, rng = Place(job, folder / f"{job.name} killed"), random.Random(f"{given.seed} {job.name}")
+            account = kill_often(place, given.kills, given.renames, rng)
+            faults += account.differences + account.leftovers
+            account.tell(
+                f"{account.kills} kills, {account.runs} runs that went on to their end: "
+                f"{account.differences} differences, {account.leftovers} leftovers"
+            )
+        if given.enospc:
+            faults += fill_often(job, folder / f"{job.name} full", given.enospc, random.Random(given.seed))
+    if given.flips:
+        faults += flip_often(folder, given.flips, random.Random(given.seed), given.only)
+    return faults
 
 
 if __name__ == "__main__":

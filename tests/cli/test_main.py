@@ -21,6 +21,7 @@ from ballcast.inference.doctor import Finding
     [
         (PermissionError(13, "Permission denied", "/data/x"), "ballcast: /data/x: Permission denied\n"),
         (OSError(24, "Too many open files"), "ballcast: the system: Too many open files\n"),
+        (OSError(28, "No space left", "/data/x"), "ballcast: /data/x: the disk is full; free some and run again\n"),
         (InputError("a.mp4: is empty"), "ballcast: a.mp4: is empty\n"),
     ],
 )

@@ -16,9 +16,11 @@ from ballcast.core.errors import InputError, NoSpace
 from ballcast.core.files import (
     check_not_source,
     check_writable,
+    exclusive_lock,
     read_json,
     replacing,
     sweep,
+    write_bytes,
     write_json,
     write_pair,
     write_together,
@@ -226,6 +228,18 @@ def test_files_from_before_there_was_a_hash_are_read(tmp_path: Path) -> None:
     check_pair(tmp_path / "w", b"others", tmp_path / "c.json", {"a": 1})
     with pytest.raises(InputError, match="does not belong to"):
         check_pair(tmp_path / "w", b"others", tmp_path / "c.json", {"a": 1, KEY: "0" * 64})
+
+
+def test_folders_and_locks_on_a_full_disk_are_said_to_be_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "mkdir", fail)
+    with pytest.raises(NoSpace, match=r"deep/er/x: the disk is full"):
+        write_bytes(tmp_path / "deep" / "er" / "x", b"")
+    monkeypatch.setattr("huggingface_hub.utils.WeakFileLock", fail)
+    with pytest.raises(NoSpace, match=r"run: the disk is full"), exclusive_lock(tmp_path / "run", tmp_path / "l", ""):
+        pass
 
 
 def test_together_or_not_at_all(tmp_path: Path) -> None:

@@ -118,3 +118,16 @@ def test_the_cache_keeps_the_newest(cache: Path) -> None:
         os.utime(cache / f"{i:032x}", (i, i))
     cached._prune(cache)
     assert sorted(path.name for path in cache.iterdir()) == [f"{i:032x}" for i in range(2, 10)]
+
+
+def test_a_damaged_export_in_the_cache_is_made_again(cache: Path, tmp_path: Path) -> None:
+    names = make(tmp_path)
+    folder, _ = cached.export_once(*names)
+    assert folder is not None
+    config = folder / "config.json"
+    raw = config.read_bytes()
+    config.write_bytes(raw[:-9] + bytes([raw[-9] ^ 1]) + raw[-8:])
+    assert find_export(*names) is None
+    assert cached.export_once(*names) == (folder, "")
+    assert find_export(*names) == folder
+    assert os.listdir(cache) == [folder.name]

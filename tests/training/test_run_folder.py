@@ -1,6 +1,7 @@
 """What a run's folder says of the machine and of the code it ran on."""
 
 import csv
+import errno
 import shutil
 import subprocess
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ballcast.core.errors import InputError
+from ballcast.core.errors import InputError, NoSpace
 from ballcast.training import run_folder as folder
 from ballcast.training.checkpoint import FILE_NAME, Progress, load_state
 from ballcast.training.progress import AFTER, Estimate
@@ -163,3 +164,17 @@ def test_a_damaged_log_is_one_sentence(path: Path, old: bytes, new: bytes) -> No
     path.write_bytes(b"")
     with pytest.raises(InputError, match="is not the log"):
         Table(path, STEP_COLUMNS, keep_through=5)
+
+
+def test_curves_on_a_full_disk_name_their_folder(tmp_path: Path) -> None:
+    curves = folder.Curves(tmp_path / "tensorboard")
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")  # from a thread, which knows no path
+
+    curves._writer.add_scalar = fail  # type: ignore[union-attr, method-assign]
+    with pytest.raises(NoSpace, match=r"tensorboard: the disk is full"):
+        curves.add({"loss": 1.0}, 1)
+    curves._writer.close = fail  # type: ignore[union-attr, method-assign]
+    with pytest.raises(NoSpace, match=r"tensorboard: the disk is full"):
+        curves.close()

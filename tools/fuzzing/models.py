@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+import zlib
 from pathlib import Path
 
 import av
@@ -79,7 +80,8 @@ class PartOfPrediction(Target):
         at = rng.randrange(len(lines))
         if rng.random() < 0.3 or not lines[at]:
             return mutate_bytes(raw, rng)
-        lines[at] = mutate_json(lines[at], rng)
+        line = mutate_json(lines[at].rpartition(b"\t")[0], rng)
+        lines[at] = b"%s\t%08x" % (line, zlib.crc32(line))
         return b"\n".join(lines)
 
     def drive(self, path: Path, out: Path) -> None:

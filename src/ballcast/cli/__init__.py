@@ -4,6 +4,7 @@ Heavy imports are inside the command functions, so that `--help` is quick. The o
 of the commands in `ballcast --help`.
 """
 
+import errno
 import io
 import os
 import sys
@@ -21,6 +22,7 @@ from ballcast.core.util import set_thread_defaults
 __all__ = ["app", "main"]
 
 OF_TRAINING = ("torch", "timm", "tensorboard", "matplotlib", "onnx")  # packages of the extra `train`
+FULL = "the disk is full; free some and run again"
 
 
 def _fail(message: str) -> NoReturn:
@@ -56,4 +58,5 @@ def main(*args: Any) -> None:
     except OSError as error:
         if error.filename is None and error.strerror is None:
             raise
-        _fail(f"{error.filename or 'the system'}: {error.strerror}")
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        _fail(f"{error.filename or 'the system'}: {FULL if full else error.strerror}")

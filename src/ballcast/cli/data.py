@@ -131,7 +131,7 @@ def data_check(
 
 @data_app.command("verify")
 def data_verify(
-    folder: Annotated[Path, typer.Argument(help="Feature stores, runs, models or exports, at any depth.")],
+    folder: Annotated[Path, typer.Argument(help="Feature stores, runs, models, exports or downloads, at any depth.")],
 ) -> None:
     """Verify the checksum of every file below a folder, and list what is damaged or missing.
 

@@ -3,6 +3,7 @@
 import hashlib
 import math
 import re
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -81,6 +82,15 @@ def check_hash(path: Path, sha256: str, advice: str) -> None:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != sha256:
         raise InputError(f"{path}: its checksum differs, so it was damaged or replaced; {advice}")
+
+
+def crc32_of(path: Path) -> int:
+    """The CRC-32 of a file: it notices any flipped bit, and costs half of what SHA-256 does."""
+    checksum = 0
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            checksum = zlib.crc32(chunk, checksum)
+    return checksum
 
 
 # --- JSON records ---

@@ -106,7 +106,8 @@ def make_parents(path: Path) -> None:
     if not path.name:  # ".", "/" or nothing at all
         raise InputError(f"'{path}': names no file or folder; give a path that ends in a name")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        with watching_space(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise InputError(f"{path}: cannot be written, since a part of its path is a file") from None
     except OSError as error:
@@ -194,7 +195,7 @@ def watching_space(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        free = shutil.disk_usage(path.parent).free
+        free = shutil.disk_usage(next(folder for folder in path.parents if folder.is_dir())).free
         raise NoSpace(f"{path}: the disk is full ({free / 1e6:.0f} MB left); free some and run again") from None
 
 
@@ -312,8 +313,7 @@ def write_json(path: Path, content: Any, *, indent: int | None = None, signed: b
 
 def write_pair(folder: Path, weights_name: str, weights: bytes, config_name: str, config: dict[str, Any]) -> None:
     """Write weights and their config into `folder`; the config, signed JSON, contains the hash of the weights."""
-    stamped = {**config, KEY: hashlib.sha256(weights).hexdigest()}
-    text = json.dumps(stamped, indent=1, allow_nan=False).encode()
+    text = json.dumps({**config, KEY: hashlib.sha256(weights).hexdigest()}, indent=1, allow_nan=False).encode()
     write_together({folder / weights_name: weights, folder / config_name: sign_json(text)})
 
 
@@ -341,7 +341,8 @@ def exclusive_lock(path: Path, lock: Path, busy: str) -> Iterator[None]:
     """Hold `lock` as `file_lock` does, for work on `path`: errors name `path`, and the lock file is removed."""
     with ExitStack() as stack:
         try:
-            stack.enter_context(file_lock(lock, busy))
+            with watching_space(path):
+                stack.enter_context(file_lock(lock, busy))
         except OSError as error:
             raise InputError(f"{path}: cannot be written: {error.strerror}") from None
         try:

@@ -32,6 +32,7 @@ def export_once(model: str, backbone: str, log: Callable[[str], None] = lambda s
         check_writable(folder / CONFIG)
     except InputError as error:  # of the cache, not of the model
         return None, str(error)
+    shutil.rmtree(folder, ignore_errors=True)  # one that is there was not used, so it is damaged
     try:
         export(model, backbone, folder, log=log)
     except (InputError, ExportMismatch) as error:

@@ -1,6 +1,10 @@
-"""What an interrupted `predict` has made: JSON lines beside the file it will write, so that it can go on."""
+"""What an interrupted `predict` has made: JSON lines beside the file it will write, so that it can go on.
+
+Each line ends with a tab and its CRC-32.
+"""
 
 import json
+import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -64,12 +68,13 @@ class PartialTimeline:
 
     def _write(self, lines: Iterable[str]) -> None:
         assert self._file is not None
-        self._file.writelines(f"{line}\n" for line in lines)
+        self._file.writelines(f"{line}\t{_checksum(line)}\n" for line in lines)
         self._file.flush()
 
     def _read(self) -> None:
         try:
-            first, *lines = self.path.read_text("utf-8").split("\n")[:-1]  # what has no end was cut off
+            whole = self.path.read_text("utf-8").split("\n")[:-1]  # what has no end was cut off
+            first, *lines = map(_checked, whole)
             if first != self._key:
                 return
             for line in lines:
@@ -78,7 +83,7 @@ class PartialTimeline:
                     self.complete = True
                 else:
                     self.kept.append(_item(record))
-        # None, or not ours: begun anew.
+        # None, not ours, or damaged: begun anew.
         except (OSError, ValueError, LookupError, TypeError, OverflowError, AttributeError, RecursionError, InputError):
             self.kept, self.complete = [], False
         while not self.complete and self.kept and isinstance(self.kept[-1], Gap):  # will be found again
@@ -100,6 +105,18 @@ def _item(record: Any) -> Item:
     if not good or not in_time or json.loads(_line(item)) != record:
         raise ValueError("not a record of a timeline")
     return item
+
+
+def _checksum(line: str) -> str:
+    return f"{zlib.crc32(line.encode()):08x}"
+
+
+def _checked(written: str) -> str:
+    """The line without its checksum; a ValueError if it was damaged."""
+    line, _, checksum = written.rpartition("\t")
+    if checksum != _checksum(line):
+        raise ValueError("its checksum differs")
+    return line
 
 
 def _line(item: Item) -> str:

@@ -18,7 +18,7 @@ from torch import nn
 from ballcast import __version__
 from ballcast.core.config import load, to_dict, to_yaml
 from ballcast.core.errors import BallcastWarning, InputError
-from ballcast.core.files import check_writable, exclusive_lock, read_bytes, write_bytes, write_json
+from ballcast.core.files import check_writable, exclusive_lock, read_bytes, watching_space, write_bytes, write_json
 from ballcast.metrics.average_precision import TOLERANCES
 from ballcast.training import checkpoint
 from ballcast.training.checkpoint import FILE_NAME, Progress, save_state
@@ -163,6 +163,7 @@ class Curves:
 
     def __init__(self, folder: Path | None, *, first_step: int = 0) -> None:
         self._writer: SummaryWriter | None = None
+        self._folder = folder or Path()
         if folder is not None:
             try:
                 from torch.utils import tensorboard
@@ -173,16 +174,19 @@ class Curves:
                     stacklevel=2,
                 )
                 return
-            self._writer = tensorboard.SummaryWriter(str(folder), purge_step=first_step)
+            with watching_space(folder):
+                self._writer = tensorboard.SummaryWriter(str(folder), purge_step=first_step)
 
     def add(self, values: dict[str, float], step: int) -> None:
         if self._writer is not None:
-            for name, value in values.items():
-                self._writer.add_scalar(name, value, step)
+            with watching_space(self._folder):  # a thread writes; what stopped it is raised here
+                for name, value in values.items():
+                    self._writer.add_scalar(name, value, step)
 
     def close(self) -> None:
         if self._writer is not None:
-            self._writer.close()
+            with watching_space(self._folder):
+                self._writer.close()
 
 
 class RunLog:

@@ -21,6 +21,7 @@ from ballcast.video.overlay_strip import Strip
 from ballcast.video.sound import SoundCopy
 
 CLOCK = Fraction(1, 90_000)
+ENCODER = {"preset": "veryfast", "mbtree": "0"}  # with mbtree, x264 165 gives other bytes every few times
 
 
 def write_overlay(
@@ -58,7 +59,7 @@ def write_overlay(
         begin, end = Fraction(begin_ms, 1000), None if end_ms is None else Fraction(end_ms, 1000)
         written, total = 0, video.frame_count()
         with av.open(str(temporary), "w", format="mp4", options={"movflags": "faststart"}) as container:
-            stream = container.add_stream("libx264", rate=rate, options={"crf": str(quality), "preset": "veryfast"})
+            stream = container.add_stream("libx264", rate=rate, options={**ENCODER, "crf": str(quality)})
             stream.width, stream.height = strip.width, height + height % 2 + strip.height
             stream.pix_fmt = "yuv420p"
             stream.codec_context.time_base = CLOCK

@@ -1,12 +1,13 @@
-"""Verify the checksums of all files below a folder: feature stores, runs, models, exports."""
+"""Verify the checksums of all files below a folder: feature stores, runs, models, exports, downloads."""
 
+import os
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ballcast.core.checks import KEY, SIGNATURE, check_hash, check_signature
+from ballcast.core.checks import KEY, SIGNATURE, check_hash, check_signature, crc32_of
 from ballcast.core.errors import InputError
 from ballcast.core.files import parse_json, read_bytes
 
@@ -24,10 +25,10 @@ class Verified:
 
 
 def verify(folder: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> Verified:
-    """Read every JSON, safetensors, ONNX, torch.export and npz file below `folder` and verify its checksum.
+    """Read every JSON, safetensors, ONNX, torch.export and npz file below `folder`, and all files of a download.
 
     Args:
-        folder: of stores, runs, models or exports, at any depth.
+        folder: of stores, runs, models, exports or downloads, at any depth.
         progress: called with the bytes read and in all.
     """
     if not folder.is_dir():
@@ -35,27 +36,33 @@ def verify(folder: Path, progress: Callable[[int, int], None] = lambda done, tot
     found = sorted(path for path in folder.rglob("*") if path.suffix in KINDS and path.is_file())
     if not found:
         raise InputError(f"{folder}: holds no file that ballcast writes; give one of stores, runs, models or exports")
-    sizes = {path: path.stat().st_size for path in found}
-    total, done = sum(sizes.values()), 0
-    hashes: dict[Path, str] = {}  # of other files, as JSON files beside them record it
-    damaged: list[str] = []
-    whole = 0
-    for path in sorted(found, key=lambda path: path.suffix != ".json"):
+    hashes: dict[Path, str | int] = {}  # SHA-256 or CRC-32 of other files, as JSON files record it
+    whole: set[Path] = set()
+    damaged: dict[Path, str] = {}
+    done = 0
+
+    def judge(path: Path, check: Callable[[Path], bool], total: int, size: int) -> None:
+        nonlocal done
         try:
-            if path.suffix == ".json":
-                whole += _verify_json(path, hashes)
-            else:
-                whole += _verify_binary(path, hashes.pop(path, ""))
+            if check(path):
+                whole.add(path)
         except InputError as error:
-            damaged.append(str(error))
-        done += sizes[path]
+            damaged[path] = str(error)
+        done += size
         progress(done, total)
-    damaged += [str(InputError(f"{path}: is missing; {AGAIN}")) for path in hashes]  # escapes what a name may hold
-    return Verified(whole, len(found) - whole - (len(damaged) - len(hashes)), tuple(damaged))
+
+    sizes = {path: path.stat().st_size for path in found}
+    for path in (path for path in found if path.suffix == ".json"):
+        judge(path, lambda path: _verify_json(path, hashes), sum(sizes.values()), sizes[path])
+    sizes |= {path: path.stat().st_size for path in hashes if os.path.isfile(path)}  # a name may be impossible
+    for path in (path for path in {**sizes, **hashes} if path in hashes or path.suffix != ".json"):
+        size = 0 if path.suffix == ".json" else sizes.get(path, 0)
+        judge(path, lambda path: _verify_binary(path, hashes.get(path, "")), sum(sizes.values()), size)
+    return Verified(len(whole - damaged.keys()), len(sizes.keys() - whole - damaged.keys()), tuple(damaged.values()))
 
 
-def _verify_json(path: Path, hashes: dict[Path, str]) -> bool:
-    """Verify a JSON file and add the hashes it records of the files beside it; whether it has a checksum."""
+def _verify_json(path: Path, hashes: dict[Path, str | int]) -> bool:
+    """Verify a JSON file and add the hashes it records of other files; whether it has a checksum."""
     raw = read_bytes(path, "file")
     tree = parse_json(raw, path, "file")
     if isinstance(tree, dict):
@@ -66,6 +73,10 @@ def _verify_json(path: Path, hashes: dict[Path, str]) -> bool:
             beside = path.with_name(record["file"])
             if path.name != "graphs.json" or beside.is_file():  # the embedded backbone's graphs lie in its own folder
                 hashes[beside] = record["sha256"]
+        sums = tree.get("crc32")  # of a download, by the paths below its folder
+        for name, value in sums.items() if isinstance(sums, dict) else ():
+            if isinstance(value, int) and ".." not in Path(name).parts and not Path(name).is_absolute():
+                hashes[path.parent / name] = value
     return SIGNATURE.encode() in raw[-256:]
 
 
@@ -76,10 +87,16 @@ def _records(found: Any) -> list[dict[str, str]]:
     return [r for r in texts if r["sha256"] and Path(r["file"]).name == r["file"]]
 
 
-def _verify_binary(path: Path, sha256: str) -> bool:
+def _verify_binary(path: Path, recorded: str | int) -> bool:
     """Verify a file by its recorded hash, or by the checksum it contains; False if there is neither."""
-    if sha256:
-        check_hash(path, sha256, AGAIN)
+    if recorded != "" and not os.path.isfile(path):
+        raise InputError(f"{path}: is missing; {AGAIN}")
+    if isinstance(recorded, int):
+        if crc32_of(path) != recorded:
+            raise InputError(f"{path}: its checksum differs, so it was damaged or replaced; {AGAIN}")
+        return True
+    if recorded:
+        check_hash(path, recorded, AGAIN)
         return True
     if path.suffix == ".safetensors":
         return check_signature(read_bytes(path, "file"), path)

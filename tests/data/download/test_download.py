@@ -1,6 +1,7 @@
 """`ballcast download` as a user runs it, against a stand-in of the hub that cuts, lies and refuses."""
 
 import fcntl
+import hashlib
 import json
 import os
 import pty
@@ -18,6 +19,8 @@ from pathlib import Path
 import pytest
 import pyzipper
 from hub_server import Hub
+
+from ballcast.workflows.verify import verify
 
 REPO = "datasets/SoccerNet/ActionAnticipation"
 KEY = f"{REPO}/224p/train.zip"
@@ -179,6 +182,43 @@ def test_after_a_kill_while_unpacking_complete_members_are_not_unpacked_again(
     assert {name: (to / "224p/train" / name).stat().st_mtime_ns for name in kept} == kept
     assert not list(to.rglob("*.tmp"))
     assert hub.sent[KEY] == len(hub.files[KEY])
+
+
+def flip(path: Path) -> bytes:
+    """Flip a bit in the middle of a file; what it was before."""
+    raw = path.read_bytes()
+    path.write_bytes(raw[: len(raw) // 2] + bytes([raw[len(raw) // 2] ^ 1]) + raw[len(raw) // 2 + 1 :])
+    return raw
+
+
+def test_damage_between_two_runs_is_found(hub: Hub, download: Run, to: Path, clean_failure: Run) -> None:
+    """In the zip, in what was unpacked so far, in the list of a finished download and in its videos."""
+    files = split_files()
+    hub.files[KEY] = aes_zip(files)
+    assert download("--keep-zips").returncode == 0
+    done, tree_of = to / "224p/train", to / f"224p/.train.{hashlib.sha256(hub.files[KEY]).hexdigest()[:12]}.tree"
+    assert hidden(to / "224p") == []
+    assert not list(to.rglob("*.lock"))
+
+    (to / "224p/train.zip").rename(tree_of.with_suffix(".zip"))  # as if it had been killed while it unpacked
+    done.rename(tree_of)
+    (tree_of / ".ballcast-download.json").unlink()
+    flip(tree_of / "clip_2/224p.mp4")
+    flip(tree_of.with_suffix(".zip"))
+    assert download().returncode == 0
+    assert tree(done) == files
+    assert hidden(to / "224p") == []
+    assert hub.sent[KEY] == 2 * len(hub.files[KEY])  # the damaged zip is fetched again
+
+    assert not verify(to).damaged
+    assert verify(to).whole == len(files) + 1
+    assert not verify(to).unknown
+    whole = flip(done / "clip_3/224p.mp4")
+    (said,) = verify(to).damaged
+    assert said.startswith(f"{done / 'clip_3/224p.mp4'}: its checksum differs")
+    (done / "clip_3/224p.mp4").write_bytes(whole)
+    flip(done / ".ballcast-download.json")
+    clean_failure(download(), ".ballcast-download.json: its checksum differs")
 
 
 def test_a_large_file_is_asked_for_in_pieces(hub: Hub, to: Path) -> None:
@@ -381,7 +421,7 @@ def test_a_folder_that_is_not_from_a_download_is_left_alone(
 
 def test_two_runs_do_not_write_the_same_split(hub: Hub, download: Run, to: Path, clean_failure: Run) -> None:
     hub.files[KEY] = aes_zip(split_files())
-    hub.pause_s = 0.5
+    hub.pause_s = 5  # longer than a process takes to start on a busy machine; this one is killed
     process = start(hub, to)
     try:
         wait_for(lambda: hub.sent[KEY] > 0, process)

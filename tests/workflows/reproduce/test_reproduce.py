@@ -121,6 +121,17 @@ def test_finished_work_prints_only_the_table(finished: Path, command: Command) -
     assert all(path.stat().st_mtime_ns == when for path, when in before.items())
 
 
+def test_scores_with_a_flipped_bit_are_refused(
+    finished: Path, command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scores = finished / "scores" / "paper-s0.json"
+    raw = scores.read_bytes()
+    at = raw.index(b"0.") + 2
+    scores.write_bytes(raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :])  # another digit
+    assert f"{scores}: its checksum differs" in refused(command(finished), capsys)
+    scores.write_bytes(raw)
+
+
 def test_every_row_is_the_score_of_what_is_emitted(finished: Path) -> None:
     told = json.loads((finished / "table.json").read_text())["rows"]
     assert {(row["recipe"], row["reading"], row["split"]) for row in told} == {

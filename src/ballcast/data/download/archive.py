@@ -77,16 +77,28 @@ class Archive:
         for _ in self._chunks(smallest[0]) if smallest else ():
             pass
 
-    def unpack(self, member: Member, target: Path, tick: Callable[[int], Any] = lambda count: None) -> None:
-        """Write one member to `target`, which appears only when complete; `tick` is called with the bytes written."""
-        written = 0
+    def unpack(
+        self,
+        member: Member,
+        target: Path,
+        tick: Callable[[int], Any] = lambda count: None,
+        written_with: Callable[[int], Any] = lambda checksum: None,
+    ) -> None:
+        """Write one member to `target`, which appears only when complete.
+
+        `tick` is called with the bytes written, `written_with` before it appears, with its CRC-32: encrypted members
+        have none in the archive.
+        """
+        written = checksum = 0
         with replacing(target) as temporary, temporary.open("wb") as file:
             for chunk in self._chunks(member):
                 file.write(chunk)
                 tick(len(chunk))
                 written += len(chunk)
+                checksum = zlib.crc32(chunk, checksum)
             if written != member.size:
                 raise self._fault(f"{member.path} ends after {written} of {member.size} bytes")
+            written_with(checksum)
 
     def _opens(self, member: Member) -> bool:
         with self._broken(f"{member.path} cannot be read"):

@@ -4,7 +4,7 @@ Hidden files in `DIR/224p` during a download, named by the zip's checksum:
 
     .train.<sha>.zip.part   bytes received so far
     .train.<sha>.zip        the whole zip, checked
-    .train.<sha>.tree       members unpacked so far, each complete
+    .train.<sha>.tree       members unpacked so far, each complete, and a list of their checksums
 
 When the last member is unpacked, a file that lists them all is added and the tree is renamed to `train`.
 """
@@ -12,8 +12,9 @@ When the last member is unpacked, a file that lists them all is added and the tr
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -21,14 +22,16 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from ballcast.core.checks import crc32_of
 from ballcast.core.errors import InputError, NoSpace
-from ballcast.core.files import file_lock, read_json, write_json
+from ballcast.core.files import exclusive_lock, read_json, watching_space, write_json
 from ballcast.core.hub import SNBAA
 from ballcast.data.download.archive import Archive, Member
 from ballcast.data.download.hub_files import HubFile, fetch, is_same, look_up, part_of
 from ballcast.data.labels.soccernet import RESOLUTIONS, SPLITS
 
 MARK = ".ballcast-download.json"
+RECORD = ".unpacked.txt"
 
 
 def download(
@@ -73,16 +76,15 @@ def download(
     check_space(to, most_needed(jobs, keep_zips=keep_zips), "fetch and unpack " + ", ".join(p.split for p in pending))
     for place, file in jobs:
         place.zip(file).parent.mkdir(parents=True, exist_ok=True)
-        lock = place.folder.with_name(f".{place.split}.lock")
-        with file_lock(lock, f"{place.folder}: another download is at work on it; let it finish"):
+        busy = f"{place.folder}: another download is at work on it; let it finish"
+        with exclusive_lock(place.folder, place.lock, busy):
             place.clear(all_but=file)
             archive = _obtain(place, file, retries)
+            if keep_zips and archive == place.zip(file):  # before the folder is complete: a kill would lose it
+                archive = archive.replace(place.kept_zip)
             count = _unpack(place, file, archive, secret)
             if archive == place.zip(file):
-                if keep_zips:
-                    os.replace(archive, place.kept_zip)
-                else:
-                    archive.unlink()
+                archive.unlink()
         log(f"{place.folder}: {count} files")
 
 
@@ -102,6 +104,10 @@ class SplitPaths:
     def kept_zip(self) -> Path:
         """A zip under its plain name is the user's: it is used if its checksum is the hub's, and never removed."""
         return self.folder.with_name(f"{self.split}.zip")
+
+    @property
+    def lock(self) -> Path:
+        return self.folder.with_name(f".{self.split}.lock")
 
     def zip(self, file: HubFile) -> Path:
         return self.folder.with_name(f".{self.split}.{file.checksum[:12]}.zip")
@@ -137,7 +143,9 @@ class SplitPaths:
                 )
 
     def clear(self, all_but: HubFile | None = None) -> None:
-        """Remove the hidden files of interrupted downloads, except those of the zip `all_but`."""
+        """Remove the hidden files of interrupted downloads, except those of the zip `all_but`, which is fetched now."""
+        if all_but is None:
+            self.lock.unlink(missing_ok=True)
         for old in self.folder.parent.glob(f".{self.split}.{'[0-9a-f]' * 12}.*"):
             if all_but is None or not old.name.startswith(f".{self.split}.{all_but.checksum[:12]}."):
                 shutil.rmtree(old) if old.is_dir() else old.unlink(missing_ok=True)
@@ -160,16 +168,15 @@ def most_needed(jobs: Sequence[tuple[SplitPaths, HubFile]], *, keep_zips: bool) 
 
 
 def _obtain(place: SplitPaths, file: HubFile, retries: int) -> Path:
-    """Return the path of the checked zip; fetch it if it is not there."""
-    if place.zip(file).is_file():
-        return place.zip(file)
+    """Return the path of the checked zip; fetch it if it is not there, or was damaged since."""
     with download_progress() as progress:
-        if size_of(place.kept_zip) == file.size:
-            task = progress.add_task(f"check {file.path}", total=file.size)
-            if is_same(file, place.kept_zip, lambda count: progress.advance(task, count)):
-                return place.kept_zip
+        for there in (place.zip(file), place.kept_zip):
+            if size_of(there) == file.size:
+                task = progress.add_task(f"check {file.path}", total=file.size)
+                if is_same(file, there, partial(progress.advance, task)):
+                    return there
         task = progress.add_task(f"fetch {file.path}", total=file.size)
-        fetch(file, place.zip(file), retries=retries, tick=lambda count: progress.advance(task, count))
+        fetch(file, place.zip(file), retries=retries, tick=partial(progress.advance, task))
     return place.zip(file)
 
 
@@ -183,17 +190,51 @@ def _unpack(place: SplitPaths, file: HubFile, zip_path: Path, password: str) -> 
             os.rename(place.folder, tree)
         for left in tree.rglob(".*.tmp"):
             left.unlink()  # left by a killed run
-        missing = {path: m for path, m in targets.items() if size_of(tree / path) != m.size}
+        sums = Checksums(tree)
+        missing = {path: m for path, m in targets.items() if not sums.hold(path, m.size)}
         check_space(tree, sum(m.size for m in missing.values()), f"unpack {place.split}")
         with download_progress() as progress:
             total, todo = (sum(m.size for m in group.values()) for group in (targets, missing))
             task = progress.add_task(f"unpack {file.path}", total=total, completed=total - todo)
             for path, member in missing.items():
-                archive.unpack(member, tree / path, lambda count: progress.advance(task, count))
-    mark = {"repository": file.repo_id, "revision": file.revision, "zip": file.path, "sha256": file.checksum}
-    write_json(tree / MARK, {**mark, "files": {str(path): m.size for path, m in targets.items()}})
+                archive.unpack(member, tree / path, partial(progress.advance, task), partial(sums.add, path))
+    mark: dict[str, Any] = {
+        "repository": file.repo_id,
+        "revision": file.revision,
+        "zip": file.path,
+        "sha256": file.checksum,
+    }
+    mark |= {"files": {str(path): m.size for path, m in targets.items()}}
+    write_json(tree / MARK, {**mark, "crc32": {str(path): sums.known[str(path)] for path in targets}}, signed=True)
+    sums.record.unlink(missing_ok=True)
     os.rename(tree, place.folder)
     return len(targets)
+
+
+class Checksums:
+    """CRC-32 of the files unpacked to `tree`, kept in a line each until the mark holds them all.
+
+    A line is written before its file appears, so that a file without one is not trusted.
+    """
+
+    def __init__(self, tree: Path) -> None:
+        self.tree, self.record = tree, tree / RECORD
+        self.known: dict[str, int] = {}
+        with suppress(InputError, AttributeError, TypeError, ValueError):  # no mark, or a damaged one: unpacked again
+            self.known |= dict(read_json(tree / MARK, "list of unpacked files").get("crc32", {}))
+        with suppress(OSError, ValueError):
+            lines = self.record.read_text("utf-8").split("\n")[:-1]  # what has no end was cut off
+            self.known |= {line[9:]: int(line[:8], 16) for line in lines}
+
+    def hold(self, path: PurePosixPath, size: int) -> bool:
+        """Whether the file is there, whole."""
+        file = self.tree / path
+        return size_of(file) == size and self.known.get(str(path)) == crc32_of(file)
+
+    def add(self, path: PurePosixPath, checksum: int) -> None:
+        self.known[str(path)] = checksum
+        with watching_space(self.record), self.record.open("a", encoding="utf-8") as file:
+            file.write(f"{checksum:08x} {path}\n")
 
 
 def _targets(archive: Archive, place: SplitPaths) -> dict[PurePosixPath, Member]:

@@ -183,7 +183,7 @@ def _score(job: Reproduction) -> None:
     for run in job.runs():
         if not is_scored(job, run):
             scores = score_run(job, run)
-            write_json(run.scores, scores)
+            write_json(run.scores, scores, signed=True)
             means = {row["split"]: row["avg"] for row in scores["rows"] if row["reading"] == "untuned"}
             job.log(f"{run.name}: " + ", ".join(f"{split} {100 * avg:.2f}" for split, avg in means.items()))
 
