@@ -146,8 +146,7 @@ def _put(new: Path, path: Path) -> None:
     if not new.is_dir():
         if new.is_file():
             _sync(new)
-        os.replace(new, path)
-        return
+        return os.replace(new, path)
     for part in (*new.rglob("*"), new):
         _sync(part)
     if path.is_dir() and any(path.iterdir()):
