@@ -154,3 +154,15 @@ def test_weights_below_one_are_a_mean_too() -> None:
     slots, targets = two_events()
     small = torch.stack(losses(slots, targets, torch.full((2,), 0.125)))
     assert small.tolist() == pytest.approx(torch.stack(losses(slots, targets)).tolist(), rel=1e-5)
+
+
+def test_segments_of_soft_targets_are_those_of_at_least_a_half() -> None:
+    """The background has half of the probability at four tokens, a pass a twentieth; it is there at one, by 0.5."""
+    presence = torch.zeros(1, 4, 10)
+    presence[0, 1, PASS], presence[0, 2, PASS] = 0.5, 0.49
+    slots, targets = quiet(1, presence)
+    slots.presence = torch.zeros(1, 4, 11)
+    slots.presence[..., 10] = math.log(10)
+    assert losses(slots, targets, auxiliary_beside=3).auxiliary.item() == pytest.approx(
+        (3 * math.log(2) + math.log(20)) / 4
+    )

@@ -152,6 +152,8 @@ def test_label_mode_reads_only_label_and_confidence() -> None:
     prediction = Prediction("DRIVE", 31000, 0.6, (0.5, 0.6, *[0.0] * 8))
     assert score(clips, {"a": [prediction]}, read="vector").ap[0, 0] == 1
     assert score(clips, {"a": [prediction]}, read="label").ap[0, 0] == 0
+    drive = [Clip("a", (), (Event("DRIVE", 31000),))]
+    assert score(drive, {"a": [prediction]}, read="label").ap[0, 1] == 1
 
 
 def test_visibility_scores_each_kind_separately() -> None:

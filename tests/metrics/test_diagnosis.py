@@ -222,3 +222,9 @@ def test_what_is_far_for_a_few_predictions() -> None:
     quarter = [True] * 4 + [False] * 12
     assert are_probabilities([0.25 + 0.324] * 16, quarter)
     assert not are_probabilities([0.25 + 0.326] * 16, quarter)
+
+
+def test_clips_may_be_paired_within_actions_only() -> None:
+    clips, predictions = [Clip("a", (), (Event("SHOT", 31_000),))], {"a": [Prediction("PASS", 31_000, 0.5)]}
+    assert len(pair_all(clips, predictions, reach_ms=500, across=False)["a"]) == 2
+    assert len(pair_all(clips, predictions, reach_ms=500)["a"]) == 1

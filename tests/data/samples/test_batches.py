@@ -145,3 +145,11 @@ def test_the_only_window_is_never_dropped() -> None:
     assert one.first.shape == (1, 4)
     assert one.share.tolist() == [[1, 1, 1, 1]]
     assert plan_epoch(classes, config, batch=4, windows=2, seed=0, epoch=0).absent.tolist() == [[1, 1, 1, 1]]
+
+
+def test_only_rows_that_are_used_are_kept() -> None:
+    """Samples 2 and 4 use rows 2 to 5 of six, which are 0 to 3 of those in memory."""
+    some = replace(five(), index=np.array([[2, 3], [4, 5]]))
+    samples = Samples(some, CPU, "memory")
+    assert samples.nbytes == 4 * 3 * 2 * 2
+    assert samples.take(torch.tensor([1, 0])).features[:, :, 0, 0].tolist() == [[4.0, 5.0], [2.0, 3.0]]
