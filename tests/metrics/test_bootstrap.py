@@ -1,6 +1,7 @@
 """Intervals of the score: hand-worked, equal to the score of clips written out, paired, and quick to refuse."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -188,3 +189,12 @@ def test_a_difference_in_json() -> None:
     for other in (replace(found, groups=5), replace(found, seed=4), replace(found, resampled=found.resampled[:50])):
         with pytest.raises(ValueError, match=r"^the two have different resamples; use the same clips, resamples, seed"):
             difference(found, other)
+
+
+def test_it_is_of_the_score_that_was_asked_for() -> None:
+    clips, predicted = make(12)
+    options: list[dict[str, Any]] = [{"exact": True}, {"read": "label"}, {}]
+    found = [bootstrap(clips, predicted, resamples=100, **o).ap for o in options]
+    for own, o in zip(found, options, strict=True):
+        np.testing.assert_array_equal(own, score(clips, predicted, **o).ap)
+    assert len({ap.mean() for ap in found}) == 3

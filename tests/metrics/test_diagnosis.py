@@ -228,3 +228,8 @@ def test_clips_may_be_paired_within_actions_only() -> None:
     clips, predictions = [Clip("a", (), (Event("SHOT", 31_000),))], {"a": [Prediction("PASS", 31_000, 0.5)]}
     assert len(pair_all(clips, predictions, reach_ms=500, across=False)["a"]) == 2
     assert len(pair_all(clips, predictions, reach_ms=500)["a"]) == 1
+
+
+def test_no_right_pair_has_no_errors() -> None:
+    assert timing_errors([MISSED, IN_VAIN, MISTAKEN]).dtype == np.int64
+    assert len(timing_errors([MISSED])) == 0

@@ -174,6 +174,7 @@ def test_the_likeliest_bins_in_a_row(run: int, at: float) -> None:
     offsets = torch.tensor([0.1, 0.3, 0.35, 0.25]).log()[None, None] + 3
     given = Slots(torch.zeros(1, 1), torch.zeros(1, 1, 10), offsets, 4).arrays()
     assert given.position(run).tolist() == [[pytest.approx(at / 4)]]
+    assert given.position(run).dtype == np.float32
     if run == 1:
         assert given.position() == given.position(1)
     position_ms, _, _ = emit_arrays(given, EmitConfig(run=run))

@@ -62,6 +62,7 @@ def test_a_models_bins_are_laid_on_the_scorers() -> None:
     offsets = torch.full((1, 1, 32), -1e9)
     offsets[..., 20] = 0
     times = SlotProbabilities.of(Slots(torch.zeros(1, 1), torch.zeros(1, 1, 10), offsets, 32)).times[0, 0, 0]
+    assert times.dtype == np.float32
     assert times[19] == pytest.approx(75 / 156.25)
     assert times[20] == pytest.approx(81.25 / 156.25)
     assert times.sum() == pytest.approx(1)
@@ -70,6 +71,7 @@ def test_a_models_bins_are_laid_on_the_scorers() -> None:
 def test_the_time_of_a_scalar_is_its_bin() -> None:
     slots = Slots(torch.zeros(1, 2), torch.zeros(1, 2, 10), torch.tensor([[0.5, 1.0]]), 32)
     assert SlotProbabilities.of(slots).times[0, :, 0].argmax(-1).tolist() == [15, 31]  # 2500 ms, and the last bin
+    assert SlotProbabilities.of(slots).times.dtype == np.float32
 
 
 def test_times_of_each_class_are_read_apart() -> None:
