@@ -187,3 +187,7 @@ def test_half_written_mutants_are_made_again(tmp_path: Path, monkeypatch: pytest
     mutants.remove_torn()
     assert sorted(path.name for path in made.glob("*.py")) == ["whole.py"]
     assert sorted(path.name for path in made.glob("*.meta")) == ["torn.py.meta", "whole.py.meta"]
+    (made / "whole.py.meta").write_text("")
+    mutants.restore({made / "whole.py.meta": '{"a": 1}', made / "torn.py.meta": '{"b": 2}'})
+    assert (made / "whole.py.meta").read_text() == '{"a": 1}'
+    assert (made / "torn.py.meta").read_text() == "{}"
