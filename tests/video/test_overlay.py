@@ -53,6 +53,14 @@ def test_any_video(make: Make, tmp_path: Path, how: dict[str, object]) -> None:
     assert after[0].shape[1] in (96, 98)
 
 
+def test_nothing_that_makes_the_bytes_differ_from_run_to_run(make: Make, tmp_path: Path) -> None:
+    """With mbtree and B-frames, x264 encoded the same pictures differently every few times; a file names what is on."""
+    write_overlay(make("a.mp4", range(12)), tmp_path / "b.mp4", TIMELINE)
+    raw = (tmp_path / "b.mp4").read_bytes()
+    assert b" threads=" in raw
+    assert b" mbtree=0 " in raw or b" mbtree=" not in raw
+
+
 @pytest.mark.parametrize(("degrees", "back", "size"), [(90, -1, (96, 64)), (180, 2, (64, 96))])
 def test_turned_videos(make: Make, tmp_path: Path, degrees: int, back: int, size: tuple[int, int]) -> None:
     write_overlay(make("a.mp4", range(6), rotate=degrees), tmp_path / "b.mp4", [])
