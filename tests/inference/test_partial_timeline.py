@@ -1,7 +1,12 @@
 """The forecasts of an interrupted `predict`: whatever bit of their file is flipped, no wrong one is kept."""
 
+import errno
+from io import StringIO
 from pathlib import Path
 
+import pytest
+
+from ballcast.core.errors import NoSpace
 from ballcast.core.events import Forecast, Gap
 from ballcast.inference.partial_timeline import PartialTimeline
 
@@ -28,3 +33,14 @@ def test_no_flipped_bit_is_kept(tmp_path: Path) -> None:
         found = kept(target)
         assert found.kept == MADE[: len(found.kept)], bit  # none, or all but the end
         assert not found.complete
+
+
+def test_a_disk_that_is_full_when_the_file_is_closed(tmp_path: Path) -> None:
+    class Full(StringIO):
+        def close(self) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")  # of what was not flushed
+
+    part = PartialTimeline(tmp_path / "out.json", KEY)
+    part._file = Full()
+    with pytest.raises(NoSpace, match=r"out\.json\.part: the disk is full"):
+        part.__exit__(None, None, None)

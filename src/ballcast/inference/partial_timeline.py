@@ -48,7 +48,8 @@ class PartialTimeline:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._file is not None:
-            self._file.close()
+            with watching_space(self.path):  # a write that failed is tried again here
+                self._file.close()
         if isinstance(error, InputError):  # it would come again
             self.remove()
 
