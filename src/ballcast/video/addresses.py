@@ -12,6 +12,7 @@ from ballcast.core.errors import InputError
 from ballcast.video.container import HEAD
 
 STDIN = "-"
+CHUNK = 1 << 20  # bytes read at once: a false header makes FFmpeg ask for gigabytes
 PUSHED = frozenset({"rtmp", "rtmps", "srt"})  # always live, even if the sender states the length of what it plays
 UNPACED = frozenset({"rtsp", "rtsps", "udp", "rtp"}) | PUSHED  # frames come when they are taken
 PACED = frozenset({"http", "https", "tcp"})  # frames may come in bursts: HLS sends whole segments
@@ -60,7 +61,7 @@ class Stdin:
 
     def read(self, most: int) -> bytes:
         """For PyAV: what has come; b"" at the end."""
-        got = os.read(0, most)
+        got = os.read(0, min(most, CHUNK))
         self.head += got[: HEAD - len(self.head)]
         return got
 
@@ -94,7 +95,7 @@ class SrtReceiver:
         pipe = self._running.stdout.fileno()
         if not select.select([pipe], [], [], self._silent_s)[0]:
             raise TimeoutError(f"no answer in {self._silent_s:g} s")
-        return os.read(pipe, most)
+        return os.read(pipe, min(most, CHUNK))
 
     def close(self) -> None:
         self._running.kill()

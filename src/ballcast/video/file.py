@@ -23,6 +23,7 @@ from ballcast.video.damage import DamageError, PacketReplay
 from ballcast.video.grid import Grid
 from ballcast.video.luma import SquarePixels, Turn, array_shape, even, luma, pixels, turn_of
 
+MOST_BEGINS = 200  # damaged stretches before the first whole picture
 _Timed = tuple[int, av.VideoFrame]
 
 
@@ -200,7 +201,7 @@ class VideoFile:
         """The timestamp from which times count, and the first whole picture."""
         replay, origin = PacketReplay(container, stream), None
         packets = replay.first()
-        while True:
+        for _ in range(MOST_BEGINS):
             try:
                 begin = next(decoded(container, stream, self.path, threads=1, packets=packets, begins=origin is None))
             except StopIteration:
@@ -211,6 +212,7 @@ class VideoFile:
                 origin, packets = damage.at if origin is None else origin, replay.after(damage.at)
             else:
                 return (begin[0] if origin is None else min(origin, begin[0])), begin[1]
+        raise InputError(f"{self.path}: no whole picture after {MOST_BEGINS} damaged ones; fetch it again")
 
     def _whole(self, n: int) -> Iterator[_Timed]:
         """As `_from`, without what is damaged."""
