@@ -127,7 +127,10 @@ class Place:
 
     def finish(self) -> None:
         """Let the command go on to its end, which must be a good one."""
-        code = ended(self.start(), 600)
+        self.check(ended(self.start(), 600))
+
+    def check(self, code: int | None) -> None:
+        """End the benchmark unless a run came to a good end."""
         printed = self.log.read_text()
         if code != 0 and not (self.job.done and self.job.done in printed):
             sys.exit(f"{self.job.name}: exit code {code}: {printed[-2000:]}")
@@ -206,7 +209,8 @@ def torn(folder: Path) -> Iterator[str]:
                     file.keys()
             elif path.suffix in (".npz", ".zip"):
                 with zipfile.ZipFile(path) as archive:
-                    archive.testzip()
+                    if (bad := archive.testzip()) is not None:
+                        raise ValueError(f"{bad} is damaged")
             elif path.suffix == ".mp4" and not path.match("clip_*/*.mp4"):  # those of a download are noise
                 with av.open(str(path)):
                     pass

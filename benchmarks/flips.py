@@ -184,5 +184,5 @@ def _contents(place: Place, kept: Path) -> dict[str, bytes]:
 def _sentences(printed: str) -> Iterator[str]:
     """Errors of the command line, and the lines of `ballcast data verify`."""
     for line in printed.splitlines():
-        if re.match(r"ballcast: (?!note: )", line) or re.search(r"; make or fetch it again", line):
+        if re.match(r"ballcast: (?!note: )", line) or "make or fetch it again" in line:
             yield line

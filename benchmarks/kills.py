@@ -77,7 +77,8 @@ def kill_often(place: Place, kills: int, renames: int, rng: random.Random) -> Ac
         place.clear()
         while account.kills < kills:
             child = place.start()
-            if ended(child, rng.uniform(0, seconds)) is not None:
+            if (code := ended(child, rng.uniform(0, seconds))) is not None:
+                place.check(code)
                 break
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
@@ -86,8 +87,10 @@ def kill_often(place: Place, kills: int, renames: int, rng: random.Random) -> Ac
     for _ in range(renames):
         place.clear()
         child = place.start(strike=(rng.randint(1, most), rng.random() < 0.5))
-        if ended(child, 600) == -signal.SIGKILL:
+        if (code := ended(child, 600)) == -signal.SIGKILL:
             account.after_kill(child)
+        else:
+            place.check(code)
         account.finish(whole)
     return account
 

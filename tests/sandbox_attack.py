@@ -36,6 +36,7 @@ def attempts(given: dict[str, Any]) -> dict[str, Callable[[], object]]:
         "program": lambda: subprocess.run(["/bin/true"], check=True),
         "program in place": run_in_place,
         "signal": lambda: os.kill(os.getppid(), signal.SIGCONT),
+        "signal to a thread": lambda: signal.pthread_kill(threading.get_ident(), 0),  # by tgkill
     }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import ballcast
+from ballcast.core.errors import NoSpace
 from ballcast.export import cached
 from ballcast.export.export import export
 from ballcast.inference.export_config import export_key, find_export
@@ -110,6 +111,23 @@ def test_what_cannot_be_exported_runs_in_torch(
         ):
             assert load_model("auto", *names, "auto", "predict").runtime == "cpu"
     assert len(tried) == 1  # the second time it is known
+
+
+def test_a_full_disk_is_of_the_machine_and_not_of_the_model(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise NoSpace("the disk is full")
+
+    names = make(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(cached, "export", full)
+        assert cached.export_once(*names) == (None, "the disk is full")
+    folder, why = cached.export_once(*names)  # tried again
+    assert (folder, why) == (find_export(*names), "")
+    made = (folder / "config.json").stat().st_ino
+    assert cached.export_once(*names) == (folder, "")  # as after another process: kept, not made again
+    assert (folder / "config.json").stat().st_ino == made
 
 
 def test_the_cache_keeps_the_newest(cache: Path) -> None:

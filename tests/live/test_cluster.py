@@ -1,13 +1,17 @@
 """Streams on two Ray nodes of this machine, one of which is killed; and both sides of it without Ray."""
 
+import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from ray_nodes import needs_ray, run_apart
 from stream_server import DrippingServer
 
 from ballcast.core.events import Forecast, Prediction
+from ballcast.core.util import cores
 from ballcast.live.cluster import ClusterSession
 from ballcast.live.cluster_actor import Follower, Item, StreamOrder
 from ballcast.live.status import LiveForecast, Preview, Status, wall_ms
@@ -87,11 +91,13 @@ def test_what_is_over_stays_over() -> None:
     assert session.status.state == "error"
 
 
-def test_an_actor_follows_what_it_is_told_to(tmp_path: Path) -> None:
-    """As an object here, without Ray."""
+def test_an_actor_follows_what_it_is_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an object here, without Ray; all the machine's cores are its own, though Ray says 1."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     video = make_video(tmp_path / "a.mp4", range(200))
     actor = Follower({"runtime": "onnx", "size": "own"}, 1000, None, any_video=True)
     assert actor.fault() == ""
+    assert os.environ["OMP_NUM_THREADS"] == str(cores())
     orders = {
         "a": StreamOrder(str(video), how={"speed": 0}),
         "b": StreamOrder(str(tmp_path / "nowhere.mp4")),
@@ -114,5 +120,23 @@ def test_an_actor_follows_what_it_is_told_to(tmp_path: Path) -> None:
         _, load, _ = actor.follow({}, 0.1)
 
 
-def test_an_actor_says_what_it_lacks(tmp_path: Path) -> None:
+def test_an_actor_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert "nowhere" in Follower({"model": str(tmp_path / "nowhere")}, 1000, None, any_video=True).fault()
+    assert "TypeError" in Follower({"no such argument": 1}, 1000, None, any_video=True).fault()
+
+
+def test_a_full_queue_does_not_stop_the_actor_that_empties_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    actor = Follower({"runtime": "onnx", "size": "own"}, 1000, None, any_video=True)
+    for _ in range(actor._items.maxsize):
+        actor._items.put(Item("before", status(0), None, -1.0))
+    orders, received = {"b": StreamOrder(str(tmp_path / "nowhere.mp4"))}, list[Item]()
+    asking = threading.Thread(target=lambda: received.extend(actor.follow(orders, 0.1)[0]), daemon=True)
+    asking.start()
+    asking.join(20)
+    assert not asking.is_alive()
+    end = time.monotonic() + 20
+    while received[-1].key != "b":
+        assert time.monotonic() < end
+        received += actor.follow(orders, 0.1)[0]

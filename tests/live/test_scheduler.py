@@ -270,6 +270,34 @@ def test_a_machine_that_was_busy_when_the_steps_were_timed_follows_more_later(
         assert scheduler.room() > 1
 
 
+def test_streams_that_wait_for_the_device_do_not_seem_cheap(slow: type[SlowBatch]) -> None:
+    """Nothing is computed for a while, as when graphs are recorded for another size of frames."""
+    runtime = torch_runtime()
+    runtime.picture_size = (2, 2)
+    with Scheduler(lambda: runtime) as scheduler:
+        session = scheduler.session(Paced())
+        with session:
+            assert until(lambda: session.rolling.frames > 5)
+            session._session_status.publish("running", "anticipating every 1 s")
+            with scheduler._lock:
+                scheduler.batcher.busy_s += 1.0
+                scheduler._sample()
+                for _ in range(2 * scheduling.USE_LOOKS):
+                    scheduler._sampled = (scheduler._sampled[0], scheduler.batcher.busy_s)
+                    scheduler._sample()
+                assert scheduler._least_use > 0
+                assert scheduler.room() >= 1
+
+
+def test_a_session_closed_before_it_starts_takes_no_place() -> None:
+    with Scheduler(torch_runtime) as scheduler:
+        session = scheduler.session(Paced())
+        session.close()
+        session.start()
+        assert until(lambda: (scheduler.load.running, scheduler.load.waiting) == (0, 0))
+        assert until(lambda: not session.running)
+
+
 def test_where_calls_may_be_parallel_two_streams_compute_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of two steps waits until the other is under way: on one thread they would wait for ever."""
     batch, both = torch_runtime().batched(2), threading.Barrier(2)

@@ -1,5 +1,7 @@
 """`ballcast data verify` finds every damaged file below a folder."""
 
+import errno
+import os
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from ballcast.core.hub import SAMPLES
 from ballcast.features.store import Header
 from ballcast.features.store_writer import StoreWriter
 from ballcast.training.checkpoint import Progress, save_state
+from ballcast.workflows import verify as verification
 from ballcast.workflows.verify import verify
 from tests.features.conftest import small_backbone
 
@@ -49,6 +52,20 @@ def test_every_file_is_verified_and_damage_is_named(folder: Path) -> None:
         assert any(sentence.startswith(f"{path}: ") for sentence in damaged), path
     (folder / "features" / "train" / "shard-00000.safetensors").unlink()
     assert [s.partition(": ")[2] for s in verify(folder).damaged] == ["is missing; make or fetch it again"]
+
+
+def test_a_file_that_cannot_be_read_does_not_end_the_verification(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(path: Path, *_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    before = verify(folder)
+    monkeypatch.setattr(verification, "check_hash", broken)
+    after = verify(folder)
+    assert after.damaged
+    assert all("cannot be read: Input/output error" in sentence for sentence in after.damaged)
+    assert after.whole + len(after.damaged) == before.whole
 
 
 def test_the_command_exits_with_2_if_anything_is_damaged(folder: Path) -> None:

@@ -130,10 +130,7 @@ def replacing(path: Path) -> Iterator[Path]:
             _put(temporary, path)
     except BaseException as error:
         with suppress(OSError):  # a read-only disk refuses this too; report the first error
-            if temporary.is_dir():
-                shutil.rmtree(temporary, ignore_errors=True)
-            else:
-                temporary.unlink(missing_ok=True)
+            shutil.rmtree(temporary, ignore_errors=True) if temporary.is_dir() else temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and _is_within(error.filename, temporary):
             raise InputError(f"{path}: cannot be written: {error.strerror}") from None
         if isinstance(error, InputError | NoSpace) and str(temporary) in str(error):  # of a file in the folder
@@ -347,4 +344,5 @@ def exclusive_lock(path: Path, lock: Path, busy: str) -> Iterator[None]:
         try:
             yield
         finally:
-            lock.unlink(missing_ok=True)
+            with suppress(PermissionError):  # Windows removes no open file; there the lock's release removes it
+                lock.unlink(missing_ok=True)

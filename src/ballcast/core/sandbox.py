@@ -43,6 +43,10 @@ _REFUSED = {  # system call → its number on x86-64 and on ARM
     "execveat": (322, 281),
     # other processes
     "kill": (62, 129),
+    "tkill": (200, 130),
+    "tgkill": (234, 131),  # abort() ends the process without it, too
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
@@ -162,7 +166,8 @@ def _refuse_calls() -> None:
     code += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _REFUSE)]
     raw = b"".join(struct.pack("=HBBI", *line) for line in code)
     program = _Filter(len(code), raw)
-    _call(_libc().syscall, seccomp, _SET_FILTER, _ALL_THREADS, ctypes.byref(program))
+    if thread := _call(_libc().syscall, seccomp, _SET_FILTER, _ALL_THREADS, ctypes.byref(program)):
+        raise OSError(EPERM, f"the sandbox cannot be set up: thread {thread} has a filter of its own")
 
 
 def _machine() -> tuple[int, int, int] | None:

@@ -4,11 +4,11 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from ballcast.core.errors import InputError
+from ballcast.core.errors import BallcastError, InputError
 from ballcast.core.files import check_writable, write_bytes
 from ballcast.export.check import ExportMismatch
 from ballcast.export.export import export
-from ballcast.inference.export_config import CONFIG, cached_export, export_key
+from ballcast.inference.export_config import CONFIG, cached_export, export_key, find_export
 
 KEPT = 8  # exports in the cache; the oldest go
 REFUSED = ".refused"  # beside the folder: why this model cannot be exported, so that it is tried once only
@@ -28,15 +28,19 @@ def export_once(model: str, backbone: str, log: Callable[[str], None] = lambda s
     refused = folder.with_suffix(REFUSED)
     if refused.is_file():
         return None, refused.read_text()
+    if (found := find_export(model, backbone)) is not None:  # another process has made it meanwhile
+        return found, ""
     try:
         check_writable(folder / CONFIG)
-    except InputError as error:  # of the cache, not of the model
+    except BallcastError as error:  # of the cache, not of the model
         return None, str(error)
     shutil.rmtree(folder, ignore_errors=True)  # one that is there was not used, so it is damaged
     try:
         export(model, backbone, folder, log=log)
     except (InputError, ExportMismatch) as error:
         write_bytes(refused, str(error).encode())
+        return None, str(error)
+    except BallcastError as error:  # a full disk, no onnx: of this machine, so it is tried again
         return None, str(error)
     _prune(folder.parent)
     return folder, ""

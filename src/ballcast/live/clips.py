@@ -272,13 +272,13 @@ class ClipStore:
                 request = heapq.heappop(self._requests) if due else None
                 if request is None and self._closed:
                     return
-            written = request is not None and self._look_at(request)
-            if written or time.monotonic() - pruned > PRUNE_S:
+            tried = request is not None and self._look_at(request)  # a full disk needs pruning most
+            if tried or time.monotonic() - pruned > PRUNE_S:
                 pruned = time.monotonic()
                 self.prune()
 
     def _look_at(self, request: _Request) -> bool:
-        """Write a clip if its seconds have come, or no more will; else look again later. Whether one was written."""
+        """Write a clip if its seconds have come, or no more will; else look again later. Whether it was tried."""
         now = time.monotonic()
         if request.ring.newest_s < request.end_s and now < request.until and not self._closed:
             request.due = now + min(1.0, max(0.1, request.end_s - request.ring.newest_s))
@@ -292,7 +292,6 @@ class ClipStore:
         except Exception as error:  # a full disk, or packets that no mp4 can hold: other clips are still written
             self.failed, self.error = self.failed + 1, str(error)
             _log.warning("%s: the clip was not kept: %s", request.path.name, error)
-            return False
         return True
 
     def prune(self) -> None:

@@ -33,6 +33,7 @@ POLL_S = 0.5  # the longest that an actor waits for a record before it answers: 
 SILENT_S = 10.0  # without an answer of an actor, until its streams are said to wait
 AGAIN_S = 1.0  # until an actor whose machine died is asked again
 CLIP_S = 60.0  # to bring a clip
+NOT_READY = "no machine of the cluster is ready yet: one needs a free core (and GPU), and loads the model"
 
 
 class ClusterSession:
@@ -51,6 +52,7 @@ class ClusterSession:
         self._last = time.monotonic()  # when the last record came
         self._zero_s: float | None = None  # the machine's time 0 on the clock of the packets
         self._over = threading.Event()
+        self._changing = threading.Lock()  # of the status: its machine's thread and `close` may write it at once
         self._started = False
 
     def start(self) -> "ClusterSession":
@@ -101,9 +103,11 @@ class ClusterSession:
             before = self._before
             counts = {what: getattr(record, what) + getattr(before, what) for what in ("dropped", "gaps", "reconnects")}
             self._send(replace(record, **counts))
-        elif not self._over.is_set():
-            self._status = replace(self._status, at_ms=getattr(record, "at_ms", self._status.at_ms))
-            self._broadcast.send(record)
+        else:
+            with self._changing:
+                if not self._over.is_set():
+                    self._status = replace(self._status, at_ms=getattr(record, "at_ms", self._status.at_ms))
+                    self._broadcast.send(record)
 
     def lost(self) -> None:
         """The machine died: the stream begins anew on another."""
@@ -120,13 +124,14 @@ class ClusterSession:
         self._send(replace(self._status, state=state, message=text, wall_ms=wall_ms(), behind_ms=0, busy=0.0))
 
     def _send(self, status: Status) -> None:
-        if self._over.is_set():
-            return
-        self._status = status
-        if status.state in LAST:
-            self.error = InputError(status.message) if status.state == "error" else None
-            self._over.set()
-        self._broadcast.send(status)
+        with self._changing:
+            if self._over.is_set():
+                return
+            self._status = status
+            if status.state in LAST:
+                self.error = InputError(status.message) if status.state == "error" else None
+                self._over.set()
+            self._broadcast.send(status)
 
     def _shifted(self, record: Record) -> Record:
         """A record of the machine on this session's clock."""
@@ -231,6 +236,8 @@ class ClusterSessions:
                 fewest = _Machine(self._ray, actor, self._actor_args)
                 self._machines.append(fewest)
             fewest.add(session)
+            if fewest.over:  # it failed meanwhile, perhaps after it had told its sessions
+                session.publish("error", "the machine that was to follow it has failed; start it again")
 
     def end(self, session: ClusterSession) -> None:
         """Have a session's machine end it."""
@@ -239,8 +246,10 @@ class ClusterSessions:
                 session.machine.sessions.pop(session.key, None)
 
     def _count(self) -> int:
-        """Machines that have a core for an actor."""
-        return sum(node["Alive"] and node["Resources"].get("CPU", 0) >= 1 for node in self._ray.nodes())
+        """Machines that have a core for an actor, and a GPU if it needs one."""
+        needed = ("CPU", "GPU") if self._on_gpu else ("CPU",)
+        nodes = self._ray.nodes()
+        return sum(node["Alive"] and all(node["Resources"].get(what, 0) >= 1 for what in needed) for node in nodes)
 
 
 class _Machine:
@@ -291,10 +300,7 @@ class _Machine:
             self._actor = self._class.remote(*self._args)
             while not self._closed.is_set():
                 try:
-                    if fault := self._answer(
-                        self._actor.fault.remote(),
-                        "no machine of the cluster has begun it yet; it needs a free core on one",
-                    ):
+                    if fault := self._answer(self._actor.fault.remote(), NOT_READY):
                         raise InputError(fault)
                     while not self._closed.is_set():
                         self._bring()

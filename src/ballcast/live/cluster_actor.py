@@ -1,5 +1,6 @@
 """What runs on a machine of a Ray cluster: an actor that follows streams with one scheduler; see `cluster.py`."""
 
+import os
 import queue
 import tempfile
 import threading
@@ -10,6 +11,7 @@ from typing import Any
 
 from ballcast.core.anticipator_config import EmitConfig
 from ballcast.core.errors import BallcastError, InputError
+from ballcast.core.util import cores
 from ballcast.inference.loading import open_model
 from ballcast.live.broadcast import Subscription
 from ballcast.live.clips import PacketRing, open_recorded
@@ -46,13 +48,14 @@ class Follower:
         self._every_ms, self._emit, self._any_video, self._fault = every_ms, emit, any_video, ""
         self._sessions: dict[str, LiveSession | None] = {}  # None: it could not be opened
         self._items: queue.Queue[Item] = queue.Queue(ROOM)
+        os.environ["OMP_NUM_THREADS"] = str(cores())  # Ray sets 1, for the one core that is asked for
         try:
             opened = open_model(**model)
             if opened.new_runtime is None:
                 raise InputError(f"{opened.name}: reads no videos; give a model with its backbone")
             self._scheduler = Scheduler(opened.new_runtime, every_ms=every_ms)
-        except BallcastError as error:  # raised here, it would have Ray start the actor again and again
-            self._fault = str(error)
+        except Exception as error:  # raised here, it would look as if the machine were gone
+            self._fault = str(error) if isinstance(error, BallcastError) else f"{type(error).__name__}: {error}"
 
     def fault(self) -> str:
         """Why it cannot follow streams; "": it can."""
@@ -100,7 +103,8 @@ class Follower:
             source = open_recorded(order.address, ring, colour=self._scheduler.colour, **how)
         except BallcastError as error:
             status = Status("error", str(error), 0, wall_ms(), self._every_ms)
-            self._items.put(Item(key, status, None, -1.0))
+            item = Item(key, status, None, -1.0)  # not put here: only `follow`, which waits for this, empties the queue
+            threading.Thread(target=self._items.put, args=(item,), daemon=True).start()
             return None
         session = self._scheduler.session(source, emit=self._emit, any_video=self._any_video, ring=ring, **shape)
         records = session.subscribe(previews=bool(shape), room=ROOM)

@@ -190,8 +190,9 @@ class Scheduler:
         (then, before_s), now, used_s = self._sampled, time.monotonic(), self.batcher.used_s
         self._sampled, used = (now, used_s), (used_s - before_s) / max(now - then, 1e-9)
         self._busy = min(1.0, used / self.batcher.capacity)
-        running = sum(session.status.state in ("running", "slow") for session in self._admitted)
-        if not running:
+        running = sum(session.status.state == "running" for session in self._admitted)
+        late = any(s.status.state == "slow" or (not s.source.blocking and s.load[0] > FPS) for s in self._admitted)
+        if not running or late or not used:  # streams that wait for the device take less than they need
             self._uses.clear()
             return
         self._uses.append(used / running)

@@ -98,10 +98,10 @@ class LiveSession:
         self._broadcast.send(self._session_status.status)
         if self._admission is None:
             self._room.set()
+        else:
+            self._admission.enter(self)  # before the threads: a session that is closed already leaves at once
         for thread in self._threads:
             thread.start()
-        if self._admission is not None:
-            self._admission.enter(self)
         return self
 
     def admit(self) -> None:

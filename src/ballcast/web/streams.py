@@ -212,9 +212,9 @@ class Stream:
             self._session_id = secrets.token_hex(8)
             self._channel = Channel(self._loop, keep=KEPT)
             records = session.subscribe(previews=True, room=256)
-            await asyncio.to_thread(session.start)  # a cluster may take its time
             thread = threading.Thread(target=self._relay, args=(records, self._channel, session), daemon=True)
             thread.start()
+            await asyncio.to_thread(session.start)  # last: a cluster takes its time, and a viewer may leave meanwhile
 
     def _relay(self, records: Subscription, channel: Channel, session: Session) -> None:
         """Publish the session's records to the viewers, and raise alerts; runs in its own thread."""

@@ -48,6 +48,8 @@ def verify(folder: Path, progress: Callable[[int, int], None] = lambda done, tot
                 whole.add(path)
         except InputError as error:
             damaged[path] = str(error)
+        except OSError as error:
+            damaged[path] = f"{path}: cannot be read: {error.strerror}; {AGAIN}"
         done += size
         progress(done, total)
 
@@ -93,7 +95,10 @@ def _verify_binary(path: Path, recorded: str | int) -> bool:
         raise InputError(f"{path}: is missing; {AGAIN}")
     if isinstance(recorded, int):
         if crc32_of(path) != recorded:
-            raise InputError(f"{path}: its checksum differs, so it was damaged or replaced; {AGAIN}")
+            raise InputError(
+                f"{path}: its checksum differs, so it was damaged or replaced; "
+                f"remove it, and `ballcast download` will {AGAIN}"
+            )
         return True
     if recorded:
         check_hash(path, recorded, AGAIN)

@@ -22,9 +22,9 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from ballcast.core.checks import crc32_of
+from ballcast.core.checks import check_signature, crc32_of
 from ballcast.core.errors import InputError, NoSpace
-from ballcast.core.files import exclusive_lock, read_json, watching_space, write_json
+from ballcast.core.files import exclusive_lock, parse_json, read_bytes, read_json, watching_space, write_json
 from ballcast.core.hub import SNBAA
 from ballcast.data.download.archive import Archive, Member
 from ballcast.data.download.hub_files import HubFile, fetch, is_same, look_up, part_of
@@ -73,6 +73,8 @@ def download(
     jobs = [(place, look_up(repo_id, f"{resolution}/{place.split}.zip")) for place in pending]
     for place, file in jobs:
         place.check_free(file)
+        if keep_zips and size_of(place.kept_zip) not in (-1, file.size):
+            raise InputError(f"{place.kept_zip}: is another zip than the hub's; move it away, or leave out --keep-zips")
     check_space(to, most_needed(jobs, keep_zips=keep_zips), "fetch and unpack " + ", ".join(p.split for p in pending))
     for place, file in jobs:
         place.zip(file).parent.mkdir(parents=True, exist_ok=True)
@@ -84,7 +86,7 @@ def download(
                 archive = archive.replace(place.kept_zip)
             count = _unpack(place, file, archive, secret)
             if archive == place.zip(file):
-                archive.unlink()
+                archive.unlink(missing_ok=True)  # another download may have found the folder complete
         log(f"{place.folder}: {count} files")
 
 
@@ -120,7 +122,9 @@ class SplitPaths:
         path = self.folder / MARK
         if not path.is_file():
             return {}
-        mark = read_json(path, "list of unpacked files")
+        raw = read_bytes(path, "list of unpacked files")
+        check_signature(raw, path, f"move {self.folder} away, and run again")
+        mark = parse_json(raw, path, "list of unpacked files")
         if not (isinstance(mark, dict) and isinstance(mark.get("files"), dict)):
             raise InputError(f"{path}: is not what a download writes; remove it and {self.folder}, and run again")
         return mark
@@ -145,7 +149,8 @@ class SplitPaths:
     def clear(self, all_but: HubFile | None = None) -> None:
         """Remove the hidden files of interrupted downloads, except those of the zip `all_but`, which is fetched now."""
         if all_but is None:
-            self.lock.unlink(missing_ok=True)
+            with suppress(PermissionError):  # Windows: another download holds it
+                self.lock.unlink(missing_ok=True)
         for old in self.folder.parent.glob(f".{self.split}.{'[0-9a-f]' * 12}.*"):
             if all_but is None or not old.name.startswith(f".{self.split}.{all_but.checksum[:12]}."):
                 shutil.rmtree(old) if old.is_dir() else old.unlink(missing_ok=True)
@@ -175,6 +180,7 @@ def _obtain(place: SplitPaths, file: HubFile, retries: int) -> Path:
                 task = progress.add_task(f"check {file.path}", total=file.size)
                 if is_same(file, there, partial(progress.advance, task)):
                     return there
+        place.zip(file).unlink(missing_ok=True)  # damaged: the new one needs its room
         task = progress.add_task(f"fetch {file.path}", total=file.size)
         fetch(file, place.zip(file), retries=retries, tick=partial(progress.advance, task))
     return place.zip(file)
