@@ -390,7 +390,7 @@ def test_a_zip_the_user_has_put_there_is_used_and_kept(hub: Hub, download: Run, 
 
 
 def test_another_zip_of_the_user_is_not_overwritten(hub: Hub, download: Run, to: Path, clean_failure: Run) -> None:
-    hub.files["224p/train.zip"] = aes_zip(split_files())
+    hub.files[KEY] = aes_zip(split_files())
     own = to / "224p" / "train.zip"
     own.parent.mkdir(parents=True)
     own.write_bytes(b"an earlier version")
