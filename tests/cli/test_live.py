@@ -168,7 +168,7 @@ def test_a_source_that_is_not_there_costs_no_recording(
     monkeypatch.chdir(place)
     earlier = tmp_path / "earlier.jsonl"
     earlier.write_text("an hour of football")
-    result = CliRunner().invoke(cli.app, ["live", source, "--json", str(earlier), *MODELS])
+    result = CliRunner().invoke(cli.app, ["live", source, "--give-up", "1", "--json", str(earlier), *MODELS])
     assert isinstance(result.exception, InputError)
     assert earlier.read_text() == "an hour of football"
 

@@ -297,6 +297,7 @@ def test_the_command_line_writes_all_four(
         "video": str(short),
         "every_ms": 2000,
         "model": "model",
+        "runtime": "onnx fp32",
         "backbone": {"name": backbone.name, "hash": backbone.hash},
         "origin": UNKNOWN,
         "pos_weight": 4.0,
