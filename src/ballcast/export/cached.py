@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from ballcast.core.errors import BallcastError, InputError
+from ballcast.core.errors import InputError, MissingExtra
 from ballcast.core.files import check_writable, write_bytes
 from ballcast.export.check import ExportMismatch
 from ballcast.export.export import export
@@ -23,6 +23,9 @@ def export_once(model: str, backbone: str, log: Callable[[str], None] = lambda s
 
     Returns:
         The folder; or None, and why there is no export.
+
+    Raises:
+        NoSpace: the disk is full. In torch the forecasts would differ in their last digits from those with room.
     """
     folder = cached_export(export_key(model, backbone))
     refused = folder.with_suffix(REFUSED)
@@ -32,7 +35,7 @@ def export_once(model: str, backbone: str, log: Callable[[str], None] = lambda s
         return found, ""
     try:
         check_writable(folder / CONFIG)
-    except BallcastError as error:  # of the cache, not of the model
+    except InputError as error:  # of the cache, not of the model
         return None, str(error)
     shutil.rmtree(folder, ignore_errors=True)  # one that is there was not used, so it is damaged
     try:
@@ -40,7 +43,7 @@ def export_once(model: str, backbone: str, log: Callable[[str], None] = lambda s
     except (InputError, ExportMismatch) as error:
         write_bytes(refused, str(error).encode())
         return None, str(error)
-    except BallcastError as error:  # a full disk, no onnx: of this machine, so it is tried again
+    except MissingExtra as error:  # no onnx: of this machine, so it is tried again
         return None, str(error)
     _prune(folder.parent)
     return folder, ""
