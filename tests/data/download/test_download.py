@@ -25,7 +25,7 @@ from ballcast.workflows.verify import verify
 REPO = "datasets/SoccerNet/ActionAnticipation"
 KEY = f"{REPO}/224p/train.zip"
 LABELS = b'{"version": "1.0", "date": "2025.06.06", "videos": []}'
-SLACK = 1 << 16  # bytes that may be on their way when a process is killed
+SLACK = 1 << 18  # bytes that may be on their way when a process is killed
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
