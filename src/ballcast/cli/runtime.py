@@ -80,10 +80,10 @@ def _export_once(model: str, backbone: str) -> None:
         from ballcast.export.cached import export_once
 
         folder, why = export_once(model, backbone, log=status.update)
-    said = f"{model}: was exported to {folder}, for ONNX Runtime; --runtime torch does without"
+    note = f"{model}: was exported to {folder}, for ONNX Runtime; --runtime torch does without"
     if folder is None:
-        said = f"{model}: runs in torch, since it cannot be exported: {why}"
-    warnings.warn(said, BallcastWarning, stacklevel=2)
+        note = f"{model}: runs in torch, since it cannot be exported: {why}"
+    warnings.warn(note, BallcastWarning, stacklevel=2)
 
 
 def absolute(name: str | None) -> str | None:

@@ -227,8 +227,8 @@ def _run(
         if getattr(os, "geteuid", lambda: 1)() == 0:
             new_console(stderr=True).print("the server runs as root; run it as a user without rights", soft_wrap=True)
         if lack := missing():
-            said = f"uploads are decoded without a sandbox: {lack}"
-            new_console(stderr=True).print(said, soft_wrap=True, markup=False)
+            note = f"uploads are decoded without a sandbox: {lack}"
+            new_console(stderr=True).print(note, soft_wrap=True, markup=False)
         os.umask(0o077)  # uploads and results are for this user only
         asyncio.run(run(service, listener, ready))
 

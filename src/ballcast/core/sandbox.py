@@ -5,7 +5,7 @@
     open_and_decode(video)
 
 On Linux (x86-64 and ARM, 64 bits), by Landlock for files and a seccomp filter for the rest; both without any rights.
-Elsewhere, and on kernels without them, `confine` does what it can, and `missing` tells what it cannot.
+Elsewhere, and on kernels without them, `confine` does what it can, and `missing` names what it cannot.
 """
 
 import ctypes

@@ -15,7 +15,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ballcast.core.actions import FPS
 from ballcast.core.errors import BallcastError
 from ballcast.core.util import cores
 from ballcast.features.stream_encoder import Floats, Pictures, Step
@@ -217,11 +216,6 @@ class SharedRuntime:
         self.emit, self.pos_weight, self.about = own.emit, own.pos_weight, own.about
         self.picture_size: tuple[int, int] | None = own.picture_size
         self._slot: Any = None
-
-    @property
-    def stacks_a_second(self) -> float:
-        """Stacks of one stream in real time; with a temporal shift, a window's stacks count in the forecast."""
-        return FPS / self.config.stride
 
     def begin(self, size: tuple[int, int]) -> Step:
         """See `StackEncoder`."""

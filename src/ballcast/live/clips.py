@@ -55,7 +55,7 @@ class PacketRing:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._packets: deque[StoredPacket] = deque()
+        self._groups: deque[list[StoredPacket]] = deque()  # each begins with a key frame, and is dropped as a whole
         self._bytes = 0
         self._lock = threading.Lock()
         self._template: Any = None  # an output stream: it outlives the connection
@@ -67,7 +67,7 @@ class PacketRing:
         kept = av.open(BytesIO(), "w", format="mp4")
         template = kept.add_stream_from_template(stream)
         with self._lock:
-            self._packets.clear()
+            self._groups.clear()
             self._bytes = 0
             self._kept, self._template, self._unit = kept, template, Fraction(stream.time_base or self._unit)
 
@@ -79,34 +79,33 @@ class PacketRing:
         content, duration = bytes(packet), packet.duration or 0
         stored = StoredPacket(content, times[-1], times[0], duration, packet.is_keyframe)
         with self._lock:
-            if not self._packets and not stored.key:
+            if stored.key:
+                self._groups.append([])
+            elif not self._groups:
                 return
-            self._packets.append(stored)
+            self._groups[-1].append(stored)
             self._bytes += len(content)
             oldest = stored.dts - self._seconds / self._unit
-            while (second := self._second_key()) is not None and (
-                self._packets[second].dts <= oldest or self._bytes > RING_BYTES
-            ):
-                for _ in range(second):
-                    self._bytes -= len(self._packets.popleft().content)
+            while len(self._groups) > 1 and (self._groups[1][0].dts <= oldest or self._bytes > RING_BYTES):
+                self._bytes -= sum(len(packet.content) for packet in self._groups.popleft())
             if self._bytes > RING_BYTES:  # one key frame in more than there is room for
-                self._packets.clear()
+                self._groups.clear()
                 self._bytes = 0
 
-    def _second_key(self) -> int | None:
-        """Place of the second key frame."""
-        return next((i for i, packet in enumerate(self._packets) if i and packet.key), None)
+    @property
+    def _packets(self) -> list[StoredPacket]:
+        return [packet for group in self._groups for packet in group]
 
     @property
     def newest_s(self) -> float:
         """Time of the newest packet on the stream's clock; -1 without one."""
         with self._lock:
-            return float(self._packets[-1].dts * self._unit) if self._packets else -1.0
+            return float(self._groups[-1][-1].dts * self._unit) if self._groups else -1.0
 
     def write(self, path: Path, begin_s: float, end_s: float) -> bool:
         """Write the packets of these seconds on its clock, from the key frame before; False: there are none."""
         with self._lock:
-            packets, unit, template = list(self._packets), self._unit, self._template
+            packets, unit, template = self._packets, self._unit, self._template
         keys = [i for i, packet in enumerate(packets) if packet.key and packet.pts * unit <= begin_s]
         first = keys[-1] if keys else 0
         chosen = [packet for packet in packets[first:] if packet.dts * unit <= end_s]

@@ -30,7 +30,7 @@ from ballcast.live.status import LAST, LiveForecast, Preview, Record, State, Sta
 from ballcast.video.addresses import is_stream, shown
 
 POLL_S = 0.5  # the longest that an actor waits for a record before it answers: so soon a new stream begins
-SILENT_S = 10.0  # without an answer of an actor, until its streams are said to wait
+SILENT_S = 10.0  # without an answer of an actor, until its streams are shown as waiting
 AGAIN_S = 1.0  # until an actor whose machine died is asked again
 CLIP_S = 60.0  # to bring a clip
 NOT_READY = "no machine of the cluster is ready yet: one needs a free core (and GPU), and loads the model"
@@ -236,7 +236,7 @@ class ClusterSessions:
                 fewest = _Machine(self._ray, actor, self._actor_args)
                 self._machines.append(fewest)
             fewest.add(session)
-            if fewest.over:  # it failed meanwhile, perhaps after it had told its sessions
+            if fewest.over:  # it failed meanwhile, perhaps after it had ended its sessions
                 session.publish("error", "the machine that was to follow it has failed; start it again")
 
     def end(self, session: ClusterSession) -> None:
@@ -335,13 +335,13 @@ class _Machine:
 
     def _answer(self, reference: Any, silent: str = "", most_s: float = float("inf")) -> Any:
         """The answer of a call; None: closed, or none within `most_s`. silent: what the sessions say without one."""
-        began, told = time.monotonic(), not silent
+        began, noted = time.monotonic(), not silent
         while not self._closed.is_set() and time.monotonic() - began < most_s:
             try:
                 return self._ray.get(reference, timeout=1.0)
             except self._ray.exceptions.GetTimeoutError:
-                if not told and time.monotonic() - began > SILENT_S:
-                    told = True
+                if not noted and time.monotonic() - began > SILENT_S:
+                    noted = True
                     self._for_all(lambda session: session.publish("waiting", silent))
         return None
 
