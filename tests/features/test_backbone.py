@@ -5,9 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ballcast.core.errors import InputError
-from ballcast.features.backbone import Backbone, BackboneConfig, pad_frames
+from ballcast.features import backbone as module
+from ballcast.features.backbone import Backbone, BackboneConfig, InvertedResidual3d, pad_frames
+from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.stack_index import snippet_count, snippet_span, stack_overlap
 from tests.features.conftest import small_backbone
 
@@ -80,3 +84,38 @@ def test_it_learns(backbone: Backbone) -> None:
     network(frames).square().sum().backward()
     missing = [name for name, value in network.named_parameters() if value.grad is None]
     assert not missing
+
+
+@settings(max_examples=60, deadline=None)
+@given(B=st.integers(1, 3), J=st.integers(1, 6), C=st.integers(1, 9), h=st.integers(1, 7), w=st.integers(1, 7))
+def test_depthwise_in_planes_equals_conv3d(B: int, J: int, C: int, h: int, w: int) -> None:
+    torch.manual_seed(10 * J + C)
+    block = InvertedResidual3d(channels=C, expansion=2, se_ratio=1).eval()
+    stacks, index = torch.randn(B + J, 2 * C, h, w), torch.randint(0, B + J, (B, J))
+    with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
+        expected = block.depthwise(stacks, lambda x: x[index])
+        assert torch.equal(expected, block.conv_dw(stacks[index].transpose(1, 2)).transpose(1, 2))
+        patch.setattr(module, "in_planes", lambda x: True)
+        got = block.depthwise(stacks, lambda x: x[index])
+    assert got.shape == expected.shape
+    assert (got - expected).abs().max() <= 1e-5 * max(1, expected.abs().max())
+
+
+def test_a_window_in_planes(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = torch.randint(0, 256, (128, 40, 60), dtype=torch.uint8)
+    expected = BatchEncoder(backbone, compiled=False).windows(frames, [0, 3])
+    calls: list[int] = []
+    monkeypatch.setattr(module, "in_planes", lambda x: calls.append(len(x)) is None)
+    got = BatchEncoder(backbone, compiled=False).windows(frames, [0, 3])
+    assert calls  # and not the same way twice
+    assert ((got - expected).abs().max() / expected.abs().max()).item() < 1e-5
+
+
+def test_the_way_is_chosen_by_device_and_gradient() -> None:
+    assert not module.in_planes(torch.zeros(1))
+    cuda = type("OnGpu", (), {"is_cuda": True})()
+    assert not module.in_planes(cuda)
+    with torch.no_grad():
+        assert module.in_planes(cuda)
+    with torch.inference_mode():
+        assert module.in_planes(cuda)

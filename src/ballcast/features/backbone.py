@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
-from torch.nn.functional import silu
+from torch.nn.functional import conv2d, silu
 
 from ballcast.core import config as configs
 from ballcast.core import hub
@@ -18,7 +19,7 @@ from ballcast.core.backbone_config import BackboneConfig, BackboneIdentity, Prep
 from ballcast.core.checks import check_pair, show
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_bytes, read_json, write_pair
-from ballcast.features.frame_network import FrameNetwork, create_network, i420_to_rgb, pad_i420
+from ballcast.features.frame_network import FrameNetwork, create_network, earlier, i420_to_rgb, later, pad_i420
 from ballcast.features.stack_index import batch_stacks, run_stacks, snippet_span
 from ballcast.publish.cards import backbone_card
 
@@ -74,17 +75,32 @@ class InvertedResidual3d(nn.Module):
         """(S, C, h, w) single stacks → (S, C', h, w)."""
         return self.bn1(self.conv_pw(x))
 
-    def mix(self, expanded: Tensor) -> Tensor:
-        """(B, J, C', h, w) → (B, J, C, h, w), the residual branch's result."""
-        J = expanded.shape[1]
-        y = self.conv_dw(expanded.transpose(1, 2)).transpose(1, 2)  # over (J, h, w)
+    def depthwise(self, expanded: Tensor, gather: Callable[[Tensor], Tensor]) -> Tensor:
+        """Single stacks (S, C', h, w), which `gather` makes (B, J, C', h, w) → convolved 3×3×3 over (J, h, w)."""
+        if not in_planes(expanded):
+            return self.conv_dw(gather(expanded).transpose(1, 2)).transpose(1, 2)
+        # Each tap in time is a 2D convolution of single stacks, so it runs only once for stacks that snippets share.
+        x = expanded.contiguous(memory_format=torch.channels_last)
+        taps = (conv2d(x, tap, padding=1, groups=len(tap)) for tap in self.conv_dw.weight.unbind(2))  # (C', 1, 3, 3)
+        before, own, after = (gather(tap) for tap in taps)
+        return (own.float() + earlier(before) + later(after)).to(own.dtype)
+
+    def mix(self, expanded: Tensor, gather: Callable[[Tensor], Tensor]) -> Tensor:
+        """Single stacks (S, C', h, w), which `gather` makes (B, J, C', h, w) → the residual branch (B, J, C, h, w)."""
+        y = self.depthwise(expanded, gather)
+        J = y.shape[1]
         y = self.bn2(y.flatten(0, 1)).unflatten(0, (-1, J))  # (B, J, C', h, w)
         y = self.bn3(self.conv_pwl(self.se(y).flatten(0, 1)))  # (B·J, C, h, w)
         return self.drop_path(y.unflatten(0, (-1, J)))
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, J, C, h, w) in and out."""
-        return x + self.mix(self.expand(x.flatten(0, 1)).unflatten(0, (-1, x.shape[1])))
+        return x + self.mix(self.expand(x.flatten(0, 1)), lambda stacks: stacks.unflatten(0, (-1, x.shape[1])))
+
+
+def in_planes(x: Tensor) -> bool:
+    """Whether depthwise 3×3×3 convolutions run as 2D ones: in inference on a GPU, where PyTorch's 3D kernel is slow."""
+    return x.is_cuda and not torch.is_grad_enabled()
 
 
 class GeM(nn.Module):
@@ -166,7 +182,7 @@ class Backbone(nn.Module):
         if not self.config.blocks:
             return (maps if index is None else maps[index.flatten()]).flatten(1).float()
         first, *rest = cast(list[InvertedResidual3d], list(self.blocks))
-        x = gather(maps) + first.mix(gather(first.expand(maps)))  # (B, J, C, h, w); shared stacks expand once
+        x = gather(maps) + first.mix(first.expand(maps), gather)  # (B, J, C, h, w); shared stacks expand once
         for block in rest:
             x = block(x)
         x = self.project3d(x.flatten(0, 1)).unflatten(0, (-1, self.config.stacks))  # (B, J, P, h, w)

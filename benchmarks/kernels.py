@@ -1,0 +1,209 @@
+"""Where a GPU's time goes in the backbone: a window, a 3D block in training, and batches of streams.
+
+    python -m benchmarks.kernels                                    # on a GPU 1280×720
+    python -m benchmarks.kernels --device cpu --tiny                # tries the script itself
+
+Prints the milliseconds of one 5 s window with the depthwise 3×3×3 convolutions as PyTorch's conv3d and as 2D ones, with
+the kernels that take longest; of a forward and backward pass of one 3D block both ways; and of batches of streams,
+for the 15-frame backbone and for the frame encoder of recipe e2e, all with random weights.
+"""
+
+import argparse
+import gc
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
+
+import ballcast
+from ballcast.core import config as configs
+from ballcast.core.actions import WINDOW_FRAMES
+from ballcast.core.files import write_json
+from ballcast.features import backbone as network
+from ballcast.features.backbone import Backbone, BackboneConfig, InvertedResidual3d
+from ballcast.features.batch_encoder import BatchEncoder
+from ballcast.inference.torch_batch import StackBatch
+from benchmarks.extract import one_ms
+from benchmarks.machine import add_options, settle
+
+WAYS = {"conv3d": False, "2D taps": True}
+LONGEST = 12  # kernels printed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_options(parser, threads=2)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 16, 32], help="streams in a batch")
+    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--tiny", action="store_true", help="small networks and frames, few repeats")
+    parser.add_argument("--out", type=Path, help="write the figures here, after each part")
+    args = parser.parse_args()
+    machine = settle(args)
+    args.frame = (64, 96) if args.tiny else machine.size
+    args.repeats = 2 if args.tiny else args.repeats
+    print(f"{machine.name}; torch {torch.__version__}; frames {args.frame[1]}×{args.frame[0]}", flush=True)
+    result: dict[str, Any] = {"device": machine.name, "torch": torch.__version__, "frame": list(args.frame)}
+    for part in args.parts:
+        try:
+            result[part] = PARTS[part](args)
+        except Exception as error:  # one part that fails must not hide the others
+            result[part] = {"failed": f"{type(error).__name__}: {error}"[:2000]}
+            print(f"{part} failed: {result[part]['failed'][:600]}", flush=True)
+        if args.out:
+            write_json(args.out, result, indent=1)
+        _free(args.device)
+
+
+def networks(args: argparse.Namespace) -> dict[str, Backbone]:
+    """The 15-frame backbone and the frame encoder of e2e, with random weights."""
+    recipe = configs.read_yaml(Path(ballcast.__file__).parent / "configs" / "e2e.yaml")
+    sizes = recipe["encoder"]["network"]
+    long: dict[str, Any] = {}
+    if args.tiny:
+        long = {"encoder": "test_efficientnet", "channels": 16, "se_ratio": 4, "projected": 8, "blocks": 2}
+        sizes = {**sizes, "encoder": "test_efficientnet"}
+    chosen = {"15 frames": BackboneConfig(**long), "e2e": configs.from_dict(BackboneConfig, sizes, "e2e.yaml")}
+    torch.manual_seed(0)
+    return {name: Backbone(config).eval().to(args.device) for name, config in chosen.items()}
+
+
+def window(args: argparse.Namespace) -> dict[str, Any]:
+    """One window, compiled on a GPU, in each way, and the longest kernels."""
+    backbone, on_gpu = networks(args)["15 frames"], args.device.startswith("cuda")
+    frames = torch.randint(0, 256, (WINDOW_FRAMES, *args.frame), dtype=torch.uint8, device=args.device)
+    rows: dict[str, Any] = {}
+    features: list[Tensor] = []
+    for way, planes in WAYS.items():
+        with depthwise(planes):
+            engine, began = BatchEncoder(backbone), time.perf_counter()
+
+            def run(engine: BatchEncoder = engine) -> Tensor:
+                return engine.windows(frames, [0])[0]
+
+            for _ in range(3):
+                features[len(rows) :] = [run().float().clone()]
+            ready = time.perf_counter() - began
+            ms = one_ms(run, args.repeats, on_gpu=on_gpu)
+            kernels = longest(run, on_gpu=on_gpu)
+        rows[way] = {"ms": round(ms, 3), "ready_s": round(ready, 1), "kernels_ms": kernels}
+        print(f"window, {way}: {ms:.2f} ms, kernels {sum(kernels.values()):.2f} ms; ready after {ready:.0f} s")
+        for name, spent in list(kernels.items())[:LONGEST]:
+            print(f"  {spent:8.3f} ms  {name[:120]}")
+        del engine, run
+        _free(args.device)
+    rows["difference"] = ((features[1] - features[0]).abs().max() / features[0].abs().max()).item()
+    print(f"  largest difference of the features, relative to the largest: {rows['difference']:.1e}", flush=True)
+    return rows
+
+
+def block(args: argparse.Namespace) -> dict[str, Any]:
+    """Forward and backward pass of one 3D block on the maps of 8 snippets, bf16, eager, in each way."""
+    config, on_gpu = networks(args)["15 frames"].config, args.device.startswith("cuda")
+    torch.manual_seed(0)
+    layer = InvertedResidual3d(channels=config.channels, expansion=config.expansion, se_ratio=config.se_ratio)
+    layer = layer.to(args.device).train()
+    h, w = (-(-side // 32) for side in args.frame)
+    x = torch.randn(8 * config.stacks, config.channels, h, w, device=args.device)
+    x = x.contiguous(memory_format=torch.channels_last).unflatten(0, (-1, config.stacks)).requires_grad_()
+    rows: dict[str, Any] = {}
+    for way, planes in WAYS.items():
+
+        def step() -> Tensor:
+            with torch.autocast(x.device.type, torch.bfloat16):
+                y = layer(x)
+            y.float().square().mean().backward()
+            return y
+
+        with depthwise(planes):
+            for _ in range(3):
+                step()
+            ms = one_ms(step, args.repeats, on_gpu=on_gpu)
+        rows[way] = round(ms, 3)
+        print(f"a 3D block in training, 8 snippets, {way}: {ms:.2f} ms", flush=True)
+    return rows
+
+
+def batches(args: argparse.Namespace) -> dict[str, Any]:
+    """Batches of streams, recorded on a GPU: milliseconds from pinned frames to features."""
+    rows: dict[str, Any] = {}
+    for name, backbone in networks(args).items():
+        engine = BatchEncoder(backbone, compiled=False)
+        for how in ("eager",):
+            rows[f"{name}, {how}"] = row = _batches(args, engine)
+            figures = "   ".join(
+                f"{count} streams {ms:.2f} ms ({ms / count:.2f} each)" for count, ms in row["ms"].items()
+            )
+            print(f"{name}, {how}: {figures}; ready after {row['ready_s']:.1f} s", flush=True)
+            _free(args.device)
+    return rows
+
+
+def _batches(args: argparse.Namespace, engine: BatchEncoder) -> dict[str, Any]:
+    on_gpu, began = engine.device.type == "cuda", time.perf_counter()
+    batch = StackBatch(engine, args.frame, streams=max(args.batches), graphed=on_gpu)
+    ready = time.perf_counter() - began
+    pictures = np.random.default_rng(0).integers(0, 256, (engine.config.stack, *args.frame), dtype=np.uint8)
+    slots = [batch.open() for _ in range(max(args.batches))]
+    for slot in slots:
+        slot.fill(pictures)
+    row: dict[str, Any] = {"ready_s": round(ready, 2), "ms": {}}
+    for count in args.batches:
+        batch.run(slots[:count])
+        times = []
+        for _ in range(args.repeats):
+            began = time.perf_counter()
+            batch.run(slots[:count])  # its result is on the CPU
+            times.append(1000 * (time.perf_counter() - began))
+        row["ms"][count] = round(sorted(times)[len(times) // 2], 3)
+    return row
+
+
+@contextmanager
+def depthwise(planes: bool) -> Iterator[None]:
+    """Depthwise 3×3×3 convolutions as 2D ones, or as conv3d."""
+    before = network.in_planes
+    network.in_planes = lambda x: planes
+    try:
+        yield
+    finally:
+        network.in_planes = before
+
+
+def longest(run: Callable[[], Tensor], *, on_gpu: bool) -> dict[str, float]:
+    """Milliseconds of each kernel, on a CPU of each operator, in one run; the longest first."""
+    with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]) as found:
+        run()
+        if on_gpu:
+            torch.cuda.synchronize()
+    spent: dict[str, float] = {}
+    for event in found.key_averages():
+        if (event.device_type == DeviceType.CUDA) == on_gpu:
+            us = event.self_device_time_total if on_gpu else event.self_cpu_time_total
+            name = f"{event.key} ({event.count} calls)"
+            spent[name] = spent.get(name, 0.0) + round(us / 1000, 4)
+    return dict(sorted(spent.items(), key=lambda item: -item[1])[:40])
+
+
+def _free(device: str) -> None:
+    gc.collect()
+    torch._dynamo.reset()
+    if device.startswith("cuda"):
+        torch.cuda.empty_cache()
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+    "window": window,
+    "block": block,
+    "batches": batches,
+}
+
+if __name__ == "__main__":
+    main()
