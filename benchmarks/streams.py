@@ -153,8 +153,9 @@ def measure(kind: str, new_runtime: Callable[[], Runtime], video: Path, count: i
 
 
 def _runs(session: LiveSession) -> bool:
-    """Whether it makes forecasts, or waits for room, or has failed."""
-    return session.status.state in ("running", "slow", "error") or session.held
+    """Whether it makes forecasts, or there is no room for it, or it has failed."""
+    status = session.status
+    return status.state in ("running", "slow", "error") or status.message.startswith("no room")
 
 
 def _figures(received: list[list[Any]], sessions: list[LiveSession], seconds: float, lost: int) -> dict[str, Any]:

@@ -123,6 +123,7 @@ def test_every_runtime_gives_in_batches_what_it_gives_alone(kind: str, videos: l
         )
         for v in some
     ]
+    runtime.picture_size = (32, 64)  # as the videos are; known beforehand, or the first would run alone for a while
     with Scheduler(lambda: runtime, every_ms=every) as scheduler:
         received = together([scheduler.session(FileSource(v, speed=0, colour=scheduler.colour)) for v in some])
         load = scheduler.load

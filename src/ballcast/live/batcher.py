@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
+from math import inf
 from typing import Any, Literal
 
 import numpy as np
@@ -25,6 +26,7 @@ from ballcast.model.postprocess import SlotArrays
 Kind = Literal["slots", "window", "call", "stack"]
 KINDS: tuple[Kind, ...] = ("slots", "window", "call", "stack")
 TRIALS = 2  # timed runs of each step; the quicker counts
+LONG_CALL_S = 1.0  # a call that takes longer, such as the recording of CUDA graphs, holds all streams up
 
 
 @dataclass
@@ -67,6 +69,8 @@ class Batcher:
         self.busy_s = 0.0  # computing, since the start
         self.batches, self.steps = 0, 0  # computed since the start
         self.costs: dict[tuple[int, int], StepCost] = {}  # by frame size, measured when its first stream opens
+        self._calls: list[float] = []  # when each call that runs now began, on time.monotonic
+        self.long_call_ended = -inf  # the latest, on time.monotonic
         self._threads = [
             threading.Thread(target=self._run, name="live-batches", daemon=True) for _ in range(batch.parallel)
         ]
@@ -92,6 +96,12 @@ class Batcher:
         """Number of steps that wait."""
         with self._changed:
             return sum(map(len, self._waiting.values()))
+
+    @property
+    def in_long_call(self) -> bool:
+        """Whether something that takes long is computed, such as the recording of the steps for a new frame size."""
+        with self._changed:
+            return any(time.monotonic() - began > LONG_CALL_S for began in self._calls)
 
     def compute(self, kind: Kind, given: Any, key: object = None) -> Any:
         """Have a step computed, and wait for its result."""
@@ -174,13 +184,25 @@ class Batcher:
         given = [work.given for work in works]
         kind = works[0].kind
         if kind == "call":
-            return [given[0]()]
+            return [self._call(given[0])]
         if kind == "stack":
             return list(self.batch.encode_stacks(given))
         if kind == "window":
             return list(self.batch.encode_windows(np.stack(given)))
         slots = self.batch.anticipate_batch(np.stack([g[0] for g in given]), np.stack([g[1] for g in given]))
         return [_sample(slots, i) for i in range(len(works))]
+
+    def _call(self, given: Callable[[], Any]) -> Any:
+        began = time.monotonic()
+        with self._changed:
+            self._calls.append(began)
+        try:
+            return given()
+        finally:
+            with self._changed:
+                self._calls.remove(began)
+                if time.monotonic() - began > LONG_CALL_S:
+                    self.long_call_ended = time.monotonic()
 
     def _measure(self, size: tuple[int, int]) -> StepCost:
         """Time the steps on black frames, before the first stream of this size."""

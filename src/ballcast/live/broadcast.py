@@ -91,6 +91,9 @@ class Broadcast:
     def send(self, record: Record) -> None:
         """Put a record into the queue of each listener; never waits."""
         with self._lock:
+            last = self._latest.get(Status)
+            if last is not None and _is_last(last):  # whatever another thread still has to say
+                return
             self._latest[type(record)] = record
             listeners = [li for li in self._listeners if li.previews or not isinstance(record, Preview)]
             if _is_last(record):

@@ -8,6 +8,10 @@ Every stream is a `LiveSession`: it decodes on a thread of its own into a bounde
 steps. Streams beyond what the machine computes in real time wait, with the state "waiting" and a message that begins
 with "no room". How many that are is measured: the steps are timed before the first frame, and then in use; sessions
 that fall behind show the rest. The last that came is the first to wait.
+
+The first stream of a frame size has the steps for it recorded and timed, on a GPU for half a minute, in which nothing
+else is computed. So until the first size is known, few streams are opened; and those that run pause in that time. What
+they miss then is a gap, and not a sign that they are too many.
 """
 
 import threading
@@ -34,7 +38,12 @@ SHARE = 0.85  # of the GPU's or the cores' time that streams may take; the rest 
 REVIEW_S = 1.0  # interval between two looks at the load
 USE_LOOKS = 5  # looks over which the time of a stream's steps in use is averaged
 BEHIND_FRAMES = 2 * FPS  # that wait in a session's queue: it does not hold real time
-RETRY_S, LONGEST_RETRY_S = 60.0, 900.0  # until one stream more is tried after too many were
+RETRY_S, LONGEST_RETRY_S = 60.0, 900.0  # until more streams are tried after too many were
+STEP = 0.1  # of the streams that wait at once where there are too many, or are tried at once; at least one
+PROBE_S = 3.0  # until a further stream is opened, while none has shown yet what a step takes
+APART_S = 0.01  # between two streams that begin: else the forecasts of all would be due at the same time
+CALM_S = 5.0  # after streams paused, until it is judged again whether they fall behind
+PREPARING = "the model is being prepared for frames of a new size"
 LINGER_S = 0.001  # on a GPU: the streams just served ask for their next step, and batches grow
 
 
@@ -73,9 +82,12 @@ class Scheduler:
         self._lock = threading.RLock()
         self._admitted: list[LiveSession] = []  # in the order of their admission
         self._waiting: list[LiveSession] = []  # in the order of their arrival
-        self._dropped: dict[LiveSession, int] = {}
+        self._paused: list[LiveSession] = []  # of those admitted
+        self._admitted_at = -inf  # time.monotonic() of the latest admission
+        self._told: dict[LiveSession, bool] = {}  # of those that wait: whether they were told of the preparation
+        self._loads: dict[LiveSession, tuple[int, int]] = {}  # at the last look
         self._most: int | None = None  # streams that were found to be the most
-        self._most_until, self._retry_s = 0.0, RETRY_S
+        self._most_until, self._retry_s, self._tried = 0.0, RETRY_S, False
         self._busy, self._sampled = 0.0, (time.monotonic(), self.batcher.used_s)
         self._uses: deque[float] = deque(maxlen=USE_LOOKS)  # of the GPU, or cores, that one running stream took
         self._least_use = inf  # it never grows, or streams would come and go; too many fall behind, and that shows
@@ -151,8 +163,9 @@ class Scheduler:
     def leave(self, session: LiveSession) -> None:
         """See `Admission`."""
         with self._lock:
-            self._dropped.pop(session, None)
-            for sessions in (self._admitted, self._waiting):
+            self._loads.pop(session, None)
+            self._told.pop(session, None)
+            for sessions in (self._admitted, self._waiting, self._paused):
                 if session in sessions:
                     sessions.remove(session)
         self._wake.set()
@@ -165,22 +178,50 @@ class Scheduler:
 
     def _watch(self) -> None:
         reviewed = time.monotonic()
+        wait_s = REVIEW_S
         while not self._closed.is_set():
-            self._wake.wait(REVIEW_S)
+            self._wake.wait(wait_s)
             self._wake.clear()
             if self._waiting:
                 self._measure_ahead()
             with self._lock:
-                if time.monotonic() - reviewed >= REVIEW_S:
-                    reviewed = time.monotonic()
+                now = time.monotonic()
+                if self.batcher.in_long_call:
+                    self._pause()
+                    wait_s = REVIEW_S / 10
+                    continue
+                if now - reviewed >= REVIEW_S:
+                    reviewed = now
                     self._sample()
-                    self._review()
-                self._admit()
+                    if now - self.batcher.long_call_ended > CALM_S:
+                        self._review()
+                more = self._resume_one() or self._admit_one()
+                wait_s = APART_S if more else REVIEW_S / 10 if self._waiting and not self.batcher.costs else REVIEW_S
+
+    def _pause(self) -> None:
+        """Nothing is computed: streams that cannot wait leave frames out, those that wait for room are told why."""
+        for session in self._admitted:
+            if not session.source.blocking and session not in self._paused:
+                self._paused.append(session)
+                session.pause(PREPARING)
+        self._tell(PREPARING)
+
+    def _resume_one(self) -> bool:
+        """Let one stream go on after a pause, if there was one; whether it did."""
+        if not self._paused:
+            return False
+        self._paused.pop(0).resume()
+        self._loads.clear()
+        self._uses.clear()
+        self._sampled = (time.monotonic(), self.batcher.used_s)
+        return True
 
     def _measure_ahead(self) -> None:
         """Time the steps before the first stream is opened, if the size of its frames is known."""
         runtime = self.batcher.batch.runtime
         if not self.batcher.costs and runtime.picture_size is not None:
+            with self._lock:
+                self._tell(PREPARING)
             with suppress(BallcastError):  # closed meanwhile
                 slot = self.batcher.open(array_shape(runtime.picture_size, colour=runtime.config.colour))
                 self.batcher.close_slot(slot)
@@ -200,40 +241,61 @@ class Scheduler:
             self._least_use = min(self._least_use, max(self._uses))
 
     def _review(self) -> None:
-        """Let sessions wait where there are too many to hold real time, the last first; or try one more."""
+        """Let sessions wait where there are too many to hold real time, the last first; or try a few more."""
         behind = [session for session in self._admitted if self._falls_behind(session)]
         # Streams take turns, so a machine that is too slow leaves most of them behind; one has a reason of its own.
         overloaded = len(behind) >= max(2, len(self._admitted) / 2)
-        now = time.monotonic()
+        now, count = time.monotonic(), len(self._admitted)
         if overloaded:
-            self._most, self._most_until = len(self._admitted) - 1, now + self._retry_s
-            self._retry_s = min(2 * self._retry_s, LONGEST_RETRY_S)
+            if self._tried:
+                self._retry_s = min(2 * self._retry_s, LONGEST_RETRY_S)
+            self._most, self._most_until, self._tried = count - _step(count), now + self._retry_s, False
         elif self._most is not None and self._waiting and now > self._most_until and not behind:
-            self._most, self._most_until = self._most + 1, now + self._retry_s
+            self._most, self._most_until, self._tried = self._most + _step(count), now + self._retry_s, True
         for session in [s for s in self._admitted if not s.source.blocking][::-1]:
             if len(self._admitted) <= self.room():
                 break
             self._admitted.remove(session)
             self._waiting.insert(0, session)
+            self._told[session] = False
             session.hold(self._message())
 
-    def _admit(self) -> None:
-        while self._waiting and len(self._admitted) < self.room():
-            session = self._waiting.pop(0)
+    def _admit_one(self) -> bool:
+        """Let one session run if there is room for it, and tell the others; whether it did."""
+        now = time.monotonic()
+        unknown = bool(self._admitted) and not self.batcher.costs
+        if self._waiting and unknown and now - self._admitted_at < PROBE_S:
+            self._tell(PREPARING)
+        elif self._waiting and len(self._admitted) < self.room():
+            session, self._admitted_at = self._waiting.pop(0), now
             self._admitted.append(session)
+            self._told.pop(session, None)
             session.admit()
+            return True
+        else:
+            self._tell(self._message())
+        return False
+
+    def _tell(self, message: str) -> None:
+        """Tell the sessions that wait for room why, once."""
         for session in self._waiting:
-            if session.status.state != "waiting":
-                session.hold(self._message())
+            if self._told.get(session) != (message == PREPARING):
+                self._told[session] = message == PREPARING
+                session.hold(message)
 
     def _falls_behind(self, session: LiveSession) -> bool:
-        """Whether too many of its frames wait, or some were dropped since the last look."""
+        """Whether frames were dropped since the last look, or too many wait, and not fewer than then."""
         waiting, dropped = session.load
-        before = self._dropped.get(session, 0)
-        self._dropped[session] = dropped
-        return not session.source.blocking and (waiting > BEHIND_FRAMES or dropped > before)
+        waited, before = self._loads.get(session, (0, dropped))
+        self._loads[session] = waiting, dropped
+        return not session.source.blocking and (waiting > max(BEHIND_FRAMES, waited - 1) or dropped > before)
 
     def _message(self) -> str:
         count = len(self._admitted)
         followed = f"{count} stream{'s' if count != 1 else ''}"
         return f"no room: this machine follows {followed} in real time; waiting for one to end"
+
+
+def _step(count: int) -> int:
+    """How many of so many streams are taken away or added at once."""
+    return max(1, int(STEP * count))

@@ -20,7 +20,7 @@ from ballcast.core.actions import FRAME_MS
 from ballcast.core.errors import BallcastError, BallcastWarning
 from ballcast.inference.rolling import RollingAnticipator
 from ballcast.live.broadcast import Broadcast, Subscription
-from ballcast.live.status import LiveForecast, Preview, SessionStatus, Status
+from ballcast.live.status import LiveForecast, Preview, SessionStatus, Status, wall_ms
 from ballcast.video.pitch import PitchDetector
 from ballcast.video.queues import BoundedQueue, WhenFull
 from ballcast.video.sources import FileSource, LiveFrame, LiveSource, StreamGap
@@ -85,6 +85,9 @@ class LiveSession:
         self._queue: BoundedQueue[LiveFrame | StreamGap | _Held] = BoundedQueue(QUEUE_FRAMES, when_full=when_full)
         self._stopped = threading.Event()
         self._room = threading.Event()  # set while the session may run
+        self._going = threading.Event()  # clear while the session is paused
+        self._going.set()
+        self._missed_since: float | None = None  # time.monotonic() of the first frame that a pause left out
         self._held_ms = 0  # that a file waited for room: its frames are not late
         self._clock: tuple[int, float] | None = None  # stream time of a frame in ms, and its timestamp in seconds
         self._session_status = SessionStatus(source, rolling, self._queue.__len__, self._broadcast.send)
@@ -112,6 +115,19 @@ class LiveSession:
         """Let the session wait: its source is not read, and its state is "waiting" with this message; any thread."""
         self._room.clear()
         self._queue.put(_Held(message))
+
+    def pause(self, message: str) -> None:
+        """Compute no frames until `resume`: its state is "waiting" with this message; from any thread.
+
+        A stream is still read, or it would have to be opened again, and its frames are left out; a file waits.
+        """
+        self._going.clear()
+        # The computing thread may wait for the very thing that the pause is for.
+        self._broadcast.send(replace(self.status, state="waiting", message=message, wall_ms=wall_ms()))
+
+    def resume(self) -> None:
+        """Go on after a pause, which is a gap in the stream; from any thread."""
+        self._going.set()
 
     @property
     def held(self) -> bool:
@@ -147,6 +163,7 @@ class LiveSession:
         started = self._threads[0].ident is not None
         self._stopped.set()
         self._room.set()
+        self._going.set()
         self.source.close()
         self._queue.close()
         if not started and self.status.state != "stopped":
@@ -174,6 +191,8 @@ class LiveSession:
                 if isinstance(item, StreamGap):
                     self._queue.put(item)
                     continue
+                if not self._passes():
+                    continue
                 if item.picture is not None and item.picture.time is not None:
                     self._clock = item.at_ms, item.picture.time
                 if self._detector is not None and item.picture is not None:
@@ -200,6 +219,21 @@ class LiveSession:
         if isinstance(self.source, FileSource):
             self._held_ms += round(1000 * waited_s)
         self._queue.put(StreamGap("gap", f"{self.source.name}: was not followed for {waited_s:.0f} s"))
+
+    def _passes(self) -> bool:
+        """Whether the frame that came is to be computed. After a pause nothing that is old is left in the queue."""
+        if not self._going.is_set():
+            if self._missed_since is None:
+                self._missed_since = time.monotonic()
+            if not isinstance(self.source, FileSource):
+                return False
+            self._going.wait()
+            self._held_ms += round(1000 * (time.monotonic() - self._missed_since))
+        if self._missed_since is not None:
+            missed_s, self._missed_since = time.monotonic() - self._missed_since, None
+            missed = f"was not followed for {missed_s:.0f} s, while the model was prepared for frames of a new size"
+            self._queue.restart(StreamGap("gap", f"{self.source.name}: {missed}"))
+        return True
 
     def _send_preview(self, frame: LiveFrame) -> None:
         """Send a preview; if it cannot be made, warn once, and the session goes on without it."""
@@ -247,7 +281,7 @@ class LiveSession:
                     if not self._stopped.is_set():
                         self._session_status.check_length()
                     return
-                if not self.held:
+                if not self.held and self._going.is_set():
                     self._session_status.publish("waiting", f"no frame from {self.source.name} for {SILENCE_S:.0f} s")
                 continue
             item, dropped = got

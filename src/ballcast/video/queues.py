@@ -44,6 +44,14 @@ class BoundedQueue(Generic[T]):
             self._changed.notify_all()
             return True
 
+    def restart(self, item: T) -> None:
+        """Take out all that wait, without counting them as dropped, and add an item; on the writer's thread."""
+        with self._changed:
+            if not (self._closed or self._ended):
+                self._items.clear()
+                self._items.append(item)
+                self._changed.notify_all()
+
     def end(self, error: BaseException | None = None) -> None:
         """Mark the end, on the writer's thread; `error` is raised in `get` after the items before it."""
         with self._changed:
