@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import av
@@ -20,12 +21,12 @@ from ray_nodes import needs_ray, run_apart
 
 from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.features.backbone import Backbone
-from ballcast.features.batch_encoder import BatchEncoder
+from ballcast.features.batch_encoder import BatchEncoder, Fetch
 from ballcast.features.extract import extract
 from ballcast.features.extract_workers import Decoders, choose_decoders
 from ballcast.features.store import FeatureStore, Header
 from ballcast.features.store_writer import Parts
-from ballcast.features.videos import cut, find_sources
+from ballcast.features.videos import cut, find_sources, work
 from ballcast.video.decode_pool import LocalDecoder, Opened, Recording, SharedMemory
 from ballcast.video.file import VideoFile
 from tests.features.conftest import small_backbone
@@ -110,12 +111,45 @@ def test_without_a_gpu_the_cpu_decodes_and_says_so(
     assert contents(tmp_path / "store") == contents(expected)
 
 
+def test_a_piece_begins_before_the_last_one_is_fetched(
+    split: Path, expected: Path, backbone: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU, which copies frames while it computes; the results are slow here."""
+    log: list[str] = []
+    windows, array = BatchEncoder.windows, Fetch.array
+    monkeypatch.setattr(BatchEncoder, "windows", lambda *given: log.append("begun") or windows(*given))
+    monkeypatch.setattr(Fetch, "array", lambda self: log.append("fetched") or array(self))
+    monkeypatch.setattr(Fetch, "ready", lambda self: False)
+    sources = find_sources(split)
+    pieces = [piece for source in sources for piece in cut(source, 750, 125)]
+    broken = cut(replace(sources[0], name="gone", path=split / "gone.mp4"), 750, 125)
+    engine = BatchEncoder(backbone, compiled=False)
+    outcomes = list(work(engine, [*pieces[:2], *broken, *pieces[2:]], ["cpu", "cpu"], ahead=True))
+    store = FeatureStore.open(expected)
+    assert len(outcomes) == 5
+    for outcome in outcomes:
+        if outcome.features is None:
+            assert outcome.piece.source.name == "gone"
+            assert "gone.mp4" in outcome.reason
+        else:
+            np.testing.assert_array_equal(outcome.features, store.windows(outcome.piece.source.name))
+    log.clear()
+    stopped = work(engine, pieces, ["cpu"], ahead=True)
+    next(stopped)
+    assert log[:3] == ["begun", "begun", "fetched"]
+    fetched = log.count("fetched")
+    stopped.close()
+    assert log.count("fetched") == fetched + 1  # memory is not given back while a device may read it
+
+
+@pytest.mark.parametrize("ahead", [False, True])
 def test_decoders_of_their_own_give_the_same_bytes(
-    split: Path, expected: Path, backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ahead: bool, split: Path, expected: Path, backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As beside a GPU: one network, two processes that decode for it; memory for two pieces only, of two sizes."""
     monkeypatch.setattr("ballcast.features.extract._decoders", lambda todo, options: Decoders(2, 0, "two"))
     monkeypatch.setattr("ballcast.features.videos.available_memory", lambda: 0)
+    monkeypatch.setattr("ballcast.features.extract_workers.work", partial(work, ahead=ahead))
     here = tmp_path / "split"
     shutil.copytree(split, here, copy_function=shutil.copy2)
     report = extract(here, tmp_path / "store", backbone, device="cpu", workers=1)

@@ -63,6 +63,7 @@ class BatchEncoder:
         arange = partial(torch.arange, device=self.device)
         self._index = snippet_stacks(c, self.snippets_per_batch, arange)  # (N, J), into a batch of stacks
         self._offsets = stack_offsets(c, arange)  # (stack,), frames of a stack
+        self._copies = torch.cuda.Stream(self.device) if on_gpu else None  # frames come while others are computed
         self._encode: Callable[[Tensor], Tensor] = self.encode
         self._mix: Callable[[Tensor], Tensor] = self.mix
         if compiled and on_gpu:
@@ -103,14 +104,17 @@ class BatchEncoder:
         ]  # (M, N) frames
         distinct = sorted({snippet for row in grid for snippet in row}, key=lambda frame: (frame % c.stride, frame))
         place = {frame: i for i, frame in enumerate(distinct)}
-        index = torch.tensor([[place[snippet] for snippet in row] for row in grid], device=self.device)
+        index = torch.tensor([[place[snippet] for snippet in row] for row in grid])
+        if self._copies is not None:  # from pageable memory it would wait for all that is being computed
+            index = index.pin_memory().to(self.device, non_blocking=True)
         return self._features(frames, distinct)[index]
 
     @torch.no_grad()
     def _shifted_windows(self, frames: np.ndarray | Tensor, starts: Sequence[int]) -> Tensor:
         """Features (M, N, D) of windows, each computed on its own."""
-        pixels, apart = self.load(frames), start_frame(self.config, torch.arange(self.snippets_per_batch))
-        windows = [self._mix(self.maps(pixels, start + apart.to(self.device))) for start in starts]
+        pixels = self._upload(frames)
+        apart = start_frame(self.config, torch.arange(self.snippets_per_batch, device=self.device))
+        windows = [self._mix(self.maps(pixels, start + apart)) for start in starts]
         return torch.stack(windows) if windows else torch.zeros(0, len(apart), self.config.width, device=self.device)
 
     @torch.no_grad()
@@ -118,7 +122,7 @@ class BatchEncoder:
         """Features (n, D) float32 of the snippets at the frames `starts`, which are sorted by phase, then by time."""
         if not starts:
             return torch.zeros(0, self.config.width, device=self.device)
-        pixels = self.load(frames)
+        pixels = self._upload(frames)
         return torch.cat([self._run(pixels, first, count) for first, count in _runs(starts, self.config.stride)])
 
     def _run(self, pixels: Tensor, first: int, count: int) -> Tensor:
@@ -134,18 +138,30 @@ class BatchEncoder:
 
     def load(self, frames: np.ndarray | Tensor) -> Tensor:
         """Frames (T, H, W) uint8, or I420 (T, 3H/2, W), on the device and padded."""
+        return self.backbone.padded(self._upload(frames))
+
+    def _upload(self, frames: np.ndarray | Tensor) -> Tensor:
+        """Frames on the device as they are; from page-locked memory they come while earlier work is computed."""
         pixels, colour = torch.as_tensor(frames), self.config.colour
         if pixels.ndim != 3 or pixels.dtype != torch.uint8 or (colour and (pixels.shape[1] % 3 or pixels.shape[2] % 2)):
             wanted = "I420 (T, 3H/2, W)" if colour else "(T, H, W)"
             raise InputError(f"frames must be {wanted} uint8, not {tuple(pixels.shape)} {pixels.dtype}")
-        return self.backbone.padded(pixels.to(self.device, non_blocking=True))
+        if self._copies is None or pixels.is_cuda:
+            return pixels.to(self.device)
+        computing = torch.cuda.current_stream(self.device)
+        with torch.cuda.stream(self._copies):
+            pixels = pixels.to(self.device, non_blocking=True)
+        computing.wait_stream(self._copies)
+        pixels.record_stream(computing)
+        return pixels
 
     def maps(self, pixels: Tensor, begins: Tensor) -> Tensor:
-        """Maps (n, C, h, w) of the stacks that begin at the frames `begins` (n,) of what `load` gave."""
+        """Maps (n, C, h, w) of the stacks that begin at the frames `begins` (n,) of `pixels`, padded or not."""
         return self._encode(pixels[begins[:, None] + self._offsets])  # (n, stack, H, W)
 
     def encode(self, pictures: Tensor) -> Tensor:
-        """Padded stacks (S, stack, H, W) uint8, or I420 (S, 1, 3H/2, W) → maps (S, C, h, w)."""
+        """Stacks (S, stack, H, W) uint8, or I420 (S, 1, 3H/2, W), padded here if they are not → maps (S, C, h, w)."""
+        pictures = self.backbone.padded(pictures)  # here, where compiling makes one kernel of it and the next
         if self.config.colour:
             pictures = i420_to_rgb(pictures).flatten(1, 2)  # (S, 3, H, W)
             x = pictures.to(self.dtype, memory_format=torch.channels_last)
@@ -164,6 +180,29 @@ class BatchEncoder:
             index = self._index[: min(self.at_once, count - first)]
             features.append(self.backbone.mix(maps[first : first + len(index) + self.overlap], index))
         return torch.cat(features)
+
+
+class Fetch:
+    """A result on its way from the device to the CPU, while the device goes on to compute."""
+
+    def __init__(self, result: Tensor) -> None:
+        self._event: torch.cuda.Event | None = None
+        self._result = result
+        if result.is_cuda:
+            self._result = torch.empty(result.shape, dtype=result.dtype, pin_memory=True)
+            self._result.copy_(result, non_blocking=True)
+            self._event = torch.cuda.Event()
+            self._event.record(torch.cuda.current_stream(result.device))
+
+    def ready(self) -> bool:
+        """Whether it has come."""
+        return self._event is None or self._event.query()
+
+    def array(self) -> np.ndarray:
+        """Wait for it."""
+        if self._event is not None:
+            self._event.synchronize()
+        return self._result.numpy()
 
 
 def _prepared(backbone: Backbone, device: torch.device, dtype: torch.dtype) -> Backbone:

@@ -8,10 +8,11 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,10 +26,11 @@ from ballcast.video.luma import Size, picture_shape
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ballcast.features.batch_encoder import BatchEncoder
+    from ballcast.features.batch_encoder import BatchEncoder, Fetch
     from ballcast.video.decode_pool import Decoder, SharedMemory
 
 FEW = 3  # pieces that there is always memory for
+POLL_S = 0.002  # how often to look whether a piece is computed while the next one is decoded
 _CLIP = re.compile(r"clip_\d+")
 
 
@@ -235,57 +237,114 @@ def decode(piece: Piece, slots: Slots, decoder: "Decoder") -> DecodedPiece:
     return DecodedPiece(frames, missing, memory)
 
 
-def compute(engine: "BatchEncoder", piece: Piece, frames: "Tensor") -> np.ndarray:
-    """Features (M, N, D) float16 of the piece's windows that lie within its frames."""
+def compute(engine: "BatchEncoder", piece: Piece, frames: "Tensor") -> "Fetch":
+    """Start computing the features (M, N, D) float16 of the piece's windows that lie within its frames."""
+    import torch
+
+    from ballcast.features.batch_encoder import Fetch
+
     windows = window_count(len(frames), piece.every)
     starts = [piece.every * m for m in range(min(windows, piece.windows))]
     if not starts:
-        return np.empty((0, engine.snippets_per_batch, engine.config.width), np.float16)
-    features = engine.windows(frames, starts).half().cpu().numpy()
-    if not np.isfinite(features).all():
-        raise InputError(f"{piece.source.path}: the network gives numbers that are not finite")
-    return features
+        return Fetch(torch.empty(0, engine.snippets_per_batch, engine.config.width, dtype=torch.float16))
+    return Fetch(engine.windows(frames, starts).half())
 
 
-def work(engine: "BatchEncoder", pieces: Iterable[Piece], devices: Sequence[str]) -> Iterator[Outcome]:
+def work(
+    engine: "BatchEncoder", pieces: Iterable[Piece], devices: Sequence[str], *, ahead: bool | None = None
+) -> Iterator[Outcome]:
     """Outcomes as they come; a video that cannot be read is an outcome too, never the end of the others.
 
     Args:
         engine: the network.
         pieces: what to do; taken as needed, at most one more than there are decoders ahead.
         devices: of the decoders, see `DecoderPool`.
+        ahead: begin a piece before the last one's result is there; by default on a GPU, which copies while it computes.
     """
     from ballcast.video.decode_pool import DecoderPool
 
-    slots, left = Slots(len(devices) + 2, pinned=engine.device.type == "cuda"), iter(pieces)
+    on_gpu = engine.device.type == "cuda"
+    ahead = on_gpu if ahead is None else ahead
+    slots, left = Slots(len(devices) + 2 + ahead, pinned=on_gpu), iter(pieces)
     running: dict[Future[DecodedPiece], Piece] = {}
-    with DecoderPool(devices) as pool:
+    computing: _Computation | None = None
+    with DecoderPool(devices) as pool, closing(slots):  # closed first: decoders may wait for memory
         try:
             while True:
                 while len(running) <= len(devices) and (piece := next(left, None)) is not None:
                     running[pool.submit(partial(decode, piece, slots))] = piece
-                if not running:
+                if not running and computing is None:
                     return
-                began = time.perf_counter()
-                ready = next(iter(wait(running, return_when=FIRST_COMPLETED).done))
-                waited = time.perf_counter() - began
-                yield _outcome(engine, running.pop(ready), ready, slots, waited)
+                before, began = computing, time.perf_counter()
+                ready = _decoded(running, before)
+                waited = time.perf_counter() - began if before is None else 0.0
+                computing = _Computation(engine, running.pop(ready), ready, slots, waited) if ready else None
+                if before is not None:
+                    yield before.outcome()
+                    if computing is not None:
+                        computing.began = time.perf_counter()
+                if computing is not None and not ahead:
+                    before, computing = computing, None
+                    yield before.outcome()
         finally:
-            slots.close()
+            if computing is not None:
+                computing.release()
 
 
-def _outcome(
-    engine: "BatchEncoder", piece: Piece, future: "Future[DecodedPiece]", slots: Slots, waited: float
-) -> Outcome:
-    began = time.perf_counter()
-    try:
-        decoded = future.result()
+def _decoded(running: dict[Future[DecodedPiece], Piece], computing: "_Computation | None") -> Any:
+    """Wait for the future of the next piece; None: the one that is computed was ready first, or there is none."""
+    while running:
+        done = wait(running, timeout=None if computing is None else POLL_S, return_when=FIRST_COMPLETED).done
+        if done:
+            return next(iter(done))
+        if computing is not None and computing.ready():
+            return None
+    return None
+
+
+class _Computation:
+    """A decoded piece that is being computed; its frames stay in their memory until its features are there."""
+
+    def __init__(
+        self, engine: "BatchEncoder", piece: Piece, future: "Future[DecodedPiece]", slots: Slots, waited: float
+    ) -> None:
+        self.piece, self._slots, self._waited = piece, slots, waited
+        self.began = time.perf_counter()  # or when the device was free, if that was later
+        self._reason = ""
+        self._given: DecodedPiece | None = None
+        self._fetch: Fetch | None = None
         try:
-            features = compute(engine, piece, decoded.frames)
+            self._given = future.result()
+            self._fetch = compute(engine, piece, self._given.frames)
+        except BallcastError as error:
+            self._reason = str(error)
+        except BaseException:
+            self.release()
+            raise
+
+    def ready(self) -> bool:
+        """Whether its features are there."""
+        return self._fetch is None or self._fetch.ready()
+
+    def release(self) -> None:
+        """Wait for the features, then let others use the frames' memory."""
+        given, self._given = self._given, None
+        try:
+            if self._fetch is not None:
+                self._fetch.array()
         finally:
-            slots.give(decoded.memory)
-    except BallcastError as error:
-        return Outcome(piece, reason=str(error))
-    computed, (T, *shape) = time.perf_counter() - began, decoded.frames.shape
-    size = picture_shape(tuple(shape), colour=piece.colour)
-    return Outcome(piece, features, size, decoded.padded, frames=T, waited=waited, computed=computed)
+            if given is not None:
+                self._slots.give(given.memory)
+
+    def outcome(self) -> Outcome:
+        """Its features; wait for them."""
+        given = self._given
+        self.release()
+        if given is None or self._fetch is None:
+            return Outcome(self.piece, reason=self._reason)
+        features, (T, *shape) = self._fetch.array(), given.frames.shape
+        if not np.isfinite(features).all():
+            fault = "the network gives numbers that are not finite"
+            return Outcome(self.piece, reason=f"{self.piece.source.path}: {fault}")
+        size, computed = picture_shape(tuple(shape), colour=self.piece.colour), time.perf_counter() - self.began
+        return Outcome(self.piece, features, size, given.padded, frames=T, waited=self._waited, computed=computed)

@@ -119,7 +119,7 @@ class StackBatch:
 
     def _encode(self, given: Tensor) -> Tensor:
         """Stacks (b, …, stack, H, W) → maps (b · …, C, h, w)."""
-        return self.engine.encode(self.engine.backbone.padded(given.flatten(0, 1) if self._shifted else given))
+        return self.engine.encode(given.flatten(0, 1) if self._shifted else given)
 
 
 class TorchBatch:
