@@ -164,7 +164,7 @@ def write_outputs(run: Path, tests: FrameCache, target: Path, about: dict[str, A
 def frozen_rows(args: argparse.Namespace) -> None:
     """The paper's model and FAANTRA on frozen features of the same matches, and the backbone's own spotting."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    backbone = Backbone.from_pretrained(EMBEDDED)
+    backbone = Backbone.load(str(args.backbone))
     stores = {folder: features_of(backbone, folder, args.work / folder.name, device.type) for folder in args.data}
     spotting = spot_frozen(backbone, args.data, device)
     for name in ("paper", "faantra"):
@@ -445,6 +445,7 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=0, help="instead of the rows' own")
     parser.add_argument("--kernels", action="store_true", help="speed: list the kernels that take longest, too")
     parser.add_argument("--against", default="paper", help="the row that others are compared with")
+    parser.add_argument("--backbone", type=Path, default=EMBEDDED, help="frozen: of the features; the embedded one")
     parser.add_argument("--json", type=Path)
     args = parser.parse_intermixed_args()
     args.settings = [setting for setting in SETTINGS if args.lines in (0, setting[0])]

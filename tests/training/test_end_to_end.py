@@ -13,6 +13,7 @@ import ballcast
 from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import load
 from ballcast.core.errors import InputError
+from ballcast.core.hub import BACKBONE, MODEL
 from ballcast.data.labels.games import find_games
 from ballcast.data.samples.frames import FrameCache
 from ballcast.export.export import export
@@ -21,7 +22,7 @@ from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.stack_index import snippet_count
 from ballcast.model.anticipator import Anticipator
 from ballcast.training.augment import planes
-from ballcast.training.learner import load_learner
+from ballcast.training.learner import build_learner, load_learner
 from ballcast.training.progress import ProgressUpdate
 from ballcast.training.run import train
 from ballcast.training.window_eval import game_scores, predict_moments
@@ -151,6 +152,15 @@ def test_it_starts_from_a_trained_model_and_from_nothing_else(matches: Path, tmp
     other = recipe(matches, f"encoder.start={tmp_path / 'first/best'}", "model.dense.ffn=32")
     with pytest.raises(InputError, match="its sizes are not those of the recipe"):
         train(other, tmp_path / "third", device=CPU)
+
+
+def test_it_starts_from_the_embedded_model(tmp_path: Path) -> None:
+    config = load(Recipe, Path("e2e"), ["encoder.start=embedded"])
+    learner = build_learner(config, [], tmp_path, (224, 398), resumed=False)
+    embedded = Backbone.from_pretrained(BACKBONE)
+    assert learner.backbone.metadata["start_hash"] == embedded.hash
+    weights = Anticipator.from_pretrained(MODEL).state_dict()
+    assert all(torch.equal(value, weights[key]) for key, value in learner.anticipator.state_dict().items())
 
 
 def test_a_frozen_encoder_stays_as_it_is(matches: Path, tmp_path: Path) -> None:

@@ -230,7 +230,7 @@ class EncoderConfig:
     """The frame encoder, with train.backbone=end_to_end."""
 
     network: BackboneConfig = FRAME_ENCODER
-    start: str = "imagenet"  # "imagenet", "scratch", or the folder of an end-to-end model to start from (warm start)
+    start: str = "imagenet"  # "scratch"; or for a warm start "embedded", or the folder of an end-to-end model
     learns: bool = True  # false: its weights stay as they are at the start
     lr_factor: Rate = 1.0  # its learning rate, as a share of the rest's
     recompute: bool = False  # recompute activations in the backward pass: less memory, a third more work
@@ -238,7 +238,7 @@ class EncoderConfig:
     def __post_init__(self) -> None:
         check_bounds(self)
         require(not self.network.blocks, "network must be a frame encoder, with blocks=0")
-        require(bool(self.start), "start must be imagenet, scratch, or the folder of an end-to-end model")
+        require(bool(self.start), "start must be imagenet, scratch, embedded, or the folder of an end-to-end model")
 
 
 @dataclass(frozen=True)

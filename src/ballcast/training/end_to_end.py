@@ -36,7 +36,14 @@ from ballcast.training.augment import draw_augmentation
 from ballcast.training.checkpoint import Progress
 from ballcast.training.ema import Ema
 from ballcast.training.engine import Ranks, mode
-from ballcast.training.learner import EndToEndStep, MomentBatch, build_learner, fastest_kernels, load_learner
+from ballcast.training.learner import (
+    EndToEndStep,
+    MomentBatch,
+    build_learner,
+    fastest_kernels,
+    load_learner,
+    use_triton,
+)
 from ballcast.training.run_folder import EPOCH_COLUMNS, STEP_COLUMNS
 from ballcast.training.steps import build_optimizer, learning_rate, set_learning_rate
 from ballcast.training.window_eval import score_moments, score_spotting
@@ -117,6 +124,8 @@ class EndToEndTask:
         ).to(device)
         if device.type == "cuda":
             self.learner.backbone.to(memory_format=torch.channels_last)
+            if not recipe.train.compile:
+                use_triton(self.learner.backbone.encoder)
         counts = torch.tensor([*count_actions(games).values()])
         weights = class_weights(counts, recipe.loss.class_weight)
         criterion = Criterion(config=recipe.loss, model=recipe.model, class_weights=weights).to(device)

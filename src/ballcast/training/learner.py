@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from ballcast import __version__
 from ballcast.core.actions import ACTIONS, WINDOW_FRAMES
 from ballcast.core.anticipator_config import Recipe
 from ballcast.core.errors import InputError
-from ballcast.core.hub import named_backbone
+from ballcast.core.hub import BACKBONE, MODEL, named_backbone
 from ballcast.data.labels.games import Game
 from ballcast.features.backbone import Backbone, pad_frames, read_about
 from ballcast.features.imagenet import began_with, describe_games, load_imagenet
@@ -111,7 +112,7 @@ def build_learner(
     elif start == "scratch":
         backbone.metadata["start"] = start
     else:
-        given = load_learner(Path(start))
+        given = load_learner(MODEL, BACKBONE) if start == "embedded" else load_learner(Path(start))
         if given.backbone.config != config.network or given.anticipator.config != recipe.model:
             raise InputError(f"{start}: its sizes are not those of the recipe; give the recipe it was trained with")
         backbone.load_state_dict(given.backbone.state_dict())
@@ -128,10 +129,10 @@ def build_learner(
     return EndToEnd(backbone.train(), model.train(), classes)
 
 
-def load_learner(folder: Path) -> EndToEnd:
+def load_learner(folder: Path, encoder: Path | None = None) -> EndToEnd:
     """Load an end-to-end model from the folder of its anticipator, its encoder from where the metadata name it."""
     model = Anticipator.from_pretrained(folder)
-    place = named_backbone(folder)
+    place = encoder or named_backbone(folder)
     if place is None:
         raise InputError(f"{folder}: names no encoder; give the best or last of a run with train.backbone=end_to_end")
     return EndToEnd(Backbone.from_pretrained(place), model).eval()
@@ -213,6 +214,14 @@ class EndToEndStep:
         losses = self._losses(batch, how)
         descend(losses.total, self.parameters, self.optimizer, clip=self.recipe.train.clip, ema=self.ema)
         return torch.stack(losses).detach()
+
+
+def use_triton(network: nn.Module) -> None:
+    """Let our Triton kernels compute what they can of a timm network in training, where Triton is installed."""
+    if find_spec("triton") is not None:
+        from ballcast.training.triton_layers import use_triton_layers
+
+        use_triton_layers(network)
 
 
 @contextmanager
