@@ -22,6 +22,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -56,7 +57,7 @@ from ballcast.model.postprocess import (
 )
 from ballcast.training.end_to_end import EndToEndData, EndToEndTask
 from ballcast.training.engine import Ranks, predict_slots
-from ballcast.training.learner import load_learner
+from ballcast.training.learner import load_learner, use_triton
 from ballcast.training.run import train
 from ballcast.training.splits import TrainingData
 from ballcast.training.spotting_eval import middles_ms, spot
@@ -323,21 +324,20 @@ def table(args: argparse.Namespace) -> None:
 
 
 def speed(args: argparse.Namespace) -> None:
-    """Stacks a second of a training step from the cache, compiled beside eager, by batch and height of the frames."""
+    """Stacks a second of a training step from the cache: by our Triton layers, eager, compiled; by batch and size."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     rows = []
-    for lines, width, batch, compiled, recompute in args.settings:
-        recipe = load(
-            Recipe,
-            Path("e2e"),
-            [f"train.batch={batch}", f"train.compile={compiled}", f"encoder.recompute={recompute}", *args.overrides],
-        )
-        kernels = args.work / f"kernels_{lines}x{width}_{batch}{'_compiled' * compiled}{'_recompute' * recompute}.txt"
-        try:
-            rows.append(measure_step(recipe, lines, width, device, args.steps, kernels if args.kernels else None))
-        except torch.OutOfMemoryError as error:
-            rows.append({"error": str(error).splitlines()[0]})
-        rows[-1] |= {"lines": lines, "width": width, "batch": batch, "compiled": compiled, "recompute": recompute}
+    for lines, width, batch, how, recompute in args.settings:
+        about = {"lines": lines, "width": width, "batch": batch, "how": how, "recompute": recompute}
+        changes = [f"train.batch={batch}", f"train.compile={how == 'compiled'}", f"encoder.recompute={recompute}"]
+        recipe = load(Recipe, Path("e2e"), [*changes, *args.overrides])
+        kernels = args.work / f"kernels_{lines}x{width}_{batch}_{how}{'_recompute' * recompute}.txt"
+        with patch("ballcast.training.end_to_end.use_triton", use_triton if how == "triton" else lambda network: None):
+            try:
+                row = measure_step(recipe, lines, width, device, args.steps, kernels if args.kernels else None)
+            except torch.OutOfMemoryError as error:
+                row = {"error": str(error).splitlines()[0]}
+        rows.append({**about, **row})
         print(json.dumps(rows[-1]), flush=True)
         write_bytes(args.work / "speed.json", json.dumps(rows, indent=1).encode())
         torch.compiler.reset()
@@ -419,17 +419,18 @@ class NoiseCache(FrameCache):
         self._bank = torch.randint(0, 256, (self.total, *size), dtype=torch.uint8, device=device)
 
 
-SETTINGS = [  # lines, width, batch, compiled, activations computed again
-    (224, 384, 16, True, False),
-    (224, 384, 16, False, False),
-    (224, 398, 16, True, False),
-    (224, 398, 4, False, False),
-    (224, 398, 8, False, True),
-    (224, 398, 4, False, True),
-    (112, 198, 16, False, False),
-    (448, 796, 4, False, False),
-    (448, 796, 4, False, True),
-    (720, 1280, 1, False, True),
+SETTINGS = [  # lines, width, batch, how, activations computed again
+    (224, 384, 16, "triton", False),
+    (224, 384, 16, "eager", False),
+    (224, 384, 16, "compiled", False),
+    (224, 398, 16, "triton", False),
+    (224, 398, 8, "triton", False),
+    (224, 398, 4, "triton", False),
+    (224, 398, 8, "triton", True),
+    (224, 398, 16, "triton", True),
+    (448, 796, 4, "triton", False),
+    (448, 796, 4, "triton", True),
+    (720, 1280, 1, "triton", True),
 ]
 
 
@@ -444,11 +445,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2000, help="of a row with share 1; of a measurement")
     parser.add_argument("--lines", type=int, default=0, help="instead of the rows' own")
     parser.add_argument("--kernels", action="store_true", help="speed: list the kernels that take longest, too")
+    parser.add_argument("--how", nargs="+", help="speed: of triton, eager, compiled only these")
     parser.add_argument("--against", default="paper", help="the row that others are compared with")
     parser.add_argument("--backbone", type=Path, default=EMBEDDED, help="frozen: of the features; the embedded one")
     parser.add_argument("--json", type=Path)
     args = parser.parse_intermixed_args()
-    args.settings = [setting for setting in SETTINGS if args.lines in (0, setting[0])]
+    args.settings = [s for s in SETTINGS if args.lines in (0, s[0]) and (not args.how or s[3] in args.how)]
     args.work.mkdir(parents=True, exist_ok=True)
     {"train": train_rows, "frozen": frozen_rows, "table": table, "speed": speed}[args.job](args)
 

@@ -91,9 +91,9 @@ def change(pictures: Tensor, how: Augmentation, *, colour: bool = False) -> Tens
     grid = functional.affine_grid(torch.stack([across, down], 1), list(x.shape), align_corners=False)
     x = functional.grid_sample(x, grid, mode="bilinear", padding_mode="border", align_corners=False)
     blurred = functional.avg_pool2d(x, 3, 1, 1, count_include_pad=False)
-    x = torch.lerp(x, blurred, _each(how.blur))
-    mean = x.mean((1, 2, 3), keepdim=True)
-    x = ((x - mean) * _each(how.contrast) + mean + _each(how.brightness)).clamp(0, 1)
+    x = x.lerp_(blurred, _each(how.blur))  # in place where it can be: memory is what this takes time for
+    mean, contrast = x.mean((1, 2, 3), keepdim=True), _each(how.contrast)
+    x = x.mul_(contrast).add_(mean * (1 - contrast) + _each(how.brightness)).clamp_(0, 1)
     return mix(x, how)
 
 
@@ -104,8 +104,7 @@ def planes(pictures: Tensor, *, colour: bool) -> Tensor:
 
 def mix(values: Tensor, how: Augmentation) -> Tensor:
     """Mix values of each run, (B, …), with those of its MixUp partner."""
-    share = how.share.view(-1, *[1] * (values.ndim - 1))
-    return share * values + (1 - share) * values[how.partner]
+    return torch.lerp(values[how.partner], values, how.share.view(-1, *[1] * (values.ndim - 1)))
 
 
 def _each(value: Tensor) -> Tensor:

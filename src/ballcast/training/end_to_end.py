@@ -40,8 +40,8 @@ from ballcast.training.learner import (
     EndToEndStep,
     MomentBatch,
     build_learner,
-    fastest_kernels,
     load_learner,
+    quick_products,
     use_triton,
 )
 from ballcast.training.run_folder import EPOCH_COLUMNS, STEP_COLUMNS
@@ -197,7 +197,7 @@ class EndToEndTask:
         source = torch.from_numpy(self._source[mine.game]).to(self.device).unflatten(0, (total, size))
 
         def steps() -> Iterator[tuple[float, Tensor]]:
-            with mode(self.learner, training=True), fastest_kernels(self.device):
+            with mode(self.learner, training=True), quick_products(self.device):
                 if not recipe.encoder.learns:
                     self.learner.backbone.eval()
                 for i, pixels in enumerate(self.data.train.stream(frames[first:]), start=first):

@@ -68,6 +68,8 @@ class EndToEnd(nn.Module):
     def features(self, frames: Tensor) -> Tensor:
         """Frames (B, W · F, H, W), or in colour (B, W · 3 F, H, W) → features (B, W, N, D)."""
         padding, pairs = self.backbone.config.padding, self.backbone.config.colour
+        if torch.is_autocast_enabled(frames.device.type):  # before they are gathered, three times each
+            frames = frames.to(torch.get_autocast_dtype(frames.device.type))
         x = pad_frames(frames.unflatten(1, (self.windows, -1)).flatten(0, 1), padding, pairs=pairs)
         stacks = x[:, self._index].flatten(0, 1)  # (B · W · N, stack, H, W)
         maps = self.backbone.encode(stacks.contiguous(memory_format=torch.channels_last))
@@ -225,14 +227,15 @@ def use_triton(network: nn.Module) -> None:
 
 
 @contextmanager
-def fastest_kernels(device: torch.device) -> Iterator[None]:
-    """On a GPU, within the block: cuDNN tries its algorithms on each new shape, and float32 products use TF32."""
-    before = torch.backends.cudnn.benchmark, torch.get_float32_matmul_precision()
+def quick_products(device: torch.device) -> Iterator[None]:
+    """On a GPU, within the block: float32 products use TF32.
+
+    cuDNN does not try its algorithms on each shape: on batches of a thousand stacks that takes minutes.
+    """
+    before = torch.get_float32_matmul_precision()
     if device.type == "cuda":
-        torch.backends.cudnn.benchmark = True
         torch.set_float32_matmul_precision("high")
     try:
         yield
     finally:
-        torch.backends.cudnn.benchmark = before[0]
-        torch.set_float32_matmul_precision(before[1])
+        torch.set_float32_matmul_precision(before)

@@ -21,6 +21,8 @@ COLUMNS = 64  # of a tile; neighbours in memory
 ROWS = 64  # of a tile
 TILES = 32  # a program of a sum reads, at least
 PROGRAMS = 1056  # of a sum: 8 for each of an H200's 132 multiprocessors
+# Numbers that no kernel is compiled anew for; of K and C it matters whether 16 divides them.
+SIZES, SIDES = ["rows", "C", "parts"], ["H", "W", "Ho", "Wo", "top", "left"]
 ACTS: dict[type[nn.Module], int] = {nn.Identity: 0, nn.ReLU: 1, nn.ReLU6: 2, nn.SiLU: 3}
 
 
@@ -46,7 +48,7 @@ def _slope(z, ACT: tl.constexpr):  # type: ignore[no-untyped-def]
     return z * 0 + 1
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def _sums(x, around, out, rows, K, C, parts, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
     """out (2, programs, K): sums of x − around, and of its squares."""
     first = tl.zeros([ROWS, COLUMNS], tl.float32)
@@ -64,7 +66,7 @@ def _sums(x, around, out, rows, K, C, parts, ROWS: tl.constexpr, COLUMNS: tl.con
     tl.store(place + programs * K, tl.sum(second, 0), mask=columns < K)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES[:2])
 def _apply(x, scale, shift, y, rows, K, C, ROWS: tl.constexpr, COLUMNS: tl.constexpr, ACT: tl.constexpr):  # type: ignore[no-untyped-def]
     """y = act(x · scale + shift)."""
     at, there, channel, _ = _tile(rows, tl.program_id(0), ROWS, COLUMNS, K, C)
@@ -79,7 +81,7 @@ def _apply(x, scale, shift, y, rows, K, C, ROWS: tl.constexpr, COLUMNS: tl.const
     tl.store(y + at, z.to(y.dtype.element_ty), mask=there)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def _sums_back(  # type: ignore[no-untyped-def]
     dy, x, scale, shift, mean, out, rows, K, C, parts, ROWS: tl.constexpr, COLUMNS: tl.constexpr, ACT: tl.constexpr
 ):
@@ -100,7 +102,7 @@ def _sums_back(  # type: ignore[no-untyped-def]
     tl.store(place + programs * K, tl.sum(second, 0), mask=columns < K)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES[:2])
 def _apply_back(  # type: ignore[no-untyped-def]
     dy,
     x,
@@ -182,7 +184,7 @@ class _NormAct(torch.autograd.Function):
 # ------------------------------------------------------------------------- depthwise convolutions that halve the size
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIDES)
 def _halve(  # type: ignore[no-untyped-def]
     x, w, y, H, W, C, Ho, Wo, top, left, TAPS: tl.constexpr, ACROSS: tl.constexpr, CHANNELS: tl.constexpr
 ):
@@ -203,7 +205,7 @@ def _halve(  # type: ignore[no-untyped-def]
     tl.store(y + (row * Wo + wo[:, None]) * C + c[None, :], total.to(y.dtype.element_ty), mask=there)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIDES)
 def _halve_back(  # type: ignore[no-untyped-def]
     dy, w, dx, H, W, C, Ho, Wo, top, left, TAPS: tl.constexpr, ACROSS: tl.constexpr, CHANNELS: tl.constexpr
 ):
