@@ -5,7 +5,8 @@
 
 Prints the milliseconds of one 5 s window with the depthwise 3×3×3 convolutions as PyTorch's conv3d and as 2D ones, with
 the kernels that take longest; of a forward and backward pass of one 3D block both ways; and of batches of streams,
-for the 15-frame backbone and for the frame encoder of recipe e2e, all with random weights.
+eager and compiled, for the 15-frame backbone and for the frame encoder of recipe e2e, all with random weights.
+Compares the features of eager and compiled batches, and says what the time until they are ready is spent on.
 """
 
 import argparse
@@ -72,7 +73,11 @@ def networks(args: argparse.Namespace) -> dict[str, Backbone]:
         sizes = {**sizes, "encoder": "test_efficientnet"}
     chosen = {"15 frames": BackboneConfig(**long), "e2e": configs.from_dict(BackboneConfig, sizes, "e2e.yaml")}
     torch.manual_seed(0)
-    return {name: Backbone(config).eval().to(args.device) for name, config in chosen.items()}
+    made = {name: Backbone(config).eval() for name, config in chosen.items()}
+    for module in (module for backbone in made.values() for module in backbone.modules()):
+        if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
+            torch.nn.init.normal_(module.bias, 0.1, 0.2)  # keeps maps alive, so that features can be compared
+    return {name: backbone.to(args.device) for name, backbone in made.items()}
 
 
 def window(args: argparse.Namespace) -> dict[str, Any]:
@@ -132,29 +137,36 @@ def block(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def batches(args: argparse.Namespace) -> dict[str, Any]:
-    """Batches of streams, recorded on a GPU: milliseconds from pinned frames to features."""
+    """Batches of streams, recorded on a GPU, eager and compiled: milliseconds from pinned frames to features."""
     rows: dict[str, Any] = {}
     for name, backbone in networks(args).items():
         engine = BatchEncoder(backbone, compiled=False)
-        for how in ("eager",):
-            rows[f"{name}, {how}"] = row = _batches(args, engine)
+        for how in ("eager", "compiled"):
+            rows[f"{name}, {how}"] = row = _batches(args, engine, compiled=how == "compiled")
             figures = "   ".join(
                 f"{count} streams {ms:.2f} ms ({ms / count:.2f} each)" for count, ms in row["ms"].items()
             )
-            print(f"{name}, {how}: {figures}; ready after {row['ready_s']:.1f} s", flush=True)
+            print(f"{name}, {how}: {figures}", flush=True)
+            spent = ", ".join(f"{what} {seconds:.1f}" for what, seconds in row["took_s"].items())
+            print(f"  ready after {row['ready_s']:.1f} s: {spent}", flush=True)
             _free(args.device)
+        first, second = (np.array(rows[f"{name}, {how}"].pop("features")) for how in ("eager", "compiled"))
+        difference = rows[f"{name}, compiled"]["difference"] = float(np.abs(first - second).max() / np.abs(first).max())
+        print(f"  largest difference of the features, relative to the largest: {difference:.1e}", flush=True)
     return rows
 
 
-def _batches(args: argparse.Namespace, engine: BatchEncoder) -> dict[str, Any]:
+def _batches(args: argparse.Namespace, engine: BatchEncoder, *, compiled: bool) -> dict[str, Any]:
     on_gpu, began = engine.device.type == "cuda", time.perf_counter()
-    batch = StackBatch(engine, args.frame, streams=max(args.batches), graphed=on_gpu)
+    batch = StackBatch(engine, args.frame, streams=max(args.batches), graphed=on_gpu, compiled=compiled)
     ready = time.perf_counter() - began
     pictures = np.random.default_rng(0).integers(0, 256, (engine.config.stack, *args.frame), dtype=np.uint8)
     slots = [batch.open() for _ in range(max(args.batches))]
     for slot in slots:
         slot.fill(pictures)
-    row: dict[str, Any] = {"ready_s": round(ready, 2), "ms": {}}
+    features = batch.run(slots)
+    took = {what: round(seconds, 2) for what, seconds in batch.took.items()}
+    row: dict[str, Any] = {"ready_s": round(ready, 2), "took_s": took, "features": features, "ms": {}}
     for count in args.batches:
         batch.run(slots[:count])
         times = []

@@ -170,6 +170,8 @@ class BatchEncoder:
         # Frame encoders may have layers of any kind; outside convolutions, fp16 is for autocast to choose.
         mixed = self.dtype == torch.float16 and not self.config.blocks
         with torch.autocast(self.device.type, self.dtype, enabled=mixed, cache_enabled=False):
+            if len(x) <= self.at_once:
+                return self.backbone.encode(x)
             return torch.cat([self.backbone.encode(some) for some in x.split(self.at_once)])
 
     def mix(self, maps: Tensor) -> Tensor:

@@ -1,14 +1,19 @@
-"""The steps of many streams in torch, one call for a batch of them; on a GPU as CUDA graphs of several sizes."""
+"""The steps of many streams in torch, one call for a batch of them; on a GPU as CUDA graphs of several sizes.
 
+There the backbone is compiled, once for all batches of two and more streams.
+"""
+
+import time
+import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ballcast.core.errors import InputError
+from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.features.batch_encoder import CPU_BATCH, BatchEncoder
 from ballcast.features.stack_index import snippet_stacks
 from ballcast.features.stream_encoder import Floats, Pictures
@@ -17,20 +22,54 @@ from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.postprocess import SlotArrays
 
-SIZES = (1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32)  # of the recorded batches: a batch is filled up to the next of them
+SIZES = (1, 2, 4, 6, 8, 12, 16, 24, 32)  # of the recorded batches: a batch is filled up to the next of them
+
+
+class _Buffer:
+    """A tensor on the device and, for a GPU, a pinned one, from which it is filled without waiting for the copy.
+
+    What was filled must have been used before it is filled again.
+    """
+
+    def __init__(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> None:
+        pinned = device.type == "cuda"
+        self.tensor = torch.zeros(*shape, dtype=dtype, device=device)
+        self.host = torch.zeros(*shape, dtype=dtype, pin_memory=True) if pinned else self.tensor
+
+    def fill(self, rows: NDArray[Any]) -> None:
+        """Fill the first rows."""
+        self.host[: len(rows)].copy_(torch.from_numpy(rows))
+        self.upload(len(rows))
+
+    def upload(self, count: int) -> None:
+        """Copy the first `count` rows to the GPU, on the current stream."""
+        if self.host is not self.tensor:
+            self.tensor[:count].copy_(self.host[:count], non_blocking=True)
 
 
 class TorchStackSlot:
     """One stream's place in a `StackBatch`: its number, its stacks so far, and the next stack's frames."""
 
-    def __init__(self, batch: "StackBatch", number: int, frames: Tensor) -> None:
+    def __init__(self, batch: "StackBatch", number: int, shape: Sequence[int], copies: Any) -> None:
         self.batch, self.number, self.stacks = batch, number, 0
-        self.frames = frames  # (stack, H, W) uint8, with a temporal shift (N, stack, H, W); pinned for a GPU
-        self._array = frames.numpy()
+        self._buffer = _Buffer(shape, torch.uint8, batch.engine.device)
+        self._array = self._buffer.host.numpy()
+        self._copies = copies  # the stream of a GPU that copies frames while others are computed
+        self._copied = torch.cuda.Event() if copies is not None else None
 
     def fill(self, pictures: Pictures) -> None:
         """Copy the next stack, on the thread of its stream."""
         np.stack(list(pictures), out=self._array)
+        if self._copied is not None:
+            with torch.cuda.stream(self._copies):
+                self._buffer.upload(len(self._array))
+                self._copied.record(self._copies)
+
+    def frames(self) -> Tensor:
+        """(stack, H, W) uint8, with a temporal shift (N, stack, H, W); the current stream of a GPU waits for them."""
+        if self._copied is not None:
+            self._copied.wait()
+        return self._buffer.tensor
 
 
 class StackBatch:
@@ -43,10 +82,16 @@ class StackBatch:
         size: of the frames, as in `StackEncoder.begin`.
         streams: places for streams.
         graphed: record the batches of `SIZES`.
+        compiled: compile the network for batches of two and more; not with a temporal shift.
+
+    Attributes:
+        took: seconds of compiling and of recording each size.
     """
 
     @torch.inference_mode()
-    def __init__(self, engine: BatchEncoder, size: tuple[int, int], *, streams: int, graphed: bool) -> None:
+    def __init__(
+        self, engine: BatchEncoder, size: tuple[int, int], *, streams: int, graphed: bool, compiled: bool = False
+    ) -> None:
         self.engine, self.size, self._graphed = engine, size, graphed
         self._shifted = engine.config.shift != "none"
         self._ring, self._own = engine.overlap + 1, snippet_stacks(engine.config, 1)[0].tolist()
@@ -54,18 +99,25 @@ class StackBatch:
         self._spare = streams  # of the rows that fill up a batch
         lead = (engine.stacks_per_batch, engine.config.stack) if self._shifted else (engine.config.stack,)
         self._shape = (*lead, *size)
-        self._pinned = engine.device.type == "cuda"
+        on_gpu = engine.device.type == "cuda"
+        self._copies = torch.cuda.Stream(engine.device) if on_gpu else None
         self._given = torch.zeros(min(SIZES[-1], streams), *self._shape, dtype=torch.uint8, device=engine.device)
-        self._index = torch.zeros(len(self._given), 1 + len(self._own), dtype=torch.long, device=engine.device)
+        self._index = _Buffer((len(self._given), 1 + len(self._own)), torch.long, engine.device)
         black = self._encode(self._given[:1])
         rows = 1 if self._shifted else (streams + 1) * self._ring
-        self._maps = black.new_zeros(rows, *black.shape[1:])
+        self._maps = black.new_zeros(rows, *black.shape[1:]).contiguous(memory_format=torch.channels_last)
+        self._index.fill(np.full(self._index.tensor.shape, self._spare * self._ring))
         self._steps: dict[int, tuple[Callable[[], None], Tensor]] = {}
+        self._networks: tuple[Callable[..., Tensor], Callable[..., Tensor]] = self._encode, self._mix
+        self.took: dict[str, float] = {}
+        if compiled and not self._shifted and len(self._given) > 1:
+            self._compile()
         if graphed:
-            self._index.fill_(self._spare * self._ring)
-            pool = torch.cuda.graph_pool_handle() if self._pinned else None  # the largest batch first fills it
+            pool = torch.cuda.graph_pool_handle() if on_gpu else None  # the largest batch first fills it
             for count in sorted({min(count, len(self._given)) for count in SIZES}, reverse=True):
-                self._steps[count] = record(lambda count=count: self._advance(count), pool=pool)  # type: ignore[misc]
+                began = time.perf_counter()
+                self._steps[count] = record(lambda count=count: self._advance(count), warmups=1, pool=pool)  # type: ignore[misc]
+                self.took[f"record {count}"] = time.perf_counter() - began
 
     @property
     def used(self) -> int:
@@ -76,8 +128,7 @@ class StackBatch:
         """Give a stream its place."""
         if not self._free:
             raise InputError(f"no place for another stream: {self._spare} are followed at once")
-        frames = torch.zeros(self._shape, dtype=torch.uint8, pin_memory=self._pinned)
-        return TorchStackSlot(self, self._free.pop(), frames)
+        return TorchStackSlot(self, self._free.pop(), self._shape, self._copies)
 
     def close(self, slot: TorchStackSlot) -> None:
         """Take the place of a stream back."""
@@ -89,9 +140,9 @@ class StackBatch:
         rows = [self._rows(slot) for slot in slots]
         count = next((size for size in sorted(self._steps) if size >= len(slots)), len(slots))
         rows += [[self._spare * self._ring] * len(rows[0])] * (count - len(slots))
-        self._index[:count].copy_(torch.tensor(rows))
+        self._index.fill(np.array(rows))
         for place, slot in enumerate(slots):
-            self._given[place].copy_(slot.frames, non_blocking=True)
+            self._given[place].copy_(slot.frames())
         if self._graphed:
             replay, features = self._steps[count]
             replay()
@@ -108,18 +159,58 @@ class StackBatch:
 
     def _advance(self, count: int) -> Tensor:
         """Encode the first `count` of the given stacks, and mix the snippets that they complete."""
-        engine, encoded = self.engine, self._encode(self._given[:count])
         if self._shifted:
-            windows = encoded.unflatten(0, (count, -1))
-            return torch.stack([engine.mix(window) for window in windows])
-        self._maps.index_copy_(0, self._index[:count, 0], encoded)
-        maps = self._maps[self._index[:count, 1:].flatten()].contiguous(memory_format=torch.channels_last)
-        most = engine.at_once * len(self._own)
-        return torch.cat([engine.backbone.mix(some) for some in maps.split(most)])
+            windows = self._encode(self._given[:count]).unflatten(0, (count, -1))
+            return torch.stack([self.engine.mix(window) for window in windows])
+        encode, mix = self._networks
+        index = self._index.tensor[:count]
+        self._maps.index_copy_(0, index[:, 0], encode(self._given[:count]))
+        return mix(index, self._maps)
 
     def _encode(self, given: Tensor) -> Tensor:
         """Stacks (b, …, stack, H, W) → maps (b · …, C, h, w)."""
         return self.engine.encode(given.flatten(0, 1) if self._shifted else given)
+
+    def _mix(self, index: Tensor, maps: Tensor) -> Tensor:
+        """Snippets of the stacks `index` (b, 1 + J), but for the first, of the maps → features (b, D)."""
+        picked = maps[index[:, 1:].flatten()].contiguous(memory_format=torch.channels_last)
+        engine = self.engine
+        if len(index) <= engine.at_once:
+            return engine.backbone.mix(picked)
+        return torch.cat([engine.backbone.mix(some) for some in picked.split(engine.at_once * len(self._own))])
+
+    def _compile(self) -> None:
+        """Compile the networks; where that fails, warn and go on without."""
+        from torch._dynamo.exc import TorchDynamoException
+
+        eager, began = self._networks, time.perf_counter()
+        self._networks = _symbolic(self._encode), _symbolic(self._mix)
+        try:
+            self._advance(len(self._given))
+        except TorchDynamoException as error:  # no C compiler, no Triton
+            self._networks = eager
+            why = str(error).strip().partition("\n")[0][:200]
+            warnings.warn(f"streams run without compiling, which takes longer: {why}", BallcastWarning, stacklevel=3)
+        self.took["compile"] = time.perf_counter() - began
+
+
+def _symbolic(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Compiled at the first call, for any size of the first argument's first dimension; all others are fixed.
+
+    It is not compiled again: sizes that the compiled code does not fit, such as 1, run eagerly.
+    """
+    compiled, first = torch.compile(function), True
+
+    def call(batch: Tensor, *others: Tensor) -> Tensor:
+        nonlocal first
+        stance: Literal["default", "eager_on_recompile"] = "default" if first else "eager_on_recompile"
+        first = False
+        torch._dynamo.maybe_mark_dynamic(batch, 0)
+        # or the second size of frame would be compiled for frames of any size, which is slower
+        with torch._dynamo.config.patch(automatic_dynamic_shapes=False), torch.compiler.set_stance(stance):
+            return compiled(batch, *others)
+
+    return call
 
 
 class TorchBatch:
@@ -134,7 +225,7 @@ class TorchBatch:
 
     def __init__(self, runtime: TorchRuntime, *, streams: int) -> None:
         self.runtime, self.streams = runtime, streams
-        self._graphed = runtime.engine.device.type == "cuda"
+        self._graphed = self._compiled = runtime.engine.device.type == "cuda"
         self.largest = min(streams, SIZES[-1] if self._graphed else CPU_BATCH)
         self._stacks: dict[tuple[int, int], StackBatch] = {}
         self._models: dict[int, _BatchedModel] = {}
@@ -143,8 +234,9 @@ class TorchBatch:
         """See `BatchRuntime`."""
         if size not in self._stacks:
             self._stacks = {key: batch for key, batch in self._stacks.items() if batch.used}  # memory of other sizes
-            engine = self.runtime.engine
-            self._stacks[size] = StackBatch(engine, size, streams=self.streams, graphed=self._graphed)
+            self._stacks[size] = StackBatch(
+                self.runtime.engine, size, streams=self.streams, graphed=self._graphed, compiled=self._compiled
+            )
         return self._stacks[size].open()
 
     def close(self, slot: TorchStackSlot) -> None:
@@ -192,28 +284,29 @@ class _BatchedModel:
         self._device = next(model.parameters()).device
         if graphed:
             config, lookback = model.config, model.network.lookback
-            self._features = torch.zeros(count, config.clips, config.width, device=self._device)
-            self._present = torch.ones(count, lookback, dtype=torch.bool, device=self._device)
-            self._encode, self._encoded = record(lambda: model.encode_window(self._features))
-            shape = (count, lookback, *self._encoded.shape[1:])
-            self._tokens = torch.zeros(shape, device=self._device, dtype=self._encoded.dtype)
-            self._anticipate, self._slots = record(lambda: model.anticipate(self._tokens, self._present))
+            self._features = _Buffer((count, config.clips, config.width), torch.float32, self._device)
+            self._present = _Buffer((count, lookback), torch.bool, self._device)
+            self._present.fill(np.ones((count, lookback), np.bool_))
+            self._encode, self._encoded = record(lambda: model.encode_window(self._features.tensor))
+            self._tokens = _Buffer((count, lookback, *self._encoded.shape[1:]), self._encoded.dtype, self._device)
+            given = self._tokens.tensor, self._present.tensor
+            self._anticipate, self._slots = record(lambda: model.anticipate(*given))
 
     def encode(self, features: Floats) -> Tensor:
         """(count, N, D) → tokens (count, N, d)."""
         if not self._graphed:
             return self._model.encode_window(torch.from_numpy(features).to(self._device))
-        self._features.copy_(torch.from_numpy(features))
+        self._features.fill(features)
         self._encode()
         return self._encoded
 
     def anticipate(self, tokens: Floats, present: NDArray[np.bool_]) -> SlotArrays:
         """(count, W, N, d), (count, W) → slots."""
-        given = torch.from_numpy(tokens), torch.from_numpy(present)
         if not self._graphed:
+            given = torch.from_numpy(tokens), torch.from_numpy(present)
             return self._model.anticipate(*(array.to(self._device) for array in given)).arrays()
-        self._tokens.copy_(given[0])
-        self._present.copy_(given[1])
+        self._tokens.fill(tokens)
+        self._present.fill(present)
         self._anticipate()
         return self._slots.arrays()
 
