@@ -46,6 +46,7 @@ STEPS = (
          "--frame 64 64 --nvdec --frames 50 --decoders 1"),
     Step("extract", "benchmarks.extract --only-end-to-end --decoders 15 0 12 auto --nvdec 0 8 8 --out OUT/extract.json",
          240, "--decoders 1 --nvdec --clips 1 --frame 64 64"),
+    Step("kernels", "benchmarks.kernels --out OUT/kernels.json", 480, "--tiny --parts window block"),
     Step("frozen", "benchmarks.end_to_end frozen --data DATA --work OUT/models train.compile=false", 240, "", True),
     Step("models", "benchmarks.end_to_end train --data DATA --work OUT/models --group models --steps 2500", 1200, "",
          True),

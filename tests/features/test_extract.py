@@ -142,6 +142,24 @@ def test_a_piece_begins_before_the_last_one_is_fetched(
     assert log.count("fetched") == fetched + 1  # memory is not given back while a device may read it
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+@pytest.mark.parametrize("compiled", [False, True])
+def test_copying_while_computing_gives_the_same_bytes(compiled: bool, split: Path, backbone: Backbone) -> None:
+    engine = BatchEncoder(backbone, device="cuda", compiled=compiled)
+    pieces = [piece for source in find_sources(split) for piece in cut(source, 750, 125)]
+    alone, together = (
+        {outcome.piece.source.name: outcome.features for outcome in work(engine, pieces, ["cpu", "cpu"], ahead=ahead)}
+        for ahead in (False, True)
+    )
+    assert len(alone) == 4
+    for name, features in alone.items():
+        np.testing.assert_array_equal(together[name], features)
+    video = VideoFile(split / "clip_1" / "224p.mp4").read(0, 750)
+    expected = engine.windows(video, range(0, 750, 125)).half().cpu().numpy()
+    np.testing.assert_array_equal(together["clip_1"], expected)
+
+
 @pytest.mark.parametrize("ahead", [False, True])
 def test_decoders_of_their_own_give_the_same_bytes(
     ahead: bool, split: Path, expected: Path, backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
