@@ -61,7 +61,7 @@ class RollingAnticipator:
         if due_ms is not None:
             steps = -(-(max(self._due_ms, due_ms) - FIRST_MS) // self.every_ms)
             self._due_ms = FIRST_MS + steps * self.every_ms
-        self._clips = np.zeros((0, self.stream.config.width), np.float32)  # (n, D): snippets _first, _first + 1, …
+        self._clips = _Rows(self.stream.config.width)  # (n, D): snippets _first, _first + 1, …
         self._first = 0
         self._tokens: dict[int, Floats] = {}  # (N, d) by the first snippet of the window
 
@@ -119,9 +119,8 @@ class RollingAnticipator:
         if not len(features) and not self._shifted:
             return
         earliest = max(0, self._due_frames - WINDOW_FRAMES * self.runtime.lookback)  # a window may begin there
-        clips, oldest = np.concatenate([self._clips, features]), earliest // self.stride
-        gone = min(max(0, oldest - self._first), len(clips))
-        self._clips, self._first = clips[gone:].copy(), self._first + gone
+        oldest = earliest // self.stride
+        self._first += self._clips.add(features, drop=max(0, oldest - self._first))
         self._tokens = {first: tokens for first, tokens in self._tokens.items() if first >= oldest}
         if self._shifted:
             self.stream.forget(oldest)
@@ -143,9 +142,38 @@ class RollingAnticipator:
         if first not in self._tokens:
             begin = first - self._first
             kept = slice(begin, begin + self.runtime.clips)
-            features = self.stream.window(first) if self._shifted else self._clips[kept]
+            features = self.stream.window(first) if self._shifted else self._clips.rows[kept]
             self._tokens[first] = self.runtime.encode_window(features)
         return self._tokens[first]
+
+
+class _Rows:
+    """Rows (n, D) that are added at the end and dropped at the beginning, without moving the others each time."""
+
+    def __init__(self, width: int) -> None:
+        self._all = np.empty((0, width), np.float32)
+        self._begin = self._end = 0
+
+    def __len__(self) -> int:
+        return self._end - self._begin
+
+    @property
+    def rows(self) -> Floats:
+        """A view of them, until the next `add`."""
+        return self._all[self._begin : self._end]
+
+    def add(self, rows: Floats, *, drop: int) -> int:
+        """Add rows, then drop up to so many of the oldest; returns how many were dropped."""
+        if self._end + len(rows) > len(self._all):
+            kept = self.rows
+            self._all = np.empty((2 * (len(kept) + len(rows)), kept.shape[1]), np.float32)
+            self._all[: len(kept)] = kept
+            self._begin, self._end = 0, len(kept)
+        self._all[self._end : self._end + len(rows)] = rows
+        self._end += len(rows)
+        dropped = min(drop, len(self))
+        self._begin += dropped
+        return dropped
 
 
 def clip_features(runtime: Runtime, frames: Iterable[np.ndarray]) -> Floats:

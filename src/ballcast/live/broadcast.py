@@ -70,6 +70,7 @@ class Broadcast:
 
     def __init__(self) -> None:
         self._listeners: set[Subscription] = set()
+        self.watched = False  # whether any listener wants previews
         self._latest: dict[type, Record] = {}
         self._lock = threading.Lock()
 
@@ -81,12 +82,14 @@ class Broadcast:
                 if previews or not isinstance(record, Preview):
                     listener.put(record, last=_is_last(record))
             self._listeners.add(listener)
+            self.watched = self.watched or previews
         return listener
 
     def forget(self, listener: Subscription) -> None:
         """Send no more records to `listener`."""
         with self._lock:
             self._listeners.discard(listener)
+            self.watched = any(listener.previews for listener in self._listeners)
 
     def send(self, record: Record) -> None:
         """Put a record into the queue of each listener; never waits."""
@@ -98,14 +101,9 @@ class Broadcast:
             listeners = [li for li in self._listeners if li.previews or not isinstance(record, Preview)]
             if _is_last(record):
                 self._listeners.clear()
+                self.watched = False
         for listener in listeners:
             listener.put(record, last=_is_last(record))
-
-    @property
-    def watched(self) -> bool:
-        """Whether any listener wants previews."""
-        with self._lock:
-            return any(listener.previews for listener in self._listeners)
 
     @property
     def latest(self) -> Status | None:

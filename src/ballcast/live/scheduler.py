@@ -44,7 +44,6 @@ PROBE_S = 3.0  # until a further stream is opened, while none has shown yet what
 APART_S = 0.01  # between two streams that begin: else the forecasts of all would be due at the same time
 CALM_S = 5.0  # after streams paused, until it is judged again whether they fall behind
 PREPARING = "the model is being prepared for frames of a new size"
-LINGER_S = 0.001  # on a GPU: the streams just served ask for their next step, and batches grow
 
 
 @dataclass(frozen=True)
@@ -74,10 +73,7 @@ class Scheduler:
     ) -> None:
         runtime = new_runtime()
         self._every_ms, self._streams, self._share = every_ms, streams, share
-        on_gpu = getattr(getattr(runtime, "engine", None), "device", None)
-        self.batcher = Batcher(
-            runtime.batched(streams), linger_s=LINGER_S if on_gpu is not None and on_gpu.type == "cuda" else 0.0
-        )
+        self.batcher = Batcher(runtime.batched(streams))
         self.batcher.compute("call", self.batcher.batch.prepare)
         self._lock = threading.RLock()
         self._admitted: list[LiveSession] = []  # in the order of their admission

@@ -199,7 +199,8 @@ class LiveSession:
                     self._detector.look(item.at_ms // FRAME_MS, item.picture)
                 pitch = self._detector is None or self._detector.pitch
                 late_ms = max(0, item.late_ms - self._held_ms)
-                kept = replace(item, picture=None, pitch=pitch, late_ms=late_ms)  # the decoder reuses its pictures
+                # Without the picture, which the decoder reuses; `dataclasses.replace` would take ten times as long.
+                kept = LiveFrame(item.pixels, item.at_ms, item.arrived, turn=item.turn, pitch=pitch, late_ms=late_ms)
                 if not self._queue.put(kept):
                     return
                 due = time.monotonic() - shown >= self._preview_every_ms / 1000
@@ -309,7 +310,7 @@ class LiveSession:
         if forecast is not None and not frame.pitch:
             self._session_status.on_no_pitch()
         elif forecast is not None:
-            every_ms, behind_ms = self.rolling.every_ms, self._session_status.status.behind_ms
+            every_ms, behind_ms = self.rolling.every_ms, self._session_status.behind_ms
             arrived_ms = round(1000 * frame.arrived)
             self._broadcast.send(LiveForecast(forecast, arrived_ms, latency_ms, behind_ms, every_ms))
             self._session_status.on_forecast()

@@ -167,7 +167,7 @@ class SessionStatus:
     ) -> None:
         self._source, self._rolling, self._waiting, self._send = source, rolling, waiting, send
         self._every_ms = rolling.every_ms  # as requested
-        self._late_ms = 0  # of the last frame
+        self._at_ms, self._late_ms = 0, 0  # of the last frame; a status is made of them only when it is sent
         self._forecast_since_drop = True
         self._any_forecast = False
         self._filling: str | None = f"{TO_FILL} first"  # why no forecast can be made yet; None: they are made
@@ -179,8 +179,7 @@ class SessionStatus:
     def on_frame(self, frame: LiveFrame, seconds: float) -> None:
         """Record that a frame was processed in `seconds`."""
         self._computing += seconds
-        self._late_ms = frame.late_ms
-        self.status = replace(self.status, at_ms=frame.at_ms, behind_ms=self._behind_ms())
+        self._at_ms, self._late_ms = frame.at_ms, frame.late_ms
 
     def on_forecast(self) -> None:
         """Record a forecast, and adapt the interval.
@@ -193,10 +192,10 @@ class SessionStatus:
             return
         if behind > SLOW_FRAMES and every_ms < MAX_SLOWDOWN * self._every_ms:
             self._rolling.every_ms = 2 * every_ms
-        elif behind <= 2 and every_ms > self._every_ms and self.status.at_ms > self._changed_ms + RECOVERY_MS:
+        elif behind <= 2 and every_ms > self._every_ms and self._at_ms > self._changed_ms + RECOVERY_MS:
             self._rolling.every_ms = max(self._every_ms, every_ms // 2)
         if self._rolling.every_ms != every_ms:
-            self._changed_ms = self.status.at_ms
+            self._changed_ms = self._at_ms
             self.publish(*self._current())
 
     def publish_if_due(self) -> None:
@@ -231,7 +230,7 @@ class SessionStatus:
         """Raise InputError if the stream ended before it had a window without gaps, as `predict` does."""
         if self._any_forecast or self.status.dropped:  # dropped frames have their own status
             return
-        length = f"{(self.status.at_ms + FRAME_MS) / 1000:.1f} s" if self._rolling.frames else "0 s"
+        length = f"{(self._at_ms + FRAME_MS) / 1000:.1f} s" if self._rolling.frames else "0 s"
         lack = f"no 5 s of its {length} came without a gap" if self.status.gaps else f"is only {length} long"
         raise InputError(f"{self._source.name}: {lack}; anticipation needs a whole window of 5 s behind it")
 
@@ -244,9 +243,10 @@ class SessionStatus:
             self.status,
             state=state,
             message=message,
+            at_ms=self._at_ms,
             wall_ms=wall_ms(),
             every_ms=self._rolling.every_ms,
-            behind_ms=self._behind_ms(),
+            behind_ms=self.behind_ms,
             busy=min(1.0, busy),
         )
         self._send(self.status)
@@ -262,7 +262,8 @@ class SessionStatus:
             return "slow", f"frames come in {self._late_ms / 1000:.1f} s late: the source or its decoding is too slow"
         return "running", f"anticipating every {every_ms / 1000:g} s"
 
-    def _behind_ms(self) -> int:
+    @property
+    def behind_ms(self) -> int:
         """Length of the stream that is queued here or delayed in the source."""
         return self._waiting() * FRAME_MS + self._late_ms
 

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from math import floor
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +222,7 @@ class _Account:
         assert stream.time_base is not None
         self._path, self._stream, self._origin = path, stream, origin
         self._unit = Fraction(stream.time_base)
+        self._most_ticks = floor(MAX_GAP_S / self._unit)  # between two frames; fractions would be slow
         self._avi = stream.container.format.name == "avi"  # its times are of decoding, not of display
         self._counts = stream.codec_context.name in _ONE_TO_ONE and not self._avi
         self._pending: set[int] = set()
@@ -274,7 +276,7 @@ class _Account:
         if last is not None and at < last:
             clock = f"at {self._time(at)} the clock of its frames runs backwards"
             raise DamageError(f"{self._path}: {clock}; remux it: {_REMUX}", last, "the clock runs backwards")
-        if last is not None and (at - last) * self._unit > MAX_GAP_S:
+        if last is not None and at - last > self._most_ticks:
             gap = f"has no pictures between {self._time(last)} and {self._time(at)}"
             raise DamageError(f"{self._path}: {gap}; fetch it again, or cut it there", last, "there are no pictures")
         self._pending = {t for t in self._pending if t > at}

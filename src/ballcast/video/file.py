@@ -289,11 +289,12 @@ class VideoFile:
 
     def _checked(self, pairs: Iterator[_Timed]) -> Iterator[_Timed]:
         """The frames with square pixels, if all are of one size and none is far beyond the end of the file."""
+        latest = None if self.strict or self._end is None else floor((self._end + MAX_GAP_S) / self._unit)
         for at, frame in pairs:
             if (frame.height, frame.width) != self._coded_size:
                 size = f"{frame.width}×{frame.height}"
                 raise InputError(f"{self.path}: at {self._time(at)} its size changes to {size}; cut it there")
-            if not self.strict and self._end is not None and at * self._unit > self._end + MAX_GAP_S:
+            if latest is not None and at > latest:
                 raise DamageError(f"{self.path}: its clock jumps to {self._time(at)}", None, "the clock jumps")
             yield at, self._square(frame)
 

@@ -7,6 +7,7 @@ the planes U and V of half its height and width, as PyAV lays out yuv420p. H and
 import re
 import warnings
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,19 +56,33 @@ def turn_of(frame: "av.VideoFrame", name: str) -> Turn:
 
 def luma(frame: "av.VideoFrame", turn: Turn) -> np.ndarray:
     """The frame's luma, (H, W) uint8, upright, C-contiguous, in memory of its own."""
-    kind = frame.format
-    bits = kind.components[0].bits if kind.components else 0
-    if kind.name == "gray" or (kind.is_planar and kind.name.startswith(("yuv", "nv")) and bits == 8):
+    name = frame.format.name
+    bits = _luma_bits(name)
+    if bits == 8:
         y = plane(frame)
-    elif kind.name.startswith(("yuv", "gray")) and kind.name.endswith("le") and 8 < bits < 16:
+    elif bits:
         deep = plane(frame, dtype=np.dtype("<u2"))
         y = np.minimum((deep + (1 << (bits - 9))) >> (bits - 8), 255).astype(np.uint8)
-    elif kind.name == "p010le":  # what NVDEC gives for 10-bit video: the ten bits at the top of sixteen
+    elif name == "p010le":  # what NVDEC gives for 10-bit video: the ten bits at the top of sixteen
         y = (np.minimum(plane(frame, dtype=np.dtype("<u2")), 0xFF7F) + 0x80 >> 8).astype(np.uint8)
     else:
         y = plane(frame.reformat(format="yuv444p", dst_color_range="MPEG"))
     upright = turn(y)
-    return np.array(upright, order="C")  # a copy: the decoder still predicts from its own
+    own = np.empty(upright.shape, np.uint8)  # a copy: the decoder still predicts from its own
+    np.copyto(own, upright)  # unlike `np.array`, this lets other threads run meanwhile
+    return own
+
+
+@cache  # asked at every frame
+def _luma_bits(name: str) -> int:
+    """Bits of a pixel format's first plane, if that is the luma, 8 bits or the low bits of sixteen; else 0."""
+    import av
+
+    kind = av.VideoFormat(name)
+    bits = kind.components[0].bits if kind.components else 0
+    if name == "gray" or (kind.is_planar and name.startswith(("yuv", "nv")) and bits == 8):
+        return 8
+    return bits if name.startswith(("yuv", "gray")) and name.endswith("le") and 8 < bits < 16 else 0
 
 
 def i420(frame: "av.VideoFrame", turn: Turn) -> np.ndarray:
@@ -93,9 +108,9 @@ def pixels(frame: "av.VideoFrame", turn: Turn, *, colour: bool) -> np.ndarray:
 def plane(frame: "av.VideoFrame", number: int = 0, dtype: Any = np.uint8) -> np.ndarray:
     """View a plane of the frame, (h, w) of `dtype`, without the padding at the end of its lines."""
     own = frame.planes[number]
-    width = np.dtype(dtype).itemsize
-    lines = np.frombuffer(memoryview(own), dtype).reshape(-1, own.line_size // width)
-    return lines[: own.height, : own.width]
+    return np.ndarray(
+        (own.height, own.width), dtype, memoryview(own), strides=(own.line_size, np.dtype(dtype).itemsize)
+    )
 
 
 def _display_matrix(frame: "av.VideoFrame") -> np.ndarray | None:

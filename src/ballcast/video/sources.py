@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ballcast.video.luma import Turn
 
 
+SHORT_S = 0.05  # a shorter wait is slept, which takes less of the processor than waiting for an event does
 DRIFT = 0.001  # clocks that differ by less than this are taken for two clocks, not for frames that come ever later
 
 
@@ -82,7 +83,12 @@ class Pacer:
         now, due = time.monotonic(), at_ms / 1000 / self._speed
         if self._zero is None or now > self._zero + due:
             self._zero = now - due
-        return not self._stopped.wait(max(0.0, self._zero + due - now))
+        wait_s = max(0.0, self._zero + due - now)
+        if wait_s > SHORT_S:
+            return not self._stopped.wait(wait_s)
+        if wait_s:
+            time.sleep(wait_s)
+        return not self._stopped.is_set()
 
 
 class DelayMeter:
