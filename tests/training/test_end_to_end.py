@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from games import make_matches
+from torch import nn
 
 import ballcast
 from ballcast.core.anticipator_config import Recipe
@@ -22,7 +23,7 @@ from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.stack_index import snippet_count
 from ballcast.model.anticipator import Anticipator
 from ballcast.training.augment import planes
-from ballcast.training.learner import build_learner, load_learner
+from ballcast.training.learner import build_learner, load_learner, to_channels_last
 from ballcast.training.progress import ProgressUpdate
 from ballcast.training.run import train
 from ballcast.training.window_eval import game_scores, predict_moments
@@ -199,3 +200,10 @@ def test_the_trained_model_reads_videos_by_itself(matches: Path, tmp_path: Path)
         assert [p.label for p in one.predictions] == [p.label for p in other.predictions]
         for a, b in zip(one.predictions, other.predictions, strict=True):
             np.testing.assert_allclose(a.scores, b.scores, rtol=1e-4, atol=1e-5)
+
+
+def test_channels_last_leaves_3d_convolutions_as_they_are() -> None:
+    network = nn.ModuleList([nn.Conv2d(4, 8, 3), nn.Conv3d(4, 8, 3), nn.Linear(4, 8)])
+    to_channels_last(network)
+    assert network[0].weight.is_contiguous(memory_format=torch.channels_last)
+    assert network[1].weight.is_contiguous()

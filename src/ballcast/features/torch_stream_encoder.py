@@ -1,5 +1,6 @@
 """Encode a stream's stacks with torch, on a GPU as a recorded CUDA graph."""
 
+import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.stream_encoder import Floats, Pictures, Step
 
 T = TypeVar("T")
+_RECORDING = threading.Lock()  # a recording waits for the device, which spoils one that goes on in another thread
 
 
 def record(work: Callable[[], T], warmups: int = 3, pool: Any = None) -> tuple[Callable[[], None], T]:
@@ -21,17 +23,18 @@ def record(work: Callable[[], T], warmups: int = 3, pool: Any = None) -> tuple[C
     Gives the function that replays it and what it returned: tensors that every replay overwrites. What `work` reads
     must stay at the same addresses. `pool`: memory that several recordings share; each replay overwrites all of it.
     """
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(warmups):
-            work()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(
-        graph, pool=pool, capture_error_mode="thread_local"
-    ):  # other threads may use the GPU meanwhile
-        result = work()
+    with _RECORDING:
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(warmups):
+                work()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(
+            graph, pool=pool, capture_error_mode="thread_local"
+        ):  # other threads may use the GPU meanwhile
+            result = work()
     return graph.replay, result
 
 

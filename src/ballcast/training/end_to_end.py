@@ -42,6 +42,7 @@ from ballcast.training.learner import (
     build_learner,
     load_learner,
     quick_products,
+    to_channels_last,
     use_triton,
 )
 from ballcast.training.run_folder import EPOCH_COLUMNS, STEP_COLUMNS
@@ -123,7 +124,7 @@ class EndToEndTask:
             recipe, games, folder, bank.size, resumed=resumed, classes=[len(s.labels) for s in sets]
         ).to(device)
         if device.type == "cuda":
-            self.learner.backbone.to(memory_format=torch.channels_last)
+            to_channels_last(self.learner.backbone)
             if not recipe.train.compile:
                 use_triton(self.learner.backbone.encoder)
         counts = torch.tensor([*count_actions(games).values()])

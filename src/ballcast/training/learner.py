@@ -218,6 +218,13 @@ class EndToEndStep:
         return torch.stack(losses).detach()
 
 
+def to_channels_last(network: nn.Module) -> None:
+    """Lay out the weights of all 2D convolutions as channels last; those of 3D ones, as of a gated shift, stay."""
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            module.to(memory_format=torch.channels_last)
+
+
 def use_triton(network: nn.Module) -> None:
     """Let our Triton kernels compute what they can of a timm network in training, where Triton is installed."""
     if find_spec("triton") is not None:
