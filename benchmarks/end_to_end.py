@@ -2,12 +2,14 @@
 
     python -m benchmarks.end_to_end train --data ../shared/data/simbaa DIR … --work DIR --group models --steps 2500
     python -m benchmarks.end_to_end frozen --data ../shared/data/simbaa DIR … --work DIR
+    python -m benchmarks.end_to_end embedded --data ../shared/data/simbaa DIR … --work DIR
     python -m benchmarks.end_to_end speed --work DIR
     python -m benchmarks.end_to_end table --data ../shared/data/simbaa DIR … --work DIR
 
 `train` trains the rows of a group of benchmarks/variants/end_to_end.yaml one after the other on frames that are
 decoded once, and writes the outputs of each on all test matches to WORK/<row>.npz; rows that are there are not
-repeated. `frozen` writes the same of the paper's model and FAANTRA on features of the embedded backbone. `table`
+repeated. `frozen` writes the same of the paper's model and FAANTRA on features of --backbone, which must be one as the
+paper's (the embedded one was trained end to end); `embedded` that of the embedded model. `table`
 scores them with 95 % intervals by match. Folders are of simulated matches (docs/backbone.md, "More matches of your
 own").
 """
@@ -33,6 +35,7 @@ from ballcast.core.anticipator_config import EmitConfig, Recipe
 from ballcast.core.config import load
 from ballcast.core.events import Clip, merge_arrays, merge_bins
 from ballcast.core.files import write_bytes, write_json
+from ballcast.core.hub import BACKBONE, MODEL
 from ballcast.data.labels.games import Game, find_games
 from ballcast.data.labels.label_sets import LabelSet
 from ballcast.data.samples.batches import Samples
@@ -57,7 +60,7 @@ from ballcast.model.postprocess import (
 )
 from ballcast.training.end_to_end import EndToEndData, EndToEndTask
 from ballcast.training.engine import Ranks, predict_slots
-from ballcast.training.learner import load_learner, use_triton
+from ballcast.training.learner import EndToEnd, load_learner, use_triton
 from ballcast.training.run import train
 from ballcast.training.splits import TrainingData
 from ballcast.training.spotting_eval import middles_ms, spot
@@ -65,7 +68,6 @@ from ballcast.training.window_eval import SPOTTING, game_scores, predict_moments
 from benchmarks.pixels import EVERY_MS, features_of
 
 VARIANTS = Path(__file__).parent / "variants/end_to_end.yaml"
-EMBEDDED = Path(__file__).parents[1] / "src/ballcast/samples/backbone"
 EPOCHS = 10  # of a row: the schedule's warm-up is one of them
 
 
@@ -136,7 +138,7 @@ def train_rows(args: argparse.Namespace) -> None:
         )
         seconds = time.perf_counter() - began
         about = {"row": name, "steps": progress.step, "seconds": seconds, "matches": len(chosen), "lines": lines}
-        write_outputs(run, tests, target, about, mirrored=args.group == "models")
+        write_outputs(load_learner(run / "best"), tests, target, about, mirrored=args.group == "models")
         print(f"{name}: {json.dumps(about)}, {time.perf_counter() - began:.0f} s in all", flush=True)
 
 
@@ -146,10 +148,19 @@ def label_set(games: Sequence[Game]) -> tuple[LabelSet, ...]:
     return (LabelSet("more", tuple(ACTIONS), tuple(replace(g, events=()) for g in games), actions),)
 
 
-def write_outputs(run: Path, tests: FrameCache, target: Path, about: dict[str, Any], *, mirrored: bool) -> None:
+def embedded_row(args: argparse.Namespace) -> None:
+    """The embedded model, as it is."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    games, target = games_of(args.data), args.work / "embedded.npz"
+    if not target.exists():
+        tests = FrameCache([*games["test"], *games["test_more"]], device, "auto", lines=args.lines or 224)
+        write_outputs(load_learner(MODEL, BACKBONE), tests, target, {"row": "embedded"}, mirrored=True)
+
+
+def write_outputs(learner: EndToEnd, tests: FrameCache, target: Path, about: dict[str, Any], *, mirrored: bool) -> None:
     """Write the model's slots at the official moments and its spotting scores along the matches; `mirrored`: also of
     mirrored frames."""
-    learner = load_learner(run / "best").to(tests.device)
+    learner = learner.to(tests.device)
     arrays: dict[str, Any] = {}
     for view, flip in (("seen", False), ("mirrored", True))[: 1 + mirrored]:
         _, slots = predict_moments(learner, tests, flip=flip)
@@ -432,7 +443,7 @@ SETTINGS = [  # lines, width, batch, how, activations computed again
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("job", choices=("train", "frozen", "table", "speed"))
+    parser.add_argument("job", choices=tuple(JOBS))
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("--data", type=Path, nargs="+", default=[Path(__file__).parents[2] / "shared/data/simbaa"])
     parser.add_argument("--work", type=Path, required=True)
@@ -443,12 +454,17 @@ def main() -> None:
     parser.add_argument("--kernels", action="store_true", help="speed: list the kernels that take longest, too")
     parser.add_argument("--how", nargs="+", help="speed: of triton, eager, compiled only these")
     parser.add_argument("--against", default="paper", help="the row that others are compared with")
-    parser.add_argument("--backbone", type=Path, default=EMBEDDED, help="frozen: of the features; the embedded one")
+    parser.add_argument("--backbone", type=Path, help="frozen: of the features, such as one of `ballcast pretrain`")
     parser.add_argument("--json", type=Path)
     args = parser.parse_intermixed_args()
+    if args.job == "frozen" and args.backbone is None:
+        parser.error("frozen needs --backbone")
     args.settings = [s for s in SETTINGS if args.lines in (0, s[0]) and (not args.how or s[3] in args.how)]
     args.work.mkdir(parents=True, exist_ok=True)
-    {"train": train_rows, "frozen": frozen_rows, "table": table, "speed": speed}[args.job](args)
+    JOBS[args.job](args)
+
+
+JOBS = {"train": train_rows, "frozen": frozen_rows, "embedded": embedded_row, "table": table, "speed": speed}
 
 
 if __name__ == "__main__":
