@@ -56,6 +56,19 @@ def run_apart(module: str, *args: object, timeout: float = 420) -> str:
 
 
 @contextmanager
+def one_node(cpus: int) -> Iterator[str]:
+    """The address of a cluster of one machine."""
+    from ray.cluster_utils import Cluster
+
+    head = {"num_cpus": cpus, "_system_config": CONFIG, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    try:
+        yield cluster.address
+    finally:
+        cluster.shutdown()
+
+
+@contextmanager
 def two_nodes(cpus: int) -> Iterator[tuple[Any, list[Any]]]:
     """A cluster whose head has no core, so that nothing but drivers runs there, and two nodes that may be killed."""
     from ray.cluster_utils import Cluster

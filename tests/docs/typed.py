@@ -203,6 +203,7 @@ PROGRAMS: dict[str, Callable[[list[str]], str]] = {
     "mkdocs": _known("tests/docs/test_site.py builds the site"),
     "docker": _docker,
     "git": _known("fetches the repository"),
+    "ray": _known("starts a cluster; tests/live/followers_on_cluster.py has one"),
     **dict.fromkeys(
         ("apt", "tar", "sed", "cmake", "mkdir", "cp"), _known("builds the game's engine, from the network")
     ),

@@ -10,9 +10,10 @@ import pytest
 from ray_nodes import needs_ray, run_apart
 from stream_server import DrippingServer
 
+from ballcast.core.errors import InputError
 from ballcast.core.events import Forecast, Prediction
 from ballcast.core.util import cores
-from ballcast.live.cluster import ClusterSession
+from ballcast.live.cluster import ClusterSession, ClusterSessions
 from ballcast.live.cluster_actor import Follower, Item, StreamOrder
 from ballcast.live.status import LiveForecast, Preview, Status, wall_ms
 from tests.video.conftest import make_video
@@ -25,6 +26,55 @@ def test_streams_go_on_when_a_machine_dies(tmp_path: Path) -> None:
     file = make_video(tmp_path / "b.mp4", range(300))
     with DrippingServer(pieces, every_s=0.1) as one, DrippingServer(pieces, every_s=0.1) as two:
         assert "all shown" in run_apart("tests.live.streams_on_cluster", file, one.address, two.address)
+
+
+@needs_ray
+def test_two_followers_on_one_machine(tmp_path: Path) -> None:
+    file = make_video(tmp_path / "a.mp4", range(200))
+    assert "all shown" in run_apart("tests.live.followers_on_cluster", file)
+
+
+class Nodes:
+    """Stands in for Ray, which starts no actor: what it was asked for."""
+
+    def __init__(self, *resources: dict[str, float]) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self._nodes = [{"Alive": bool(each), "Resources": each} for each in resources]
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return self._nodes
+
+    def remote(self, _: type) -> "Nodes":
+        return self
+
+    def options(self, **how: Any) -> "Nodes":
+        self.asked.append(how)
+        return self
+
+
+@pytest.mark.parametrize(
+    ("per_machine", "device", "actors", "gpu"),
+    [(1, "auto", 4, 0), (3, "cpu", 9, 0), (1, "cuda", 2, 1.0), (3, "cuda", 5, 0.3333), (6, "cuda", 8, 0.1666)],
+)
+def test_actors_a_machine(
+    monkeypatch: pytest.MonkeyPatch, per_machine: int, device: str, actors: int, gpu: float
+) -> None:
+    """Machines times followers, but one a core at most; those of a machine fit on its one GPU."""
+    ray = Nodes({"CPU": 16.0, "GPU": 1.0}, {"CPU": 2.0, "GPU": 1.0}, {"CPU": 3.0}, {"CPU": 1.0}, {"GPU": 1.0}, {})
+    monkeypatch.setattr("ballcast.live.cluster_actor.threading.Thread.start", lambda _: None)
+    streams = ClusterSessions("cluster", model={"device": device}, per_machine=per_machine)
+    streams._ray = ray
+    sessions = [streams.session(f"rtsp://camera/{n}").start() for n in range(2 * actors + 1)]
+    assert len(ray.asked) == actors
+    assert [how["num_gpus"] for how in ray.asked] == [gpu] * actors
+    followed = [len(follower.sessions) for follower in streams._followers]
+    assert sorted(followed) == [2] * (actors - 1) + [3]
+    assert sessions[0].follower is sessions[actors].follower
+
+
+def test_no_followers_follow_nothing() -> None:
+    with pytest.raises(InputError, match="0 followers a machine: give 1 or more"):
+        ClusterSessions("cluster", per_machine=0)
 
 
 class Owner:

@@ -25,5 +25,13 @@ def test_a_cluster_that_is_not_there(ballcast: Callable, clean_failure: Callable
     clean_failure(done, "--cluster 127.0.0.1:1: no Ray cluster answers there", "`ray start --head`")
 
 
+@pytest.mark.parametrize("command", [("serve", "--no-token"), ("live", "rtsp://camera/1")])
+def test_followers_need_a_cluster(ballcast: Callable, clean_failure: Callable, command: tuple[str, ...]) -> None:
+    clean_failure(ballcast(*command, "--followers", "4"), "--followers 4: needs --cluster", "`ray start --head`")
+    none = ballcast(*command, "--followers", "0", "--cluster", "auto")
+    assert none.returncode == 2
+    assert "'--followers'" in none.stderr
+
+
 def test_stdin_is_not_on_the_cluster(ballcast: Callable, clean_failure: Callable) -> None:
     clean_failure(ballcast("live", "-", "--cluster", "127.0.0.1:1"), "stdin is here, not on the cluster")

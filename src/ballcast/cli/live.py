@@ -11,12 +11,14 @@ import typer
 
 from ballcast.cli.runtime import (
     AnyVideo,
+    Followers,
     Kind,
     Model,
     ModelBackbone,
     PictureSize,
     absolute,
     changed_emission,
+    check_followers,
     load_model,
     model_arguments,
 )
@@ -80,6 +82,7 @@ def live(
     runtime: Kind = "auto",
     size: PictureSize = None,
     cluster: Cluster = None,
+    followers: Followers = 1,
     any_video: AnyVideo = False,
 ) -> None:
     """Anticipate along a live stream: every second, the actions of the next 5 s.
@@ -101,29 +104,35 @@ def live(
     from ballcast.core.files import require_file
     from ballcast.video.addresses import is_stream
 
+    check_followers(followers, cluster)
     with ExitStack() as stack:
         show = stack.enter_context(_writer(json_, source))
         if not is_stream(source):  # before the model, which takes seconds: a missing file is noticed at once
             require_file(Path(source), "video")
         loaded = load_model(runtime, model, backbone, device, "live", size)
         emit = changed_emission(loaded.emit, overrides or (), shown=True)
-        every_ms = round(1000 * every)
+        own: dict[str, Any] = {"every_ms": round(1000 * every), "emit": emit, "any_video": any_video}
         how: dict[str, Any] = {"speed": speed, "give_up_s": give_up, "strict": strict}
         session: LiveSession | ClusterSession
         if cluster is None:
-            session = loaded.session(source, every_ms=every_ms, emit=emit, any_video=any_video, **how)
+            session = loaded.session(source, **own, **how)
         else:
             given = model_arguments(runtime, model, backbone, device, size)
-            running = _on_cluster(source, cluster, model=given, every_ms=every_ms, emit=emit, any_video=any_video)
+            running = _on_cluster(source, cluster, model=given, per_machine=followers, **own)
             session = stack.enter_context(running).session(absolute(source) or source, **how)
         stack.enter_context(_until_stopped())
         records = stack.enter_context(session.subscribe(room=QUEUED_RECORDS))
         stack.enter_context(session)
         _follow(session, records, show)
-    if isinstance(session.error, BallcastError):
-        raise session.error
-    if session.error is not None:
-        raise RuntimeError("live anticipation failed") from session.error
+    _check_end(session.error)
+
+
+def _check_end(error: BaseException | None) -> None:
+    """Raise what a session ended with, if it failed."""
+    if isinstance(error, BallcastError):
+        raise error
+    if error is not None:
+        raise RuntimeError("live anticipation failed") from error
 
 
 def _on_cluster(source: str, cluster: str, **how: Any) -> "ClusterSessions":

@@ -42,6 +42,24 @@ AnyVideo = Annotated[
     bool, typer.Option("--any-video", help="Forecast also where no football pitch is seen, as in snow or old films.")
 ]
 
+Followers = Annotated[
+    int,
+    typer.Option(
+        "--followers",
+        min=1,
+        max=64,
+        help="With --cluster: processes a machine that follow streams and share its GPU; for more than about 30.",
+    ),
+]
+
+
+def check_followers(followers: int, cluster: str | None) -> None:
+    """Refuse several followers without a cluster, which would start them."""
+    if followers != 1 and cluster is None:
+        raise InputError(
+            f"--followers {followers}: needs --cluster; for this machine alone, `ray start --head` and --cluster auto"
+        )
+
 
 def load_model(
     kind: RuntimeKind,

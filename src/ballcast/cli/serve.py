@@ -9,11 +9,13 @@ import typer
 
 from ballcast.cli.runtime import (
     AnyVideo,
+    Followers,
     Kind,
     Model,
     ModelBackbone,
     PictureSize,
     absolute,
+    check_followers,
     load_model,
     model_arguments,
 )
@@ -104,6 +106,7 @@ def serve(
     runtime: Kind = "auto",
     size: PictureSize = None,
     cluster: Cluster = None,
+    followers: Followers = 1,
     any_video: AnyVideo = False,
 ) -> None:
     """Serve the web page: upload or pick a video, or watch a stream, and see the anticipated actions arrive.
@@ -114,8 +117,7 @@ def serve(
     Every request needs a token. A generated one is printed in the address; open that, or set your own in
     BALLCAST_TOKEN. On a machine that only you use, --no-token does without.
 
-    Jobs and results are kept in --data and survive a restart. Users take turns, so a long video does not hold up the
-    others. The HTTP interface is described at /docs.
+    Jobs and results in --data survive a restart. Users take turns with long videos. The HTTP interface is at /docs.
 
     Examples:
 
@@ -134,20 +136,21 @@ def serve(
     own |= _reach(host, allow_host, trusted_proxy) | _operations(webhook, mqtt, cooldown, clips_days, clips_size)
     chosen = (runtime, model, backbone, device)
     opened = partial(load_model, *chosen, "serve", size)
-    follow = _on_cluster(cluster, own, model_arguments(*chosen, size), any_video=any_video)
+    follow = _on_cluster(cluster, own, model_arguments(*chosen, size), any_video=any_video, per_machine=followers)
     _run(Settings(**own, limits=limits), host, port, opened, token is None, follow, any_video=any_video)
 
 
 def _on_cluster(
-    cluster: str | None, settings: dict[str, Any], model: dict[str, Any], *, any_video: bool
+    cluster: str | None, settings: dict[str, Any], model: dict[str, Any], **how: Any
 ) -> "ClusterSessions | None":
-    """What follows the streams on a cluster, not connected yet; None without --cluster."""
+    """What follows the streams on a cluster, not connected yet; None without. how: of `ClusterSessions`."""
+    check_followers(how["per_machine"], cluster)
     if cluster is None:
         return None
     from ballcast.live.cluster import ClusterSessions
 
     settings["streams"] = {name: absolute(address) or address for name, address in settings["streams"].items()}
-    return ClusterSessions(cluster, model=model, every_ms=settings["every_ms"], any_video=any_video)
+    return ClusterSessions(cluster, model=model, every_ms=settings["every_ms"], **how)
 
 
 def _reach(host: str, names: list[str] | None, proxies: list[str] | None) -> dict[str, Any]:

@@ -6,9 +6,10 @@
             for record in records:
                 ...
 
-One actor a machine follows some of the streams, with one scheduler. Where a machine dies, Ray starts its actor on
-another, and the streams begin anew there: a status "reconnecting" says so, and the clock of a stream goes on by the
-time that passed. Every machine must reach the streams, and see the model under its path.
+One actor a machine follows some of the streams, with one scheduler; several where one process is not enough, since
+Python runs one thread at a time. Where a machine dies, Ray starts its actors on another, and the streams begin anew
+there: a status "reconnecting" says so, and the clock of a stream goes on by the time that passed. Every machine must
+reach the streams, and see the model under its path.
 """
 
 import secrets
@@ -24,16 +25,12 @@ from ballcast.core.cluster import ray_cluster
 from ballcast.core.errors import InputError
 from ballcast.core.files import replacing
 from ballcast.live.broadcast import Broadcast, Subscription
-from ballcast.live.cluster_actor import Follower, Item, StreamOrder
+from ballcast.live.cluster_actor import Follower, Item, RemoteFollower, StreamOrder
 from ballcast.live.scheduler import Load
 from ballcast.live.status import LAST, LiveForecast, Preview, Record, State, Status, wall_ms
 from ballcast.video.addresses import is_stream, shown
 
-POLL_S = 0.5  # the longest that an actor waits for a record before it answers: so soon a new stream begins
-SILENT_S = 10.0  # without an answer of an actor, until its streams are shown as waiting
-AGAIN_S = 1.0  # until an actor whose machine died is asked again
-CLIP_S = 60.0  # to bring a clip
-NOT_READY = "no machine of the cluster is ready yet: one needs a free core (and GPU), and loads the model"
+GPU_PARTS = 10_000  # Ray counts GPUs in these; more would be rounded up, and the last actor find no room
 
 
 class ClusterSession:
@@ -44,7 +41,7 @@ class ClusterSession:
         self.error: BaseException | None = None  # set when the session ends in state "error"
         self.held = False  # its machine has no room for it
         self.ring = ClusterRing(self) if order.ring_s is not None else None
-        self.machine: _Machine | None = None
+        self.follower: RemoteFollower | None = None
         self._owner, self._broadcast = owner, Broadcast()
         self._status = Status("opening", f"opening {self.name}", 0, wall_ms(), every_ms)
         self._before = self._status  # what the machines that died had counted
@@ -152,8 +149,8 @@ class ClusterRing:
 
     def write(self, path: Path, begin_s: float, end_s: float) -> bool:
         """Write the packets of these seconds to a file here; False: there are none, or their machine is gone."""
-        machine = self._session.machine
-        content = b"" if machine is None else machine.clip(self._session.key, begin_s, end_s)
+        follower = self._session.follower
+        content = b"" if follower is None else follower.clip(self._session.key, begin_s, end_s)
         if content:
             with replacing(path) as new:
                 new.write_bytes(content)
@@ -168,6 +165,7 @@ class ClusterSessions:
         model: arguments of `open_model`; by default the embedded model.
         every_ms, emit: as of a `RollingAnticipator`.
         any_video: forecast also where no football pitch is seen.
+        per_machine: actors that share a machine and its GPU, at least 1.
     """
 
     def __init__(
@@ -178,12 +176,15 @@ class ClusterSessions:
         every_ms: int = 1000,
         emit: EmitConfig | None = None,
         any_video: bool = True,
+        per_machine: int = 1,
     ) -> None:
-        self._cluster, self._every_ms = cluster, every_ms
+        if per_machine < 1:
+            raise InputError(f"{per_machine} followers a machine: give 1 or more")
+        self._cluster, self._every_ms, self._per_machine = cluster, every_ms, per_machine
         self._actor_args = (model or {}, every_ms, emit, any_video)
         self._on_gpu = (model or {}).get("device") == "cuda"
         self._stack, self._lock = ExitStack(), threading.Lock()
-        self._machines: list[_Machine] = []
+        self._followers: list[RemoteFollower] = []
 
     def __enter__(self) -> "ClusterSessions":
         self._ray = self._stack.enter_context(ray_cluster(self._cluster))
@@ -204,37 +205,37 @@ class ClusterSessions:
 
     @property
     def load(self) -> Load:
-        """What all machines do together; busy: the busiest."""
+        """What all actors do together; busy: the busiest."""
         with self._lock:
-            loads = [machine.load for machine in self._machines]
+            loads = [follower.load for follower in self._followers]
         sums = {what: sum(getattr(load, what) for load in loads) for what in Load.__dataclass_fields__}
         return Load(**sums | {"busy": max((load.busy for load in loads), default=0.0)})
 
     def close(self) -> None:
         """End all sessions and actors, then the connection: a thread that still asks Ray would abort the process."""
         with self._lock:
-            machines, self._machines = self._machines, []
-        for machine in machines:
-            machine.close()
+            followers, self._followers = self._followers, []
+        for follower in followers:
+            follower.close()
         self._stack.close()
 
     def begin(self, session: ClusterSession) -> None:
-        """Give a session to the machine with the fewest; to a new one while there are more machines than actors."""
+        """Give a session to the actor with the fewest; to a new one while the machines have room for more."""
         with self._lock:
             if session.status.state in LAST:  # closed before it was begun
                 return
-            self._machines = [machine for machine in self._machines if not machine.over]
-            fewest = min(self._machines, key=lambda machine: len(machine.sessions), default=None)
-            if fewest is None or (fewest.sessions and len(self._machines) < self._count()):
+            self._followers = [follower for follower in self._followers if not follower.over]
+            fewest = min(self._followers, key=lambda follower: len(follower.sessions), default=None)
+            if fewest is None or (fewest.sessions and len(self._followers) < self._limit()):
                 actor = self._ray.remote(Follower).options(
                     num_cpus=1,
-                    num_gpus=1 if self._on_gpu else 0,
+                    num_gpus=GPU_PARTS // self._per_machine / GPU_PARTS if self._on_gpu else 0,
                     max_restarts=-1,
                     max_concurrency=4,  # one call brings records, others clips
                     scheduling_strategy="SPREAD",
                 )
-                fewest = _Machine(self._ray, actor, self._actor_args)
-                self._machines.append(fewest)
+                fewest = RemoteFollower(self._ray, actor, self._actor_args)
+                self._followers.append(fewest)
             fewest.add(session)
             if fewest.over:  # it failed meanwhile, perhaps after it had ended its sessions
                 session.publish("error", "the machine that was to follow it has failed; start it again")
@@ -242,109 +243,12 @@ class ClusterSessions:
     def end(self, session: ClusterSession) -> None:
         """Have a session's machine end it."""
         with self._lock:
-            if session.machine is not None:
-                session.machine.sessions.pop(session.key, None)
+            if session.follower is not None:
+                session.follower.sessions.pop(session.key, None)
 
-    def _count(self) -> int:
-        """Machines that have a core for an actor, and a GPU if it needs one."""
+    def _limit(self) -> int:
+        """Actors that the machines have room for: as many as wanted, one a core at most; a GPU where one is needed."""
         needed = ("CPU", "GPU") if self._on_gpu else ("CPU",)
-        nodes = self._ray.nodes()
-        return sum(node["Alive"] and all(node["Resources"].get(what, 0) >= 1 for what in needed) for node in nodes)
-
-
-class _Machine:
-    """An actor, the sessions it follows, and the thread that brings their records. All calls of Ray wait there."""
-
-    def __init__(self, ray: Any, actor: Any, args: tuple[Any, ...]) -> None:
-        self._ray, self._class, self._args = ray, actor, args
-        self.sessions: dict[str, ClusterSession] = {}
-        self.load = Load(0, 0, 0, 0.0, 0, 0)
-        self._actor: Any = None
-        self._closed = threading.Event()
-        self._calls = threading.Lock()  # held while another thread asks for a clip: no end of Ray meanwhile
-        self._thread = threading.Thread(target=self._run, name="cluster-machine", daemon=True)
-
-    @property
-    def over(self) -> bool:
-        """Whether it follows nothing any more: it was closed, or cannot."""
-        return self._closed.is_set()
-
-    def add(self, session: ClusterSession) -> None:
-        """Follow a session from the next call on."""
-        session.machine, self.sessions[session.key] = self, session
-        if self._thread.ident is None:
-            self._thread.start()
-
-    def clip(self, key: str, begin_s: float, end_s: float) -> bytes:
-        """A clip as mp4; b"": there is none."""
-        with self._calls:
-            if self._actor is None or self._closed.is_set():
-                return b""
-            content = self._answer(self._actor.clip.remote(key, begin_s, end_s), most_s=CLIP_S)
-            return bytes(content or b"")
-
-    def close(self) -> None:
-        """End the actor and its sessions, and wait for the threads that ask it."""
-        self._closed.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-        for session in list(self.sessions.values()):
-            session.close()
-        with self._calls:
-            if self._actor is not None:
-                self._ray.kill(self._actor)
-
-    def _run(self) -> None:
-        gone = False
-        try:
-            self._actor = self._class.remote(*self._args)
-            while not self._closed.is_set():
-                try:
-                    if fault := self._answer(self._actor.fault.remote(), NOT_READY):
-                        raise InputError(fault)
-                    while not self._closed.is_set():
-                        self._bring()
-                        gone = False
-                except self._ray.exceptions.RayActorError:
-                    if not gone:  # the first time; the actor may take a while to start
-                        self._for_all(lambda session: session.lost())
-                    gone = True
-                    self._closed.wait(AGAIN_S)
-        except Exception as error:  # the model cannot be opened there, or the cluster as a whole is gone
-            cause = str(getattr(error, "cause", None) or error)
-            self._closed.set()
-            self._for_all(lambda session: session.publish("error", cause))
-            self.sessions.clear()
-            self._actor = None  # Ray ends an actor that nobody knows
-
-    def _bring(self) -> None:
-        """One call: the actor follows these sessions and no others, and gives the records that came."""
-        orders = {key: session.order for key, session in list(self.sessions.items())}
-        answer = self._answer(self._actor.follow.remote(orders, POLL_S), "the machine that follows it does not answer")
-        if answer is None:
-            return
-        items, self.load, held = answer
-        for item in items:
-            session = self.sessions.get(item.key)
-            if session is not None:
-                session.held = item.key in held
-                session.take(item)
-                if not session.running:
-                    self.sessions.pop(item.key, None)
-        self._for_all(lambda session: setattr(session, "held", session.key in held))
-
-    def _answer(self, reference: Any, silent: str = "", most_s: float = float("inf")) -> Any:
-        """The answer of a call; None: closed, or none within `most_s`. silent: what the sessions say without one."""
-        began, noted = time.monotonic(), not silent
-        while not self._closed.is_set() and time.monotonic() - began < most_s:
-            try:
-                return self._ray.get(reference, timeout=1.0)
-            except self._ray.exceptions.GetTimeoutError:
-                if not noted and time.monotonic() - began > SILENT_S:
-                    noted = True
-                    self._for_all(lambda session: session.publish("waiting", silent))
-        return None
-
-    def _for_all(self, do: Any) -> None:
-        for session in list(self.sessions.values()):
-            do(session)
+        found = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        ready = [node for node in found if all(node.get(what, 0) >= 1 for what in needed)]
+        return sum(min(self._per_machine, int(node["CPU"])) for node in ready)

@@ -1,4 +1,7 @@
-"""What runs on a machine of a Ray cluster: an actor that follows streams with one scheduler; see `cluster.py`."""
+"""An actor that follows streams on a machine of a Ray cluster, with one scheduler; see `cluster.py`.
+
+`Follower` runs there; `RemoteFollower` asks it from here.
+"""
 
 import os
 import queue
@@ -7,7 +10,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ballcast.core.anticipator_config import EmitConfig
 from ballcast.core.errors import BallcastError, InputError
@@ -19,7 +22,15 @@ from ballcast.live.scheduler import Load, Scheduler
 from ballcast.live.session import LiveSession
 from ballcast.live.status import Record, Status, wall_ms
 
+if TYPE_CHECKING:
+    from ballcast.live.cluster import ClusterSession
+
 ROOM = 256  # records of a stream that may wait, and of all streams
+POLL_S = 0.5  # the longest that an actor waits for a record before it answers: so soon a new stream begins
+SILENT_S = 10.0  # without an answer of an actor, until its streams are shown as waiting
+AGAIN_S = 1.0  # until an actor whose machine died is asked again
+CLIP_S = 60.0  # to bring a clip
+NOT_READY = "no machine of the cluster is ready yet: one needs a free core (and GPU), and loads the model"
 
 
 @dataclass(frozen=True)
@@ -117,3 +128,101 @@ class Follower:
         for record in records:
             newest_s = -1.0 if session.ring is None else session.ring.newest_s
             self._items.put(Item(key, record, session.timestamp(0), newest_s))
+
+
+class RemoteFollower:
+    """An actor seen from here, its sessions, and the thread that brings their records. All calls of Ray wait there."""
+
+    def __init__(self, ray: Any, actor: Any, args: tuple[Any, ...]) -> None:
+        self._ray, self._class, self._args = ray, actor, args
+        self.sessions: dict[str, ClusterSession] = {}
+        self.load = Load(0, 0, 0, 0.0, 0, 0)
+        self._actor: Any = None
+        self._closed = threading.Event()
+        self._calls = threading.Lock()  # held while another thread asks for a clip: no end of Ray meanwhile
+        self._thread = threading.Thread(target=self._run, name="cluster-follower", daemon=True)
+
+    @property
+    def over(self) -> bool:
+        """Whether it follows nothing any more: it was closed, or cannot."""
+        return self._closed.is_set()
+
+    def add(self, session: "ClusterSession") -> None:
+        """Follow a session from the next call on."""
+        session.follower, self.sessions[session.key] = self, session
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def clip(self, key: str, begin_s: float, end_s: float) -> bytes:
+        """A clip as mp4; b"": there is none."""
+        with self._calls:
+            if self._actor is None or self._closed.is_set():
+                return b""
+            content = self._answer(self._actor.clip.remote(key, begin_s, end_s), most_s=CLIP_S)
+            return bytes(content or b"")
+
+    def close(self) -> None:
+        """End the actor and its sessions, and wait for the threads that ask it."""
+        self._closed.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        for session in list(self.sessions.values()):
+            session.close()
+        with self._calls:
+            if self._actor is not None:
+                self._ray.kill(self._actor)
+
+    def _run(self) -> None:
+        gone = False
+        try:
+            self._actor = self._class.remote(*self._args)
+            while not self._closed.is_set():
+                try:
+                    if fault := self._answer(self._actor.fault.remote(), NOT_READY):
+                        raise InputError(fault)
+                    while not self._closed.is_set():
+                        self._bring()
+                        gone = False
+                except self._ray.exceptions.RayActorError:
+                    if not gone:  # the first time; the actor may take a while to start
+                        self._for_all(lambda session: session.lost())
+                    gone = True
+                    self._closed.wait(AGAIN_S)
+        except Exception as error:  # the model cannot be opened there, or the cluster as a whole is gone
+            cause = str(getattr(error, "cause", None) or error)
+            self._closed.set()
+            self._for_all(lambda session: session.publish("error", cause))
+            self.sessions.clear()
+            self._actor = None  # Ray ends an actor that nobody knows
+
+    def _bring(self) -> None:
+        """One call: the actor follows these sessions and no others, and gives the records that came."""
+        orders = {key: session.order for key, session in list(self.sessions.items())}
+        answer = self._answer(self._actor.follow.remote(orders, POLL_S), "the machine that follows it does not answer")
+        if answer is None:
+            return
+        items, self.load, held = answer
+        for item in items:
+            session = self.sessions.get(item.key)
+            if session is not None:
+                session.held = item.key in held
+                session.take(item)
+                if not session.running:
+                    self.sessions.pop(item.key, None)
+        self._for_all(lambda session: setattr(session, "held", session.key in held))
+
+    def _answer(self, reference: Any, silent: str = "", most_s: float = float("inf")) -> Any:
+        """The answer of a call; None: closed, or none within `most_s`. silent: what the sessions say without one."""
+        began, noted = time.monotonic(), not silent
+        while not self._closed.is_set() and time.monotonic() - began < most_s:
+            try:
+                return self._ray.get(reference, timeout=1.0)
+            except self._ray.exceptions.GetTimeoutError:
+                if not noted and time.monotonic() - began > SILENT_S:
+                    noted = True
+                    self._for_all(lambda session: session.publish("waiting", silent))
+        return None
+
+    def _for_all(self, do: Any) -> None:
+        for session in list(self.sessions.values()):
+            do(session)
