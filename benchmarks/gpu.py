@@ -42,6 +42,8 @@ STEPS = (
          "--seconds 20 --moments 2 --only latency --size 224p"),
     Step("streams", "benchmarks.streams --lines 720 --streams 1,10,30,100 --seconds 15 --out OUT/streams.json", 420,
          "--lines 224 --streams 1 --seconds 2 --network tiny"),
+    Step("followers", "benchmarks.streams --lines 720 --streams 100 --processes 4 --only scheduler --seconds 15 "
+         "--out OUT/followers.json", 420, "--lines 224 --streams 2 --processes 2 --seconds 2 --network tiny"),
     Step("decode", "benchmarks.decode --frame 720 1280 --nvdec 1 4 8 --out OUT/decode.json", 120,
          "--frame 64 64 --nvdec --frames 50 --decoders 1"),
     Step("extract", "benchmarks.extract --only-end-to-end --decoders 15 0 12 auto --nvdec 0 8 8 --out OUT/extract.json",

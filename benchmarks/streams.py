@@ -2,26 +2,33 @@
 
     python -m benchmarks.streams --lines 720 --streams 1,10,30,100 --seconds 20 --out streams.json    # on a GPU
     python -m benchmarks.streams --lines 224 --streams 1,2,4 --seconds 20 --out streams.json          # on two cores
+    python -m benchmarks.streams --streams 100 --processes 4 --only scheduler       # as four followers have them
 
 A file is decoded and played in real time by every stream, each from its own beginning. First N streams run in one
 scheduler (`ballcast.live.scheduler`), then N separate sessions as N commands `ballcast live` have them, but with one
 copy of the weights and in one process. Milliseconds from the arrival of the last frame to the forecast, after all
 streams run. "held": every stream made all its forecasts, none dropped a frame, none was late or waiting.
 
+--processes: the streams are shared out to so many processes, each with a scheduler and weights of its own, that measure
+the same seconds; the figures are those of all together.
+
 --network full: the published sizes with random weights, in torch. onnx: the embedded models in ONNX Runtime.
 tiny: a few thousand weights, to measure everything but the network. The figures are written after each step.
 """
 
 import argparse
+import json
 import os
 import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,36 +58,29 @@ TARGET_MS = 100.0  # p95, 100 streams of 720p on one H200
 FILL_S = 5.0  # of a stream's first window
 SETTLE_S = 3.0  # after all streams run
 START_S = 60.0  # for the networks to be recorded and all streams to run
+LOAD_S = 300.0  # for the other processes to load and compile their networks
+ROOT = Path(__file__).parents[1]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--streams", default="1,10,30,100", help="how many, with commas")
-    parser.add_argument("--lines", type=int, choices=[720, 224], help="default: 720 on a GPU, 224 on a CPU")
-    parser.add_argument("--seconds", type=float, default=20.0, help="measured, of each step")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--network", choices=["full", "onnx", "tiny"], help="default: full on a GPU, onnx on a CPU")
-    parser.add_argument("--only", choices=["scheduler", "separate"], help="one of the two")
-    parser.add_argument("--video", type=Path, help="an own video instead of the drawn one; it is played from its start")
-    parser.add_argument("--threads", type=int, default=cores(), help="of the network on a CPU")
-    parser.add_argument("--out", type=Path, help="write the figures here, after each step")
-    args = parser.parse_args()
-    on_gpu = args.device.startswith("cuda")
-    lines = args.lines or (720 if on_gpu else 224)
-    network = args.network or ("full" if on_gpu else "onnx")
-    counts = [int(count) for count in args.streams.split(",")]
-    where = torch.cuda.get_device_name() if on_gpu else f"CPU, {args.threads} thread(s)"
+    args = _options()
     torch.set_num_threads(args.threads)
-    print(f"{where}; {cores()} cores; torch {torch.__version__}; {lines} lines; network: {network}", flush=True)
-    result: dict[str, Any] = {"device": where, "cores": cores(), "lines": lines, "network": network, "steps": []}
-    new_runtime = networks(network, args.device, args.threads)
+    if args.child:
+        _follow(args)
+        return
+    where = torch.cuda.get_device_name() if args.device.startswith("cuda") else f"CPU, {args.threads} thread(s)"
+    result: dict[str, Any] = {"device": where, "cores": cores(), "lines": args.lines, "network": args.network}
+    result |= {"processes": args.processes, "steps": []}
+    shown = f"{args.lines} lines; network: {args.network}; processes: {args.processes}"
+    print(f"{where}; {cores()} cores; torch {torch.__version__}; {shown}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        length_s = args.seconds + FILL_S + SETTLE_S + START_S
-        video = args.video or draw(Path(folder) / "video.mp4", SIZES[f"{lines}p"], round(length_s * FPS))
-        for count in counts:
+        length_s = args.seconds + FILL_S + SETTLE_S + START_S * min(args.processes, 2)
+        args.video = args.video or draw(Path(folder) / "video.mp4", SIZES[f"{args.lines}p"], round(length_s * FPS))
+        new_runtime = networks(args.network, args.device, args.threads) if args.processes == 1 else None
+        for count in [int(count) for count in args.streams.split(",")]:
             for kind in ("scheduler", "separate"):
                 if args.only in (None, kind):
-                    step = {"kind": kind, "streams": count, **_measured(kind, new_runtime, video, count, args.seconds)}
+                    step = {"kind": kind, "streams": count, **_measured(kind, new_runtime, count, args)}
                     result["steps"].append(step)
                     print(f"  {count:4} streams, {kind:9}: {_line(step)}", flush=True)
                     if args.out:
@@ -88,7 +88,31 @@ def main() -> None:
     held = [s["streams"] for s in result["steps"] if s["kind"] == "scheduler" and s.get("held")]
     quick = [s["streams"] for s in result["steps"] if s["kind"] == "scheduler" and s.get("p95", 1e9) < TARGET_MS]
     most, quickly = max(held, default=0), max(set(held) & set(quick), default=0)
-    print(f"  one scheduler holds real time with {most} streams, with p95 under {TARGET_MS:g} ms {quickly}")
+    who = "one scheduler holds" if args.processes == 1 else f"{args.processes} processes hold"
+    print(f"  {who} real time with {most} streams, with p95 under {TARGET_MS:g} ms {quickly}")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--streams", default="1,10,30,100", help="how many, with commas")
+    parser.add_argument("--lines", type=int, choices=[720, 224], help="default: 720 on a GPU, 224 on a CPU")
+    parser.add_argument("--seconds", type=float, default=20.0, help="measured, of each step")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--network", choices=["full", "onnx", "tiny"], help="default: full on a GPU, onnx on a CPU")
+    parser.add_argument("--only", choices=["scheduler", "separate"], help="one of the two")
+    parser.add_argument("--processes", type=int, default=1, help="that share the streams, each with its own scheduler")
+    parser.add_argument("--video", type=Path, help="an own video instead of the drawn one; it is played from its start")
+    parser.add_argument("--threads", type=int, default=cores(), help="of the network on a CPU, in each process")
+    parser.add_argument("--out", type=Path, help="write the figures here, after each step")
+    parser.add_argument("--child", nargs=3, metavar=("FOLDER", "N", "OF"), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.processes < 1:
+        parser.error("--processes: give 1 or more")
+    on_gpu = args.device.startswith("cuda")
+    args.lines = args.lines or (720 if on_gpu else 224)
+    args.network = args.network or ("full" if on_gpu else "onnx")
+    args.video = args.video and args.video.absolute()  # processes run in a folder of their own
+    return args
 
 
 def networks(network: str, device: str, threads: int) -> Callable[[], Runtime]:
@@ -109,19 +133,111 @@ def networks(network: str, device: str, threads: int) -> Callable[[], Runtime]:
     return runtime.another
 
 
-def _measured(kind: str, new_runtime: Callable[[], Runtime], video: Path, count: int, seconds: float) -> dict[str, Any]:
-    """The figures of one step; of one that fails, the reason."""
+def _measured(
+    kind: str, new_runtime: Callable[[], Runtime] | None, count: int, args: argparse.Namespace
+) -> dict[str, Any]:
+    """The figures of one step, in processes of their own without `new_runtime`; of one that fails, the reason."""
     try:
-        return measure(kind, new_runtime, video, count, seconds)
+        if new_runtime is None:
+            return summary(measure_apart(kind, count, args))
+        return summary(measure(kind, new_runtime, args.video, count, args.seconds))
     except Exception as error:  # separate sessions may not fit on the device; the other steps still count
         return {"failed": f"{type(error).__name__}: {error}"[:500]}
 
 
-def measure(kind: str, new_runtime: Callable[[], Runtime], video: Path, count: int, seconds: float) -> dict[str, Any]:
-    """Run `count` streams, and measure for so many seconds once all of them make forecasts."""
+def measure_apart(kind: str, count: int, args: argparse.Namespace) -> dict[str, Any]:
+    """Share the streams out to processes; what all measured together. The first that fails ends the others."""
+    processes = min(args.processes, count)
+    command = [sys.executable, "-m", "benchmarks.streams", "--only", kind]
+    for name in ("lines", "seconds", "device", "network", "video", "threads"):
+        command += [f"--{name}", str(getattr(args, name))]
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        folder = Path(name)
+        children = []
+        for n in range(processes):
+            share = [f"--streams={count // processes + (n < count % processes)}", "--child", name, str(n)]
+            log = stack.enter_context((folder / f"{n}.txt").open("w"))
+            child = subprocess.Popen([*command, *share, str(processes)], cwd=ROOT, stdout=log, stderr=log)
+            children.append(child)
+            stack.callback(child.wait)
+            stack.callback(child.kill)
+        while any(child.poll() is None for child in children) and not any(child.poll() for child in children):
+            time.sleep(0.2)
+        for n, child in enumerate(children):
+            if child.returncode:
+                lines = (folder / f"{n}.txt").read_text().strip().splitlines() or ["it wrote nothing"]
+                raise RuntimeError(f"process {n} ended with {child.returncode}: {lines[-1]}")
+        return merged([json.loads((folder / f"{n}.json").read_text()) for n in range(processes)])
+
+
+def merged(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """The figures of processes that measured the same seconds, as of one."""
+    figures = dict(parts[0])  # the GPU, which all of them share
+    for key in ("forecasts", "expected", "frames_lost", "waiting", "slow", "cores_used", "threads_busy"):
+        if key in figures:
+            figures[key] = round(sum(part[key] for part in parts), 3)
+    for key in ("late_ms", "ready_s", "machine_load"):
+        figures[key] = max(part[key] for part in parts)
+    if "steps_a_batch" in figures:
+        figures["steps_a_batch"] = round(statistics.mean(part["steps_a_batch"] for part in parts), 2)
+    figures["held"] = all(part["held"] for part in parts)
+    figures["errors"] = sorted({error for part in parts for error in part["errors"]})[:3]
+    figures["latencies_ms"] = [each for part in parts for each in part["latencies_ms"]]
+    return figures
+
+
+def summary(figures: dict[str, Any]) -> dict[str, Any]:
+    """The figures with percentiles instead of every latency."""
+    figures = dict(figures)
+    if times := figures.pop("latencies_ms"):
+        p50, p95, p99 = (round(float(x), 1) for x in np.percentile(times, [50, 95, 99]))
+        figures |= {"p50": p50, "p95": p95, "p99": p99, "most": round(max(times), 1)}
+    return figures
+
+
+def _follow(args: argparse.Namespace) -> None:
+    """One of the processes: its share of the streams; the figures go to a file."""
+    folder, n, of = Path(args.child[0]), int(args.child[1]), int(args.child[2])
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    meet = partial(_meet, folder, n, of)
+    new_runtime = networks(args.network, args.device, args.threads)
+    figures = measure(args.only, new_runtime, args.video, int(args.streams), args.seconds, meet)
+    write_json(folder / f"{n}.json", figures)
+
+
+def _end_with(parent: int) -> None:
+    """End this process when the one that started it is gone: killed, it could not."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
+
+
+def _meet(folder: Path, n: int, of: int, where: str) -> None:
+    """Wait until all processes are there."""
+    (folder / f"{where}-{n}").touch()
+    end = time.monotonic() + LOAD_S
+    while len(list(folder.glob(f"{where}-*"))) < of:
+        if time.monotonic() > end:
+            raise TimeoutError(f"the other processes were not {where} within {LOAD_S:g} s")
+        time.sleep(0.05)
+
+
+def measure(
+    kind: str,
+    new_runtime: Callable[[], Runtime],
+    video: Path,
+    count: int,
+    seconds: float,
+    meet: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Run `count` streams, and measure for so many seconds once all of them make forecasts.
+
+    meet: called when the networks are loaded, and when all streams run; it may wait for others.
+    """
     with ExitStack() as stack:
         scheduler = stack.enter_context(Scheduler(new_runtime, streams=max(count, 2))) if kind == "scheduler" else None
         sessions: list[LiveSession] = []
+        meet("loaded")
         began = time.monotonic()
         for n in range(count):
             source = FileSource(video, threads=1)
@@ -131,6 +247,7 @@ def measure(kind: str, new_runtime: Callable[[], Runtime], video: Path, count: i
         end = time.monotonic() + START_S
         while time.monotonic() < end and not all(_runs(session) for session in sessions):
             time.sleep(0.1)
+        meet("running")
         time.sleep(SETTLE_S)
         ready_s = time.monotonic() - began
         records = [stack.enter_context(session.subscribe(room=100_000)) for session in sessions]
@@ -167,7 +284,7 @@ def _figures(received: list[list[Any]], sessions: list[LiveSession], seconds: fl
     waiting = sum(session.held for session in sessions)
     least = int(seconds) - 1
     late = [session._session_status._late_ms for session in sessions]
-    figures: dict[str, Any] = {
+    return {
         "forecasts": len(times),
         "expected": round(seconds) * len(sessions),
         "frames_lost": lost,
@@ -175,11 +292,8 @@ def _figures(received: list[list[Any]], sessions: list[LiveSession], seconds: fl
         "slow": sum(bad),
         "late_ms": max(late),
         "held": not waiting and not lost and not any(bad) and all(len(records) >= least for records in made),
+        "latencies_ms": [float(each) for each in times],
     }
-    if times:
-        p50, p95, p99 = (round(float(x), 1) for x in np.percentile(times, [50, 95, 99]))
-        figures |= {"p50": p50, "p95": p95, "p99": p99, "most": round(max(times), 1)}
-    return figures
 
 
 @contextmanager
