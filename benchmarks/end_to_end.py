@@ -1,7 +1,7 @@
 """End to end beside frozen features: spotting and anticipation on simbaa's test matches and on ten more.
 
     python -m benchmarks.end_to_end train --data ../shared/data/simbaa DIR … --work DIR --group models --steps 2500
-    python -m benchmarks.end_to_end frozen --data ../shared/data/simbaa DIR … --work DIR
+    python -m benchmarks.end_to_end frozen --data ../shared/data/simbaa DIR … --work DIR --backbone DIR
     python -m benchmarks.end_to_end embedded --data ../shared/data/simbaa DIR … --work DIR
     python -m benchmarks.end_to_end speed --work DIR
     python -m benchmarks.end_to_end table --data ../shared/data/simbaa DIR … --work DIR
@@ -460,6 +460,8 @@ def main() -> None:
     if args.job == "frozen" and args.backbone is None:
         parser.error("frozen needs --backbone")
     args.settings = [s for s in SETTINGS if args.lines in (0, s[0]) and (not args.how or s[3] in args.how)]
+    if args.job == "speed" and not args.settings:
+        parser.error("speed has no such --lines and --how")
     args.work.mkdir(parents=True, exist_ok=True)
     JOBS[args.job](args)
 

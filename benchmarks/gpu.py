@@ -37,7 +37,7 @@ class Step:
 STEPS = (
     Step("tests", "pytest -q -m gpu -p no:cacheprovider tests", 180, "--collect-only"),
     Step("speed", "benchmarks.end_to_end speed --work OUT/speed --steps 30 --kernels", 240,
-         "--steps 1 --lines 112 train.batch=1"),
+         "--steps 1 --lines 224 --how eager train.batch=1"),
     Step("live", "benchmarks.live --seconds 30 --model MODEL --backbone BACKBONE --json OUT/live.json", 120,
          "--seconds 20 --moments 2 --only latency --size 224p"),
     Step("streams", "benchmarks.streams --lines 720 --streams 1,10,30,100 --seconds 15 --out OUT/streams.json", 420,
@@ -49,11 +49,12 @@ STEPS = (
     Step("extract", "benchmarks.extract --only-end-to-end --decoders 15 0 12 auto --nvdec 0 8 8 --out OUT/extract.json",
          240, "--decoders 1 --nvdec --clips 1 --frame 64 64"),
     Step("kernels", "benchmarks.kernels --out OUT/kernels.json", 480, "--tiny --parts window block"),
-    Step("frozen", "benchmarks.end_to_end frozen --data DATA --work OUT/models train.compile=false", 240, "", True),
+    Step("embedded", "benchmarks.end_to_end embedded --data DATA --work OUT/models", 240, "", True),
     Step("models", "benchmarks.end_to_end train --data DATA --work OUT/models --group models --steps 2500", 1200, "",
          True),
     Step("parts", "benchmarks.end_to_end train --data DATA --work OUT/parts --group parts --steps 300", 900, "", True),
-    Step("table", "benchmarks.end_to_end table --data DATA --work OUT/models --json OUT/models.json", 90, "", True),
+    Step("table", "benchmarks.end_to_end table --data DATA --work OUT/models --against Markov --json OUT/models.json",
+         90, "", True),
     Step("parts table", "benchmarks.end_to_end table --data DATA --work OUT/parts --against base --json OUT/parts.json",
          90, "", True),
 )  # fmt: skip

@@ -1,7 +1,8 @@
 """Steps that are recorded for half a minute hold all streams up: nobody is judged by that time, and all go on after."""
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 from stream_server import until
 
+from ballcast.core.errors import InputError
+from ballcast.inference.rolling import RollingAnticipator
 from ballcast.inference.runtime import Runtime
 from ballcast.live import batcher as batching
 from ballcast.live import scheduler as scheduling
@@ -18,7 +21,7 @@ from ballcast.live.scheduler import PREPARING, Scheduler
 from ballcast.live.session import LiveSession
 from ballcast.live.status import Status
 from ballcast.model.postprocess import SlotArrays
-from ballcast.video.sources import LiveFrame, StreamGap
+from ballcast.video.sources import FileSource, LiveFrame, StreamGap
 from tests.live.test_scheduler import Paced, messages, torch_runtime
 
 SPEED = 4  # a queue is full after a second
@@ -156,6 +159,57 @@ def test_a_dead_first_stream_does_not_keep_the_others_out(batch: SlowToOpen, mon
         for session in sessions:
             session.start()
         assert until(lambda: run(sessions[1:]), 20), messages(sessions[1])
+
+
+def test_a_fault_while_steps_are_timed_ahead_is_told(batch: SlowToOpen, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And does not leave all streams waiting without a word."""
+
+    def failing(size: tuple[int, int]) -> Slot:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(batch, "open", failing)
+    monkeypatch.setattr(batch.runtime, "picture_size", (2, 2))
+    with Scheduler(lambda: batch.runtime) as scheduler, scheduler.session(Sized()) as session:
+        assert until(lambda: messages(session) == "error: RuntimeError: out of memory"), messages(session)
+
+
+class Played(FileSource):
+    """A file without end."""
+
+    def __init__(self) -> None:
+        self.name, self._speed, self._stopped = "file", SPEED, threading.Event()
+
+    def items(self) -> Iterator[LiveFrame | StreamGap]:
+        return Paced.items(Paced(SPEED))
+
+
+def decoding(session: LiveSession) -> bool:
+    return session._threads[0].is_alive()
+
+
+def test_a_file_that_fails_in_a_pause_is_let_go(batch: SlowToOpen, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(size: tuple[int, int]) -> Slot:
+        time.sleep(OPEN_S)
+        raise InputError("no place")
+
+    monkeypatch.setattr(batch, "open", failing)
+    with Scheduler(lambda: batch.runtime) as scheduler:
+        session = scheduler.session(Played()).start()
+        assert until(lambda: messages(session) == f"waiting: {PREPARING}"), messages(session)
+        assert until(lambda: messages(session) == "error: no place"), messages(session)
+        assert until(lambda: not decoding(session), 2)
+
+
+@pytest.mark.parametrize("stop", [LiveSession.pause, LiveSession.hold])
+def test_a_closed_session_does_not_wait(batch: SlowToOpen, stop: Callable[[LiveSession, str], None]) -> None:
+    """Whoever pauses it may not know yet that it was closed."""
+    session = LiveSession(Played(), RollingAnticipator(batch.runtime))
+    session.close()
+    stop(session, "wait")
+    session._threads[0].start()
+    assert until(lambda: not decoding(session), 2)
+    assert session._going.is_set()
+    assert not session.held
 
 
 class Measured:

@@ -6,6 +6,11 @@ import sys
 
 import pytest
 import torch
+from timm.layers import BatchNormAct2d
+from torch import nn
+
+from ballcast.core.errors import BallcastWarning
+from ballcast.training.learner import use_triton
 
 SCRIPT = """
 import copy
@@ -40,11 +45,18 @@ for act in (nn.Identity, nn.ReLU, nn.ReLU6, nn.SiLU):
             layer.weight.uniform_(0.5, 2)
             layer.bias.uniform_(-1, 1)
             layer.running_mean.uniform_(-1, 1)
-        compare(layer, (3 * torch.randn(shape, device=device) + 1).to(memory_format=torch.channels_last))
+        x = (3 * torch.randn(shape, device=device) + 1).to(memory_format=torch.channels_last)
+        compare(copy.deepcopy(layer), x)
+        compare(layer, x.half(), lenient=200)  # as in autocast: weights in float32
 for taps in (3, 5):
     for height, width, channels in ((8, 12, 5), (7, 9, 33), (4, 40, 8), (5, 6, 3), (1, 2, 2)):
         layer = Conv2dSame(channels, channels, taps, stride=2, groups=channels, bias=False).to(device)
         compare(layer, torch.randn(2, channels, height, width, device=device).to(memory_format=torch.channels_last))
+for other in (nn.Sequential(Conv2dSame(4, 4, 3, stride=2, dilation=2, groups=4, bias=False)),
+              nn.Sequential(BatchNormAct2d(4, affine=False))):
+    x = torch.randn(2, 4, 8, 8, device=device).to(memory_format=torch.channels_last)
+    expected = copy.deepcopy(other).to(device)(x)
+    assert use_triton_layers(other) == 0 and torch.equal(other.to(device)(x), expected)
 
 layer = BatchNormAct2d(8).eval().to(device)
 use_triton_layers(layer)
@@ -66,6 +78,15 @@ def run(**environment: str) -> None:
 def test_layers_of_a_network_in_triton_give_what_timms_give() -> None:
     pytest.importorskip("triton", reason="Triton comes with torch for CUDA")
     run(TRITON_INTERPRET="1", CUDA_VISIBLE_DEVICES="")
+
+
+def test_where_no_kernel_runs_it_warns_and_goes_on() -> None:
+    """As without a C compiler; here since the network is on a CPU."""
+    pytest.importorskip("triton", reason="Triton comes with torch for CUDA")
+    network = nn.Sequential(BatchNormAct2d(4))
+    with pytest.warns(BallcastWarning, match="without Triton"):
+        use_triton(network)
+    assert type(network[0]) is BatchNormAct2d
 
 
 @pytest.mark.gpu

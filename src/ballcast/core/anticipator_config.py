@@ -230,7 +230,7 @@ class EncoderConfig:
     """The frame encoder, with train.backbone=end_to_end."""
 
     network: BackboneConfig = FRAME_ENCODER
-    start: str = "imagenet"  # "scratch"; or for a warm start "embedded", or the folder of an end-to-end model
+    start: str = "imagenet"  # or "scratch"; or for a warm start "embedded", or the folder of an end-to-end model
     learns: bool = True  # false: its weights stay as they are at the start
     lr_factor: Rate = 1.0  # its learning rate, as a share of the rest's
     recompute: bool = False  # recompute activations in the backward pass: less memory, a third more work

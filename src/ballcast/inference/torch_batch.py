@@ -56,6 +56,10 @@ class TorchStackSlot:
         self._array = self._buffer.host.numpy()
         self._copies = copies  # the stream of a GPU that copies frames while others are computed
         self._copied = torch.cuda.Event() if copies is not None else None
+        if copies is not None:
+            tensor = self._buffer.tensor
+            copies.wait_stream(torch.cuda.current_stream(tensor.device))  # which fills it with zeros
+            tensor.record_stream(copies)  # it may be let go while frames are still on their way
 
     def fill(self, pictures: Pictures) -> None:
         """Copy the next stack, on the thread of its stream."""

@@ -79,6 +79,7 @@ class Scheduler:
         self._admitted: list[LiveSession] = []  # in the order of their admission
         self._waiting: list[LiveSession] = []  # in the order of their arrival
         self._paused: list[LiveSession] = []  # of those admitted
+        self._ahead = True  # whether steps are still to be timed before the first stream
         self._admitted_at = -inf  # time.monotonic() of the latest admission
         self._told: dict[LiveSession, bool] = {}  # of those that wait: whether they were told of the preparation
         self._loads: dict[LiveSession, tuple[int, int]] = {}  # at the last look
@@ -215,10 +216,12 @@ class Scheduler:
     def _measure_ahead(self) -> None:
         """Time the steps before the first stream is opened, if the size of its frames is known."""
         runtime = self.batcher.batch.runtime
-        if not self.batcher.costs and runtime.picture_size is not None:
+        if self._ahead and not self.batcher.costs and runtime.picture_size is not None:
+            self._ahead = False
             with self._lock:
                 self._tell(PREPARING)
-            with suppress(BallcastError):  # closed meanwhile
+            # Closed meanwhile; or a fault, which the first stream meets too and tells: here it would end the admission.
+            with suppress(Exception):
                 slot = self.batcher.open(array_shape(runtime.picture_size, colour=runtime.config.colour))
                 self.batcher.close_slot(slot)
 

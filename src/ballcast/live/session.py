@@ -113,7 +113,7 @@ class LiveSession:
 
     def hold(self, message: str) -> None:
         """Let the session wait: its source is not read, and its state is "waiting" with this message; any thread."""
-        self._room.clear()
+        self._shut(self._room)
         self._queue.put(_Held(message))
 
     def pause(self, message: str) -> None:
@@ -121,13 +121,19 @@ class LiveSession:
 
         A stream is still read, or it would have to be opened again, and its frames are left out; a file waits.
         """
-        self._going.clear()
+        self._shut(self._going)
         # The computing thread may wait for the very thing that the pause is for.
         self._broadcast.send(replace(self.status, state="waiting", message=message, wall_ms=wall_ms()))
 
     def resume(self) -> None:
         """Go on after a pause, which is a gap in the stream; from any thread."""
         self._going.set()
+
+    def _shut(self, gate: threading.Event) -> None:
+        """Let the decoding thread wait at this gate, unless the session was closed meanwhile: nobody would open it."""
+        gate.clear()
+        if self._stopped.is_set():
+            gate.set()
 
     @property
     def held(self) -> bool:
@@ -272,6 +278,7 @@ class LiveSession:
             self.source.close()
             if self._admission is not None:
                 self._admission.leave(self)
+            self._going.set()  # a session that failed in a pause is not resumed, and its decoding thread would wait
 
     def _run(self) -> None:
         begins = True  # the next frame begins a window

@@ -1,5 +1,6 @@
 """An end-to-end model, how it is built and loaded, and one step of its training."""
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from ballcast import __version__
 from ballcast.core.actions import ACTIONS, WINDOW_FRAMES
 from ballcast.core.anticipator_config import Recipe
-from ballcast.core.errors import InputError
+from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.core.hub import BACKBONE, MODEL, named_backbone
 from ballcast.data.labels.games import Game
 from ballcast.features.backbone import Backbone, pad_frames, read_about
@@ -158,7 +159,7 @@ class MomentBatch:
 
 
 class EndToEndStep:
-    """One step of training end to end; returns the five losses (5,). On a GPU: bf16, channels last, compiled.
+    """One step of training end to end; returns the five losses (5,). On a GPU: bf16, channels last.
 
     Args:
         learner: encoder and anticipator.
@@ -226,11 +227,21 @@ def to_channels_last(network: nn.Module) -> None:
 
 
 def use_triton(network: nn.Module) -> None:
-    """Let our Triton kernels compute what they can of a timm network in training, where Triton is installed."""
-    if find_spec("triton") is not None:
-        from ballcast.training.triton_layers import use_triton_layers
+    """Let our Triton kernels compute what they can of a timm network in training, where Triton is installed and works.
 
-        use_triton_layers(network)
+    It needs a C compiler. Where a first kernel fails, warn and go on without.
+    """
+    if find_spec("triton") is None:
+        return
+    try:
+        from ballcast.training.triton_layers import try_kernels, use_triton_layers
+
+        try_kernels(next(network.parameters()).device)
+    except Exception as error:  # Triton raises whatever its compilers and drivers lead to
+        why = str(error).strip().partition("\n")[0][:200]
+        warnings.warn(f"training runs without Triton, which takes longer: {why}", BallcastWarning, stacklevel=2)
+        return
+    use_triton_layers(network)
 
 
 @contextmanager

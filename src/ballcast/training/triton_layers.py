@@ -294,11 +294,19 @@ def _fits(layer: nn.Module, x: Tensor) -> bool:
     return layer.training and x.is_contiguous(memory_format=torch.channels_last)
 
 
+def try_kernels(device: torch.device) -> None:
+    """Run a small layer both ways: where kernels cannot be compiled or started, this raises what a step would."""
+    x = torch.zeros(1, 4, 2, 2, device=device).to(memory_format=torch.channels_last).requires_grad_()
+    layer = BatchNormAct2d(4).to(device).train()
+    use_triton_layers(layer)
+    layer(x).sum().backward()
+
+
 def use_triton_layers(network: nn.Module) -> int:
     """Let these kernels compute what they can of a timm network in training; returns how many layers that are."""
     changed = 0
     for module in network.modules():
-        if type(module) is BatchNormAct2d:
+        if type(module) is BatchNormAct2d and module.affine:
             module.__class__ = TritonNormAct
         elif _halves(module):
             module.__class__ = TritonHalving
@@ -311,6 +319,8 @@ def use_triton_layers(network: nn.Module) -> int:
 def _halves(module: nn.Module) -> bool:
     """Whether it is a depthwise convolution of stride 2 without a bias, padded as TensorFlow does."""
     if type(module) is not Conv2dSame or module.bias is not None or module.stride != (2, 2):
+        return False
+    if module.dilation != (1, 1):
         return False
     taps = module.kernel_size
     return module.groups == module.in_channels == module.out_channels and taps in ((3, 3), (5, 5))
