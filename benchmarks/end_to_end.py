@@ -436,6 +436,7 @@ SETTINGS = [  # lines, width, batch, how, activations computed again
     (224, 398, 12, "triton", False),
     (224, 398, 6, "triton", False),  # fits 24 GB
     (224, 398, 8, "triton", True),  # fits 12 GB
+    (112, 198, 16, "triton", False),
     (448, 796, 4, "triton", True),
     (720, 1280, 1, "triton", True),
 ]

@@ -37,7 +37,7 @@ class Step:
 STEPS = (
     Step("tests", "pytest -q -m gpu -p no:cacheprovider tests", 180, "--collect-only"),
     Step("speed", "benchmarks.end_to_end speed --work OUT/speed --steps 30 --kernels", 240,
-         "--steps 1 --lines 224 --how eager train.batch=1"),
+         "--steps 1 --lines 112 train.batch=1"),
     Step("live", "benchmarks.live --seconds 30 --model MODEL --backbone BACKBONE --json OUT/live.json", 120,
          "--seconds 20 --moments 2 --only latency --size 224p"),
     Step("streams", "benchmarks.streams --lines 720 --streams 1,10,30,100 --seconds 15 --out OUT/streams.json", 420,
