@@ -109,6 +109,11 @@ class BatchEncoder:
             index = index.pin_memory().to(self.device, non_blocking=True)
         return self._features(frames, distinct)[index]
 
+    def fetch_windows(self, frames: np.ndarray | Tensor, starts: Sequence[int]) -> "Fetch":
+        """Start computing `windows`, as float16 on the CPU; there may be none."""
+        none = (0, self.snippets_per_batch, self.config.width)
+        return Fetch(self.windows(frames, starts).half() if starts else torch.empty(none, dtype=torch.float16))
+
     @torch.no_grad()
     def _shifted_windows(self, frames: np.ndarray | Tensor, starts: Sequence[int]) -> Tensor:
         """Features (M, N, D) of windows, each computed on its own."""

@@ -239,15 +239,8 @@ def decode(piece: Piece, slots: Slots, decoder: "Decoder") -> DecodedPiece:
 
 def compute(engine: "BatchEncoder", piece: Piece, frames: "Tensor") -> "Fetch":
     """Start computing the features (M, N, D) float16 of the piece's windows that lie within its frames."""
-    import torch
-
-    from ballcast.features.batch_encoder import Fetch
-
     windows = window_count(len(frames), piece.every)
-    starts = [piece.every * m for m in range(min(windows, piece.windows))]
-    if not starts:
-        return Fetch(torch.empty(0, engine.snippets_per_batch, engine.config.width, dtype=torch.float16))
-    return Fetch(engine.windows(frames, starts).half())
+    return engine.fetch_windows(frames, [piece.every * m for m in range(min(windows, piece.windows))])
 
 
 def work(
