@@ -11,6 +11,7 @@ folders of simulated matches (docs/backbone.md); the steps of training need it.
 """
 
 import argparse
+import shlex
 import subprocess
 import sys
 import time
@@ -35,24 +36,28 @@ class Step:
 
 
 STEPS = (
-    Step("tests", "pytest -q -m gpu -p no:cacheprovider tests", 180, "--collect-only"),
-    Step("speed", "benchmarks.end_to_end speed --work OUT/speed --steps 30 --kernels", 240,
-         "--steps 1 --lines 112 train.batch=1"),
-    Step("live", "benchmarks.live --seconds 30 --model MODEL --backbone BACKBONE --json OUT/live.json", 120,
-         "--seconds 20 --moments 2 --only latency --size 224p"),
-    Step("streams", "benchmarks.streams --lines 720 --streams 1,10,30,100 --seconds 15 --out OUT/streams.json", 420,
+    Step("speed", "benchmarks.end_to_end speed --work OUT/speed --steps 20 --kernels --how triton eager", 120,
+         "--steps 1 --how triton --lines 112 train.batch=1"),
+    Step("streams", "benchmarks.streams --lines 720 --streams 1,10,30,100 --seconds 8 --out OUT/streams.json", 300,
          "--lines 224 --streams 1 --seconds 2 --network tiny"),
-    Step("followers", "benchmarks.streams --lines 720 --streams 100 --processes 4 --only scheduler --seconds 15 "
-         "--out OUT/followers.json", 420, "--lines 224 --streams 2 --processes 2 --seconds 2 --network tiny"),
+    Step("followers", "benchmarks.streams --lines 720 --streams 100 --processes 4 --only scheduler --seconds 8 "
+         "--out OUT/followers.json", 150, "--lines 224 --streams 2 --processes 2 --seconds 2 --network tiny"),
+    Step("live", "benchmarks.live --seconds 15 --moments 200 --only latency --model MODEL --backbone BACKBONE "
+         "--json OUT/live.json", 60, "--seconds 20 --moments 2 --size 224p"),
+    Step("tests", "pytest -q -m gpu -p no:cacheprovider tests", 180, "--collect-only"),
+    Step("embedded", "benchmarks.end_to_end embedded --data DATA --work OUT/models", 60, "", True),
+    Step("frozen", "benchmarks.end_to_end frozen --data DATA --work OUT/models --backbone PAPER train.compile=false",
+         200, "", True),
+    Step("faantra-ws", "benchmarks.end_to_end train --data DATA --work OUT/models --steps 2500 "
+         "--rows 'faantra-ws 1' faantra-ws", 240, "", True),
+    Step("parts", "benchmarks.end_to_end train --data DATA --work OUT/parts --group parts --steps 150", 500, "", True),
+    Step("longer", "benchmarks.end_to_end train --data DATA --work OUT/models --steps 3000 --rows 'e2e, longer'",
+         600, "", True),
+    Step("extract", "benchmarks.extract --only-end-to-end --decoders auto --clips 96 --out OUT/extract.json", 120,
+         "--decoders 1 --clips 1 --frame 64 64"),
     Step("decode", "benchmarks.decode --frame 720 1280 --nvdec 1 4 8 --out OUT/decode.json", 120,
          "--frame 64 64 --nvdec --frames 50 --decoders 1"),
-    Step("extract", "benchmarks.extract --only-end-to-end --decoders 15 0 12 auto --nvdec 0 8 8 --out OUT/extract.json",
-         240, "--decoders 1 --nvdec --clips 1 --frame 64 64"),
     Step("kernels", "benchmarks.kernels --out OUT/kernels.json", 480, "--tiny --parts window block"),
-    Step("embedded", "benchmarks.end_to_end embedded --data DATA --work OUT/models", 240, "", True),
-    Step("models", "benchmarks.end_to_end train --data DATA --work OUT/models --group models --steps 2500", 1200, "",
-         True),
-    Step("parts", "benchmarks.end_to_end train --data DATA --work OUT/parts --group parts --steps 300", 900, "", True),
     Step("table", "benchmarks.end_to_end table --data DATA --work OUT/models --against Markov --json OUT/models.json",
          90, "", True),
     Step("parts table", "benchmarks.end_to_end table --data DATA --work OUT/parts --against base --json OUT/parts.json",
@@ -64,6 +69,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--data", type=Path, nargs="+", default=[])
+    parser.add_argument("--backbone", type=Path, help="one as the paper's, for the step frozen, which needs it")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="for all steps together")
     parser.add_argument("--only", nargs="+", choices=[step.name for step in STEPS], help="these steps, in their order")
     parser.add_argument("--try", dest="trial", action="store_true", help="shortened: to see that they run")
@@ -74,11 +80,13 @@ def main() -> None:
         done = args.out / f"{step.name.replace(' ', '_')}.done.json"
         if (args.only and step.name not in args.only) or done.is_file() or (step.data and not args.data):
             continue
+        if "PAPER" in step.command and args.backbone is None:
+            continue
         left = end - time.monotonic()
         if left < step.seconds:
             print(f"{step.name}: left out: it may take {step.seconds} s, {left:.0f} s are left", flush=True)
             continue
-        code, took = run(step, args.out.resolve(), args.data, trial=args.trial)
+        code, took = run(step, args.out.resolve(), args.data, args.backbone, trial=args.trial)
         print(f"{step.name}: exit code {code} after {took:.0f} s", flush=True)
         if code == 0:
             write_json(done, {"seconds": round(took, 1), "trial": args.trial})
@@ -87,10 +95,10 @@ def main() -> None:
     sys.exit(f"not done: {', '.join(failed)}" if failed else 0)
 
 
-def run(step: Step, out: Path, data: list[Path], *, trial: bool) -> tuple[int, float]:
+def run(step: Step, out: Path, data: list[Path], paper: Path | None, *, trial: bool) -> tuple[int, float]:
     """The exit code of a step, and its seconds; 124: it was stopped at its limit."""
-    paths = {"DATA": list(map(str, data)), "MODEL": [str(MODEL)], "BACKBONE": [str(BACKBONE)]}
-    words = f"{step.command} {step.trial if trial else ''}".split()
+    paths = {"DATA": list(map(str, data)), "MODEL": [str(MODEL)], "BACKBONE": [str(BACKBONE)], "PAPER": [str(paper)]}
+    words = shlex.split(f"{step.command} {step.trial if trial else ''}")
     command = [path for word in words for path in paths.get(word, [word.replace("OUT/", f"{out}/")])]
     began = time.monotonic()
     with (out / f"{step.name.replace(' ', '_')}.txt").open("w") as log:
