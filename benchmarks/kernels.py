@@ -4,18 +4,21 @@
     python -m benchmarks.kernels --device cpu --tiny                # tries the script itself
 
 Prints the milliseconds of one 5 s window with the depthwise 3×3×3 convolutions as PyTorch's conv3d and as 2D ones, with
-the kernels that take longest; of a forward and backward pass of one 3D block both ways; and of batches of streams,
+the kernels that take longest; of layers of training in Triton beside timm's; of a forward and backward pass of one 3D
+block both ways; and of batches of streams,
 eager and compiled, for the 15-frame backbone and for the frame encoder of recipe e2e, all with random weights.
 Compares the features of eager and compiled batches, and says what the time until they are ready is spent on.
 """
 
 import argparse
+import copy
 import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -136,6 +139,38 @@ def block(args: argparse.Namespace) -> dict[str, Any]:
     return rows
 
 
+def layers(args: argparse.Namespace) -> dict[str, Any]:
+    """Layers of e2e in training, of timm and in Triton: forward and backward pass on 992 stacks, bf16."""
+    from timm.layers import BatchNormAct2d, Conv2dSame
+
+    from ballcast.training.triton_layers import use_triton_layers
+
+    stacks, on_gpu, rows = (2 if args.tiny else 992), args.device.startswith("cuda"), {}
+    if not on_gpu:
+        return {"left out": "Triton needs a GPU"}
+    for name, layer, shape in (
+        ("norm and ReLU6", BatchNormAct2d(96, act_layer=torch.nn.ReLU6), (96, 112, 192)),
+        ("norm and ReLU6", BatchNormAct2d(144, act_layer=torch.nn.ReLU6), (144, 56, 96)),
+        ("3×3, stride 2", Conv2dSame(96, 96, 3, stride=2, groups=96, bias=False), (96, 112, 192)),
+        ("5×5, stride 2", Conv2dSame(144, 144, 5, stride=2, groups=144, bias=False), (144, 56, 96)),
+    ):
+        x = torch.randn(stacks, *shape, device=args.device, dtype=torch.bfloat16)
+        x = x.to(memory_format=torch.channels_last).requires_grad_()
+        for how in ("timm", "Triton"):
+            module = copy.deepcopy(layer).to(args.device).train()
+            if how == "Triton":
+                use_triton_layers(module)
+            with torch.autocast("cuda", torch.bfloat16):
+                forward = partial(module, x)
+                y = forward()
+                given = [x, *module.parameters()]
+                back = partial(torch.autograd.grad, y, given, torch.ones_like(y), retain_graph=True)
+                ms = [one_ms(cast(Callable[[], Tensor], run), args.repeats, on_gpu=on_gpu) for run in (forward, back)]
+            rows[f"{name} of {'×'.join(map(str, shape))}, {how}"] = [round(each, 3) for each in ms]
+            print(f"{name} of {'×'.join(map(str, shape))}, {how}: {ms[0]:.2f} + {ms[1]:.2f} ms", flush=True)
+    return rows
+
+
 def batches(args: argparse.Namespace) -> dict[str, Any]:
     """Batches of streams, recorded on a GPU, eager and compiled: milliseconds from pinned frames to features."""
     rows: dict[str, Any] = {}
@@ -213,6 +248,7 @@ def _free(device: str) -> None:
 
 PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "window": window,
+    "layers": layers,
     "block": block,
     "batches": batches,
 }
