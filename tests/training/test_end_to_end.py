@@ -20,10 +20,11 @@ from ballcast.data.samples.frames import FrameCache
 from ballcast.export.export import export
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
+from ballcast.features.frame_network import to_channels_last
 from ballcast.features.stack_index import snippet_count
 from ballcast.model.anticipator import Anticipator
 from ballcast.training.augment import planes
-from ballcast.training.learner import build_learner, load_learner, to_channels_last
+from ballcast.training.learner import build_learner, load_learner
 from ballcast.training.progress import ProgressUpdate
 from ballcast.training.run import train
 from ballcast.training.window_eval import game_scores, predict_moments

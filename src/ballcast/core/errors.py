@@ -19,6 +19,11 @@ class BallcastWarning(UserWarning):
     """A warning for users; the command line prints it as one sentence and continues."""
 
 
+def first_line(error: BaseException, most: int = 200) -> str:
+    """The first line of a library's error, cut to `most` characters, or its type where it has none: for a sentence."""
+    return str(error).strip().partition("\n")[0][:most] or type(error).__name__
+
+
 class InputError(BallcastError):
     """A file, a folder or a value given by the user is invalid."""
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ballcast.core.actions import WINDOW_FRAMES
 from ballcast.core.errors import InputError
 from ballcast.features.backbone import Backbone
-from ballcast.features.frame_network import i420_to_rgb
+from ballcast.features.frame_network import i420_to_rgb, to_channels_last
 from ballcast.features.stack_index import (
     covering_windows,
     snippet_count,
@@ -220,8 +220,8 @@ def _prepared(backbone: Backbone, device: torch.device, dtype: torch.dtype) -> B
     for module in ready.modules():
         if isinstance(module, nn.Conv2d | nn.Conv3d):
             module.to(dtype)  # not the norms: their variances can leave fp16's range
-        if isinstance(module, nn.Conv2d) and device.type == "cuda":
-            module.to(memory_format=torch.channels_last)
+    if device.type == "cuda":
+        to_channels_last(ready)
     return ready
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ballcast.core.backbone_config import BackboneConfig, padding_sides
-from ballcast.core.errors import InputError
+from ballcast.core.errors import InputError, first_line
 from ballcast.features.stack_index import snippet_count
 
 
@@ -22,8 +22,14 @@ def create_network(config: BackboneConfig, **options: Any) -> nn.Module:
             name, pretrained=False, in_chans=config.planes, drop_path_rate=config.drop_path, **options
         )
     except (RuntimeError, TypeError, AssertionError, ValueError, LookupError) as error:
-        why = str(error).partition("\n")[0][:200]
-        raise InputError(f"encoder: timm's {name} has no maps of five scales to give ({why})") from None
+        raise InputError(f"encoder: timm's {name} has no maps of five scales to give ({first_line(error)})") from None
+
+
+def to_channels_last(network: nn.Module) -> None:
+    """Lay out the weights of all 2D convolutions as channels last; those of 3D ones, as of a gated shift, stay."""
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            module.to(memory_format=torch.channels_last)
 
 
 class TemporalShift(nn.Module):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ballcast.core.backbone_config import BackboneConfig, is_size, padding_sides
 from ballcast.core.checks import show
-from ballcast.core.errors import BallcastWarning, InputError
+from ballcast.core.errors import BallcastWarning, InputError, first_line
 from ballcast.video.luma import Size
 
 WIDE = (16, 9)  # the shape of broadcast pictures
@@ -94,8 +94,7 @@ def load_torch_file(path: Path) -> Any:
     except UnpicklingError:
         raise InputError(f"{path}: holds more than weights (code, or it is damaged) and is not loaded") from None
     except Exception as error:  # whatever damaged bytes lead torch's reader to
-        why = str(error).partition("\n")[0][:120] or type(error).__name__
-        raise InputError(f"{path}: is not a torch checkpoint ({why})") from None
+        raise InputError(f"{path}: is not a torch checkpoint ({first_line(error, 120)})") from None
 
 
 def _picture_size(params: dict[str, Any], path: Path) -> Size | None:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ballcast.core.errors import BallcastWarning, InputError
+from ballcast.core.errors import BallcastWarning, InputError, first_line
 from ballcast.features.batch_encoder import CPU_BATCH, BatchEncoder
 from ballcast.features.stack_index import snippet_stacks
 from ballcast.features.stream_encoder import Floats, Pictures
@@ -193,8 +193,8 @@ class StackBatch:
             self._advance(len(self._given))
         except TorchDynamoException as error:  # no C compiler, no Triton
             self._networks = eager
-            why = str(error).strip().partition("\n")[0][:200]
-            warnings.warn(f"streams run without compiling, which takes longer: {why}", BallcastWarning, stacklevel=3)
+            message = f"streams run without compiling, which takes longer: {first_line(error)}"
+            warnings.warn(message, BallcastWarning, stacklevel=3)
         self.took["compile"] = time.perf_counter() - began
 
 

@@ -81,7 +81,7 @@ class Scheduler:
         self._paused: list[LiveSession] = []  # of those admitted
         self._ahead = True  # whether steps are still to be timed before the first stream
         self._admitted_at = -inf  # time.monotonic() of the latest admission
-        self._told: dict[LiveSession, bool] = {}  # of those that wait: whether they were told of the preparation
+        self._notified: dict[LiveSession, bool] = {}  # of those that wait: whether by the message of the preparation
         self._loads: dict[LiveSession, tuple[int, int]] = {}  # at the last look
         self._most: int | None = None  # streams that were found to be the most
         self._most_until, self._retry_s, self._tried = 0.0, RETRY_S, False
@@ -161,7 +161,7 @@ class Scheduler:
         """See `Admission`."""
         with self._lock:
             self._loads.pop(session, None)
-            self._told.pop(session, None)
+            self._notified.pop(session, None)
             for sessions in (self._admitted, self._waiting, self._paused):
                 if session in sessions:
                     sessions.remove(session)
@@ -196,12 +196,12 @@ class Scheduler:
                 wait_s = APART_S if more else REVIEW_S / 10 if self._waiting and not self.batcher.costs else REVIEW_S
 
     def _pause(self) -> None:
-        """Nothing is computed: streams that cannot wait leave frames out, those that wait for room are told why."""
+        """Nothing is computed: streams that cannot wait leave frames out, those that wait for room get the reason."""
         for session in self._admitted:
             if not session.source.blocking and session not in self._paused:
                 self._paused.append(session)
                 session.pause(PREPARING)
-        self._tell(PREPARING)
+        self._notify(PREPARING)
 
     def _resume_one(self) -> bool:
         """Let one stream go on after a pause, if there was one; whether it did."""
@@ -219,8 +219,8 @@ class Scheduler:
         if self._ahead and not self.batcher.costs and runtime.picture_size is not None:
             self._ahead = False
             with self._lock:
-                self._tell(PREPARING)
-            # Closed meanwhile; or a fault, which the first stream meets too and tells: here it would end the admission.
+                self._notify(PREPARING)
+            # Closed meanwhile; or a fault, which the first stream meets and reports: here it would end the admission.
             with suppress(Exception):
                 slot = self.batcher.open(array_shape(runtime.picture_size, colour=runtime.config.colour))
                 self.batcher.close_slot(slot)
@@ -256,30 +256,30 @@ class Scheduler:
                 break
             self._admitted.remove(session)
             self._waiting.insert(0, session)
-            self._told[session] = False
+            self._notified[session] = False
             session.hold(self._message())
 
     def _admit_one(self) -> bool:
-        """Let one session run if there is room for it, and tell the others; whether it did."""
+        """Let one session run if there is room for it, and notify the others; whether it did."""
         now = time.monotonic()
         unknown = bool(self._admitted) and not self.batcher.costs
         if self._waiting and unknown and now - self._admitted_at < PROBE_S:
-            self._tell(PREPARING)
+            self._notify(PREPARING)
         elif self._waiting and len(self._admitted) < self.room():
             session, self._admitted_at = self._waiting.pop(0), now
             self._admitted.append(session)
-            self._told.pop(session, None)
+            self._notified.pop(session, None)
             session.admit()
             return True
         else:
-            self._tell(self._message())
+            self._notify(self._message())
         return False
 
-    def _tell(self, message: str) -> None:
-        """Tell the sessions that wait for room why, once."""
+    def _notify(self, message: str) -> None:
+        """Give the sessions that wait for room the reason, once."""
         for session in self._waiting:
-            if self._told.get(session) != (message == PREPARING):
-                self._told[session] = message == PREPARING
+            if self._notified.get(session) != (message == PREPARING):
+                self._notified[session] = message == PREPARING
                 session.hold(message)
 
     def _falls_behind(self, session: LiveSession) -> bool:

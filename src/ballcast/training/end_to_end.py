@@ -28,6 +28,7 @@ from ballcast.data.labels.label_sets import LabelSet, choose_label_sets
 from ballcast.data.samples.frames import FrameCache, open_frames
 from ballcast.data.samples.frames import Progress as Decoded
 from ballcast.data.samples.moments import MomentSampler, spotting_targets
+from ballcast.features.frame_network import to_channels_last
 from ballcast.features.stack_index import snippet_count
 from ballcast.loss.criterion import Criterion
 from ballcast.loss.matcher import class_weights
@@ -42,7 +43,6 @@ from ballcast.training.learner import (
     build_learner,
     load_learner,
     quick_products,
-    to_channels_last,
     use_triton,
 )
 from ballcast.training.run_folder import EPOCH_COLUMNS, STEP_COLUMNS

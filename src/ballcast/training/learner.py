@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ballcast import __version__
 from ballcast.core.actions import ACTIONS, WINDOW_FRAMES
 from ballcast.core.anticipator_config import Recipe
-from ballcast.core.errors import BallcastWarning, InputError
+from ballcast.core.errors import BallcastWarning, InputError, first_line
 from ballcast.core.hub import BACKBONE, MODEL, named_backbone
 from ballcast.data.labels.games import Game
 from ballcast.features.backbone import Backbone, pad_frames, read_about
@@ -219,13 +219,6 @@ class EndToEndStep:
         return torch.stack(losses).detach()
 
 
-def to_channels_last(network: nn.Module) -> None:
-    """Lay out the weights of all 2D convolutions as channels last; those of 3D ones, as of a gated shift, stay."""
-    for module in network.modules():
-        if isinstance(module, nn.Conv2d):
-            module.to(memory_format=torch.channels_last)
-
-
 def use_triton(network: nn.Module) -> None:
     """Let our Triton kernels compute what they can of a timm network in training, where Triton is installed and works.
 
@@ -238,8 +231,9 @@ def use_triton(network: nn.Module) -> None:
 
         try_kernels(next(network.parameters()).device)
     except Exception as error:  # Triton raises whatever its compilers and drivers lead to
-        why = str(error).strip().partition("\n")[0][:200]
-        warnings.warn(f"training runs without Triton, which takes longer: {why}", BallcastWarning, stacklevel=2)
+        warnings.warn(
+            f"training runs without Triton, which takes longer: {first_line(error)}", BallcastWarning, stacklevel=2
+        )
         return
     use_triton_layers(network)
 

@@ -24,6 +24,7 @@ from ballcast.data.samples.frames import FrameCache, open_frames
 from ballcast.data.samples.frames import Progress as Decoded
 from ballcast.data.samples.snippets import SnippetSampler, frame_targets
 from ballcast.features.backbone import Backbone, read_about
+from ballcast.features.frame_network import to_channels_last
 from ballcast.features.imagenet import describe_games, start_backbone
 from ballcast.metrics.spotting import SpottingScore
 from ballcast.training.augment import draw_augmentation
@@ -88,7 +89,7 @@ class Pretraining:
             backbone = start_backbone(config)
         backbone.to(self.device)
         if self.device.type == "cuda":
-            backbone.encoder.to(memory_format=torch.channels_last)
+            to_channels_last(backbone.encoder)
         backbone.metadata |= {
             "trained_on": [game.name for game in self.games["train"]],
             "actions": list(ACTIONS),

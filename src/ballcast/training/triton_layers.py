@@ -32,7 +32,7 @@ def _tile(rows, part, ROWS: tl.constexpr, COLUMNS: tl.constexpr, K, C):  # type:
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     r = part.to(tl.int64) * ROWS + tl.arange(0, ROWS)
     there = (r < rows)[:, None] & (columns < K)[None, :]
-    return r[:, None] * K + columns[None, :], there, columns % C, columns
+    return r[:, None] * K + columns[None, :], there, columns % C
 
 
 @triton.jit
@@ -48,28 +48,33 @@ def _slope(z, ACT: tl.constexpr):  # type: ignore[no-untyped-def]
     return z * 0 + 1
 
 
+@triton.jit
+def _store_sums(out, first, second, K, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Write the sums over the rows of two tiles to this program's place in out (2, programs, K)."""
+    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    place = out + tl.program_id(0) * K + columns
+    tl.store(place, tl.sum(first, 0), mask=columns < K)
+    tl.store(place + tl.num_programs(0) * K, tl.sum(second, 0), mask=columns < K)
+
+
 @triton.jit(do_not_specialize=SIZES)
 def _sums(x, around, out, rows, K, C, parts, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
     """out (2, programs, K): sums of x − around, and of its squares."""
     first = tl.zeros([ROWS, COLUMNS], tl.float32)
     second = tl.zeros([ROWS, COLUMNS], tl.float32)
-    programs = tl.num_programs(0)
-    for part in range(tl.program_id(0), parts, programs):
-        at, there, channel, _ = _tile(rows, tl.full([], part, tl.int64), ROWS, COLUMNS, K, C)
+    for part in range(tl.program_id(0), parts, tl.num_programs(0)):
+        at, there, channel = _tile(rows, tl.full([], part, tl.int64), ROWS, COLUMNS, K, C)
         shift = tl.load(around + channel)[None, :]
         value = tl.where(there, tl.load(x + at, mask=there, other=0.0).to(tl.float32) - shift, 0.0)
         first += value
         second += value * value
-    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    place = out + tl.program_id(0) * K + columns
-    tl.store(place, tl.sum(first, 0), mask=columns < K)
-    tl.store(place + programs * K, tl.sum(second, 0), mask=columns < K)
+    _store_sums(out, first, second, K, COLUMNS)
 
 
 @triton.jit(do_not_specialize=SIZES[:2])
 def _apply(x, scale, shift, y, rows, K, C, ROWS: tl.constexpr, COLUMNS: tl.constexpr, ACT: tl.constexpr):  # type: ignore[no-untyped-def]
     """y = act(x · scale + shift)."""
-    at, there, channel, _ = _tile(rows, tl.program_id(0), ROWS, COLUMNS, K, C)
+    at, there, channel = _tile(rows, tl.program_id(0), ROWS, COLUMNS, K, C)
     z = tl.load(x + at, mask=there, other=0.0).to(tl.float32)
     z = z * tl.load(scale + channel)[None, :] + tl.load(shift + channel)[None, :]
     if ACT == 1:
@@ -88,18 +93,14 @@ def _sums_back(  # type: ignore[no-untyped-def]
     """out (2, programs, K): sums of dz, the gradient before the activation, and of dz · (x − mean)."""
     first = tl.zeros([ROWS, COLUMNS], tl.float32)
     second = tl.zeros([ROWS, COLUMNS], tl.float32)
-    programs = tl.num_programs(0)
-    for part in range(tl.program_id(0), parts, programs):
-        at, there, channel, _ = _tile(rows, tl.full([], part, tl.int64), ROWS, COLUMNS, K, C)
+    for part in range(tl.program_id(0), parts, tl.num_programs(0)):
+        at, there, channel = _tile(rows, tl.full([], part, tl.int64), ROWS, COLUMNS, K, C)
         value = tl.load(x + at, mask=there, other=0.0).to(tl.float32)
         z = value * tl.load(scale + channel)[None, :] + tl.load(shift + channel)[None, :]
         dz = tl.load(dy + at, mask=there, other=0.0).to(tl.float32) * _slope(z, ACT)
         first += dz
         second += dz * (value - tl.load(mean + channel)[None, :])
-    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    place = out + tl.program_id(0) * K + columns
-    tl.store(place, tl.sum(first, 0), mask=columns < K)
-    tl.store(place + programs * K, tl.sum(second, 0), mask=columns < K)
+    _store_sums(out, first, second, K, COLUMNS)
 
 
 @triton.jit(do_not_specialize=SIZES[:2])
@@ -120,7 +121,7 @@ def _apply_back(  # type: ignore[no-untyped-def]
     ACT: tl.constexpr,
 ):
     """dx = scale · (dz − offset − (x − mean) · slant)."""
-    at, there, channel, _ = _tile(rows, tl.program_id(0), ROWS, COLUMNS, K, C)
+    at, there, channel = _tile(rows, tl.program_id(0), ROWS, COLUMNS, K, C)
     value = tl.load(x + at, mask=there, other=0.0).to(tl.float32)
     a = tl.load(scale + channel)[None, :]
     z = value * a + tl.load(shift + channel)[None, :]
@@ -318,9 +319,8 @@ def use_triton_layers(network: nn.Module) -> int:
 
 def _halves(module: nn.Module) -> bool:
     """Whether it is a depthwise convolution of stride 2 without a bias, padded as TensorFlow does."""
-    if type(module) is not Conv2dSame or module.bias is not None or module.stride != (2, 2):
+    if type(module) is not Conv2dSame or module.bias is not None:
         return False
-    if module.dilation != (1, 1):
-        return False
-    taps = module.kernel_size
-    return module.groups == module.in_channels == module.out_channels and taps in ((3, 3), (5, 5))
+    depthwise = module.groups == module.in_channels == module.out_channels
+    plain = module.stride == (2, 2) and module.dilation == (1, 1)
+    return depthwise and plain and module.kernel_size in ((3, 3), (5, 5))
