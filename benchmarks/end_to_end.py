@@ -8,8 +8,8 @@
 
 `train` trains the rows of a group of benchmarks/variants/end_to_end.yaml one after the other on frames that are
 decoded once, and writes the outputs of each on all test matches to WORK/<row>.npz; rows that are there are not
-repeated. `frozen` writes the same of the paper's model and FAANTRA on features of --backbone, which must be one as the
-paper's (the embedded one was trained end to end); `embedded` that of the embedded model. `table`
+repeated. `frozen` writes the same of the paper's model and FAANTRA on features of --backbone, one as the paper's; with
+`--group heads` of anticipators on features of an end-to-end encoder; `embedded` that of the embedded model. `table`
 scores them with 95 % intervals by match. Folders are of simulated matches (docs/backbone.md, "More matches of your
 own").
 """
@@ -44,6 +44,7 @@ from ballcast.data.samples.moments import official_moments
 from ballcast.data.samples.windows import WindowSet, game_windows
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
+from ballcast.features.store import FeatureStore
 from ballcast.inference.baselines import ClassPrior, Markov
 from ballcast.metrics.average_precision import Matches, match_all, match_arrays, score_of_matches
 from ballcast.metrics.bootstrap import bootstrap_matches, difference
@@ -121,17 +122,15 @@ def train_rows(args: argparse.Namespace) -> None:
         bank = caches[lines, colour]
         chosen = games["train"][: row.get("matches")]
         others = label_set(games["train"][len(chosen) :]) if row.get("also") else ()
-        video = sum(int(bank.length[bank.games.index(game)]) for game in chosen) // FPS  # seconds
-        recipe = recipe_of(row, args.overrides, video, args.steps, args.work)
+        used = bank.subset([*chosen, *(game for own in others for game in own.games)])
+        recipe = recipe_of(row, args.overrides, int(used.length.sum()) // FPS, args.steps, args.work)
         tests = bank.subset([*games["test"], *games["test_more"]])
         run, began = args.work / file_name(name), time.perf_counter()
         progress = train(
             recipe,
             run,
             device=device,
-            training_data=EndToEndData(
-                bank.subset([*chosen, *(g for own in others for g in own.games)]), None, None, others
-            ),
+            training_data=EndToEndData(used, None, None, others),
             show=lambda u: (
                 print(f"  {u.epoch + 1} {u.step}: {u.losses}, {u.samples_per_s:.0f}/s", flush=True) if u.ended else None
             ),
@@ -174,34 +173,44 @@ def write_outputs(learner: EndToEnd, tests: FrameCache, target: Path, about: dic
 
 
 def frozen_rows(args: argparse.Namespace) -> None:
-    """The paper's model and FAANTRA on frozen features of the same matches, and the backbone's own spotting."""
+    """Anticipators on frozen features of the same matches; spotting by the backbone, or after an end-to-end encoder by
+    the anticipator."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     backbone = Backbone.load(str(args.backbone))
     stores = {folder: features_of(backbone, folder, args.work / folder.name, device.type) for folder in args.data}
-    spotting = spot_frozen(backbone, args.data, device)
-    for name in ("paper", "faantra"):
-        target = args.work / f"frozen-{name}.npz"
-        if target.exists():
+    store, games = stores[args.data[0]], games_of(args.data)
+    sizes = [f"model.clips={store.clips}", f"model.width={store.width}"]
+    framewise = not backbone.config.blocks
+    spotting = {} if framewise else spot_frozen(backbone, args.data, device)
+    for name, row in read_rows(args.group).items():
+        target = args.work / f"{args.group}-{file_name(name)}.npz"
+        if target.exists() or (args.rows and name not in args.rows):
             continue
-        recipe = load(Recipe, Path(name), args.overrides)
-        windows = {
-            split: WindowSet.join(
-                [
-                    game_windows(store, {g.name: g.events for g in own}, recipe.model.windows, every_ms=every)
-                    for folder, store in stores.items()
-                    if (own := [g for g in find_games(folder) if g.split == split])
-                ]
-            )
-            for split, every in EVERY_MS.items()
-        }
-        run, began = args.work / f"frozen-{name}", time.perf_counter()
-        made_by = stores[args.data[0]].manifest.header.backbone
+        recipe = load(Recipe, Path(row["recipe"]), [*sizes, *row.get("overrides", []), *args.overrides])
+        windows = {split: frozen_windows(stores, split, recipe.model.windows) for split in EVERY_MS}
+        run, began = target.with_suffix(""), time.perf_counter()
+        made_by = store.manifest.header.backbone
         train(recipe, run, device=device, training_data=TrainingData(windows["train"], windows["valid"], made_by))
         model = Anticipator.from_pretrained(run / "best").to(device)
+        about = {"row": f"{name}, {args.group}", "seconds": time.perf_counter() - began}
+        if framewise:
+            tests = FrameCache([*games["test"], *games["test_more"]], device, "auto")
+            write_outputs(EndToEnd(backbone, model), tests, target, about, mirrored=True)
+            continue
         slots = predict_slots(model, Samples(windows["test"], device, "auto"))
-        about = {"row": f"{name}, frozen", "seconds": time.perf_counter() - began}
         arrays = {f"seen_{k}": getattr(slots, k).half().cpu().numpy() for k in ("objectness", "classes", "offsets")}
-        save_row(target, about, recipe.emission, {**arrays, "counts": False, **spotting})
+        save_row(target, about, recipe.emission, {**arrays, "counts": slots.counts, **spotting})
+
+
+def frozen_windows(stores: dict[Path, FeatureStore], split: str, windows: int) -> WindowSet:
+    """Windows of the matches of a split, of all folders."""
+    return WindowSet.join(
+        [
+            game_windows(store, {g.name: g.events for g in own}, windows, every_ms=EVERY_MS[split])
+            for folder, store in stores.items()
+            if (own := [g for g in find_games(folder) if g.split == split])
+        ]
+    )
 
 
 def spot_frozen(backbone: Backbone, folders: Sequence[Path], device: torch.device) -> dict[str, Any]:
@@ -448,7 +457,9 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("--data", type=Path, nargs="+", default=[Path(__file__).parents[2] / "shared/data/simbaa"])
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--group", default="models", help="of benchmarks/variants/end_to_end.yaml: models or parts")
+    parser.add_argument(
+        "--group", help="of benchmarks/variants/end_to_end.yaml: models (or for `frozen`: frozen), parts, heads"
+    )
     parser.add_argument("--rows", nargs="*", help="only these rows")
     parser.add_argument("--steps", type=int, default=2000, help="of a row with share 1; of a measurement")
     parser.add_argument("--lines", type=int, default=0, help="instead of the rows' own")
@@ -460,6 +471,7 @@ def main() -> None:
     args = parser.parse_intermixed_args()
     if args.job == "frozen" and args.backbone is None:
         parser.error("frozen needs --backbone")
+    args.group = args.group or ("frozen" if args.job == "frozen" else "models")
     args.settings = [s for s in SETTINGS if args.lines in (0, s[0]) and (not args.how or s[3] in args.how)]
     if args.job == "speed" and not args.settings:
         parser.error("speed has no such --lines and --how")

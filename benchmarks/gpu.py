@@ -40,17 +40,17 @@ STEPS = (
          "--steps 1 --how triton --lines 112 train.batch=1"),
     Step("streams", "benchmarks.streams --lines 720 --streams 1,10,30,100 --seconds 8 --out OUT/streams.json", 300,
          "--lines 224 --streams 1 --seconds 2 --network tiny"),
-    Step("followers", "benchmarks.streams --lines 720 --streams 100 --processes 4 --only scheduler --seconds 8 "
+    Step("followers", "benchmarks.streams --lines 720 --streams 100 --processes 2 --only scheduler --seconds 8 "
          "--out OUT/followers.json", 150, "--lines 224 --streams 2 --processes 2 --seconds 2 --network tiny"),
     Step("live", "benchmarks.live --seconds 15 --moments 200 --only latency --model MODEL --backbone BACKBONE "
          "--json OUT/live.json", 60, "--seconds 20 --moments 2 --size 224p"),
     Step("tests", "pytest -q -m gpu -p no:cacheprovider tests", 180, "--collect-only"),
     Step("embedded", "benchmarks.end_to_end embedded --data DATA --work OUT/models", 60, "", True),
-    Step("frozen", "benchmarks.end_to_end frozen --data DATA --work OUT/models --backbone PAPER train.compile=false",
-         200, "", True),
+    Step("frozen", "benchmarks.end_to_end frozen --data DATA --work OUT/models --backbone PAPER train.epochs=8 "
+         "train.warmup_epochs=1 train.restart_epochs=7", 400, "", True),
     Step("faantra-ws", "benchmarks.end_to_end train --data DATA --work OUT/models --steps 2500 "
          "--rows 'faantra-ws 1' faantra-ws", 240, "", True),
-    Step("parts", "benchmarks.end_to_end train --data DATA --work OUT/parts --group parts --steps 150", 500, "", True),
+    Step("parts", "benchmarks.end_to_end train --data DATA --work OUT/parts --group parts --steps 200", 600, "", True),
     Step("longer", "benchmarks.end_to_end train --data DATA --work OUT/models --steps 3000 --rows 'e2e, longer'",
          600, "", True),
     Step("extract", "benchmarks.extract --only-end-to-end --decoders auto --clips 96 --out OUT/extract.json", 120,

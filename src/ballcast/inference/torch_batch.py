@@ -114,11 +114,11 @@ class StackBatch:
         self._steps: dict[int, tuple[Callable[[], None], Tensor]] = {}
         self._networks: tuple[Callable[..., Tensor], Callable[..., Tensor]] = self._encode, self._mix
         self.took: dict[str, float] = {}
-        if compiled and not self._shifted and len(self._given) > 1:
-            self._compile()
+        compiled = compiled and not self._shifted and len(self._given) > 1 and self._compile()
         if graphed:
             pool = torch.cuda.graph_pool_handle() if on_gpu else None  # the largest batch first fills it
-            for count in sorted({min(count, len(self._given)) for count in SIZES}, reverse=True):
+            sizes = SIZES[1:] if compiled else SIZES  # two compiled take less time than one that is not
+            for count in sorted({min(count, len(self._given)) for count in sizes}, reverse=True):
                 began = time.perf_counter()
                 self._steps[count] = record(lambda count=count: self._advance(count), warmups=1, pool=pool)  # type: ignore[misc]
                 self.took[f"record {count}"] = time.perf_counter() - began
@@ -183,8 +183,8 @@ class StackBatch:
             return engine.backbone.mix(picked)
         return torch.cat([engine.backbone.mix(some) for some in picked.split(engine.at_once * len(self._own))])
 
-    def _compile(self) -> None:
-        """Compile the networks; where that fails, warn and go on without."""
+    def _compile(self) -> bool:
+        """Compile the networks; where that fails, warn and go on without. Whether they are compiled."""
         from torch._dynamo.exc import TorchDynamoException
 
         eager, began = self._networks, time.perf_counter()
@@ -196,6 +196,7 @@ class StackBatch:
             message = f"streams run without compiling, which takes longer: {first_line(error)}"
             warnings.warn(message, BallcastWarning, stacklevel=3)
         self.took["compile"] = time.perf_counter() - began
+        return self._networks is not eager
 
 
 def _symbolic(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
