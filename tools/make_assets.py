@@ -104,7 +104,8 @@ def embed_models(backbone: Path, anticipator: Path, out: Path) -> Backbone:
     if trained_on not in (whole.hash, half.hash):
         sys.exit(f"{anticipator}: was trained on another backbone than {backbone}; give that one")
     recorded = {k: v for k, v in model.metadata["backbone"].items() if k != "folder"}  # of the run, not of the package
-    rewrite(out / "anticipator", backbone={**recorded, "hash": half.hash, "name": half.name})
+    games = list(half.identity.trained_on)
+    rewrite(out / "anticipator", backbone={**recorded, "hash": half.hash, "name": half.name, "trained_on": games})
     frames = torch.randint(16, 235, (1, half.config.frames, 64, 96), generator=torch.manual_seed(0)).to(torch.uint8)
     with torch.inference_mode():
         a, b = whole.features(frames), half.features(frames)

@@ -44,7 +44,7 @@ def test_what_the_backbone_has_seen(
 
 def test_the_identity_carries_all_games_from_the_first_start_on() -> None:
     small = BackboneConfig(encoder="test_efficientnet", channels=16, blocks=1, projected=8, se_ratio=4)
-    backbone = Backbone(small, metadata={"trained_on": ["a"], "started_on": ["b"]})
+    backbone = Backbone(small, metadata={"trained_on": ["a"], "started_on": ["b", "a"]})
     assert backbone.identity.trained_on == ("a", "b")
 
 

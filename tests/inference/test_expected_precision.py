@@ -76,4 +76,8 @@ def test_the_embedded_model_was_measured() -> None:
     assert measured is not None
     assert read_precision(MODEL) == measured
     assert measured.predictions > 500
-    assert 0 < measured.default < 0.5
+    assert measured.default < 0.5
+    shown = [
+        precision for curve in measured.actions.values() for _, precision in curve if precision >= measured.default
+    ]
+    assert min(shown) > 0.05  # what is never right is not shown

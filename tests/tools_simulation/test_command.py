@@ -244,5 +244,5 @@ def test_a_set_has_its_own_numbers(
 
 def test_the_sets_do_not_overlap() -> None:
     seeds = [seed for seeds, _ in simulate.SETS.values() for seed in seeds]
-    assert len(seeds) == len(set(seeds)) == 72
-    assert [split for _, split in simulate.SETS.values()] == ["train", "test", "train"]
+    assert len(seeds) == len(set(seeds)) == 89
+    assert [split for _, split in simulate.SETS.values()] == ["train", "valid", "test", "train"]

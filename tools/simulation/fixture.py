@@ -8,6 +8,7 @@ import numpy as np
 TEST_SEEDS = range(7001, 7011)  # matches to test on; never train on them
 SETS = {  # sets that figures in docs/ are of: their seeds and their split
     "e2e-train": (range(6001, 6054), "train"),
+    "e2e-valid": (range(8001, 8005), "valid"),
     "e2e-test": (TEST_SEEDS, "test"),
     "embedded": (range(5001, 5023), "train"),
 }

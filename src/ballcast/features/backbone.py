@@ -247,8 +247,8 @@ class Backbone(nn.Module):
     @property
     def identity(self) -> BackboneIdentity:
         """What a store records of its backbone."""
-        games = [*self.metadata.get("trained_on", ()), *self.metadata.get("started_on", ())]
-        return BackboneIdentity(self.hash, self.name, self.fold, self.note, tuple(map(str, games)))
+        games = map(str, [*self.metadata.get("trained_on", ()), *self.metadata.get("started_on", ())])
+        return BackboneIdentity(self.hash, self.name, self.fold, self.note, tuple(dict.fromkeys(games)))
 
     def preprocessing(self, precision: str, picture_size: tuple[int, int] | None = None) -> Preprocessing:
         """What a store records of the frames' way into the network; picture_size: H, W they were fitted into."""
