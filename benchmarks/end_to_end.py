@@ -8,10 +8,10 @@
 
 `train` trains the rows of a group of benchmarks/variants/end_to_end.yaml one after the other on frames that are
 decoded once, and writes the outputs of each on all test matches to WORK/<row>.npz; rows that are there are not
-repeated. `frozen` writes the same of the paper's model and FAANTRA on features of --backbone, one as the paper's; with
-`--group heads` of anticipators on features of an end-to-end encoder; `embedded` that of the embedded model. `table`
-scores them with 95 % intervals by match. Folders are of simulated matches (docs/backbone.md, "More matches of your
-own").
+repeated. `frozen` writes the same of the paper's model and FAANTRA on features of --backbone, one like the paper's;
+`frozen --group heads` that of anticipators on features of an end-to-end encoder, `embedded` that of the embedded model.
+`table` scores them with 95 % intervals by match. Folders are of simulated matches (docs/backbone.md, "More matches
+of your own").
 """
 
 import argparse
@@ -69,6 +69,7 @@ from ballcast.training.window_eval import SPOTTING, game_scores, predict_moments
 from benchmarks.pixels import EVERY_MS, features_of
 
 VARIANTS = Path(__file__).parent / "variants/end_to_end.yaml"
+GROUPS = {"models": "train", "parts": "train", "frozen": "frozen", "heads": "frozen"}  # of rows, with their job
 EPOCHS = 10  # of a row: the schedule's warm-up is one of them
 
 
@@ -182,6 +183,7 @@ def frozen_rows(args: argparse.Namespace) -> None:
     sizes = [f"model.clips={store.clips}", f"model.width={store.width}"]
     framewise = not backbone.config.blocks
     spotting = {} if framewise else spot_frozen(backbone, args.data, device)
+    tests = FrameCache([*games["test"], *games["test_more"]], device, "auto") if framewise else None
     for name, row in read_rows(args.group).items():
         target = args.work / f"{args.group}-{file_name(name)}.npz"
         if target.exists() or (args.rows and name not in args.rows):
@@ -193,8 +195,7 @@ def frozen_rows(args: argparse.Namespace) -> None:
         train(recipe, run, device=device, training_data=TrainingData(windows["train"], windows["valid"], made_by))
         model = Anticipator.from_pretrained(run / "best").to(device)
         about = {"row": f"{name}, {args.group}", "seconds": time.perf_counter() - began}
-        if framewise:
-            tests = FrameCache([*games["test"], *games["test_more"]], device, "auto")
+        if tests is not None:
             write_outputs(EndToEnd(backbone, model), tests, target, about, mirrored=True)
             continue
         slots = predict_slots(model, Samples(windows["test"], device, "auto"))
@@ -255,8 +256,11 @@ def anticipated(data: Any, chosen: slice, clips: Sequence[Any], *, mirrored: boo
 
 
 def spotted(data: Any, games: Sequence[Game], first: int, *, mirrored: bool) -> tuple[float, np.ndarray]:
-    """Mean AP of a row on the games, and that of 1000 resamples of the games."""
-    peaks = []
+    """Mean AP of a row on the games, and that of 1000 resamples of the games.
+
+    A row of several windows has no scores in its first seconds; what happens then is left out.
+    """
+    peaks, begin = [], data["times"][0] - SPOTTING.tolerance_ms
     for g in range(len(games)):
         scores = data["seen_spotting"][first + g].astype(float)
         if mirrored and "mirrored_spotting" in data:
@@ -264,7 +268,8 @@ def spotted(data: Any, games: Sequence[Game], first: int, *, mirrored: bool) -> 
         peaks.append(
             suppress_non_maxima(scores, data["times"], apart_ms=SPOTTING.apart_ms, smooth_ms=SPOTTING.smooth_ms)
         )
-    return resampled_spotting([(game.events, p) for game, p in zip(games, peaks, strict=True)])
+    seen = [[e for e in game.events if e.position_ms >= begin] for game in games]
+    return resampled_spotting(list(zip(seen, peaks, strict=True)))
 
 
 def resampled_spotting(games: Sequence[tuple[Any, Peaks]], resamples: int = 1000) -> tuple[float, np.ndarray]:
@@ -330,6 +335,8 @@ def table(args: argparse.Namespace) -> None:
             results[row, title, mirrored] = (line, intervals)
             shown = ", ".join(f"{k} {np.round(100 * np.array(v), 2)}" for k, v in line.items())
             print(f"{row:16} {title:9} {'mirrored' if mirrored else '':9} {shown}", flush=True)
+    if args.against not in {row for row, _, _ in results}:
+        print(f"no row {args.against!r} to compare with")
     for title in sets:
         for (row, other, mirrored), (_, intervals) in results.items():
             base = results.get((args.against, title, False))
@@ -457,21 +464,24 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*")
     parser.add_argument("--data", type=Path, nargs="+", default=[Path(__file__).parents[2] / "shared/data/simbaa"])
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument(
-        "--group", help="of benchmarks/variants/end_to_end.yaml: models (or for `frozen`: frozen), parts, heads"
-    )
+    parser.add_argument("--group", choices=GROUPS, help="of rows; default: models, for the job frozen frozen")
     parser.add_argument("--rows", nargs="*", help="only these rows")
     parser.add_argument("--steps", type=int, default=2000, help="of a row with share 1; of a measurement")
     parser.add_argument("--lines", type=int, default=0, help="instead of the rows' own")
     parser.add_argument("--kernels", action="store_true", help="speed: list the kernels that take longest, too")
     parser.add_argument("--how", nargs="+", help="speed: of triton, eager, compiled only these")
-    parser.add_argument("--against", default="paper", help="the row that others are compared with")
+    parser.add_argument("--against", default="paper, frozen", help="the row that others are compared with")
     parser.add_argument("--backbone", type=Path, help="frozen: of the features, such as one of `ballcast pretrain`")
     parser.add_argument("--json", type=Path)
     args = parser.parse_intermixed_args()
     if args.job == "frozen" and args.backbone is None:
         parser.error("frozen needs --backbone")
     args.group = args.group or ("frozen" if args.job == "frozen" else "models")
+    if args.job in ("train", "frozen"):
+        if GROUPS[args.group] != args.job:
+            parser.error(f"the rows of {args.group} are for the job {GROUPS[args.group]}")
+        if unknown := set(args.rows or ()) - set(read_rows(args.group)):
+            parser.error(f"{args.group} has no row {min(unknown)!r}; it has {', '.join(read_rows(args.group))}")
     args.settings = [s for s in SETTINGS if args.lines in (0, s[0]) and (not args.how or s[3] in args.how)]
     if args.job == "speed" and not args.settings:
         parser.error("speed has no such --lines and --how")

@@ -84,6 +84,9 @@ def main() -> None:
             continue
         if "PAPER" in step.command and args.backbone is None:
             continue
+        if step.name == "heads" and not (args.out / "longer.done.json").is_file():
+            print("heads: left out: needs the encoder of the step longer", flush=True)
+            continue
         left = end - time.monotonic()
         if left < step.seconds:
             print(f"{step.name}: left out: it may take {step.seconds} s, {left:.0f} s are left", flush=True)

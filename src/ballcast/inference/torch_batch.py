@@ -85,7 +85,7 @@ class StackBatch:
         engine: the backbone.
         size: of the frames, as in `StackEncoder.begin`.
         streams: places for streams.
-        graphed: record the batches of `SIZES`.
+        graphed: record the batches of `SIZES`; compiled, those of two and more: one stream is computed as two.
         compiled: compile the network for batches of two and more; not with a temporal shift.
 
     Attributes:
@@ -114,10 +114,10 @@ class StackBatch:
         self._steps: dict[int, tuple[Callable[[], None], Tensor]] = {}
         self._networks: tuple[Callable[..., Tensor], Callable[..., Tensor]] = self._encode, self._mix
         self.took: dict[str, float] = {}
-        compiled = compiled and not self._shifted and len(self._given) > 1 and self._compile()
+        is_compiled = compiled and not self._shifted and len(self._given) > 1 and self._compile()
         if graphed:
             pool = torch.cuda.graph_pool_handle() if on_gpu else None  # the largest batch first fills it
-            sizes = SIZES[1:] if compiled else SIZES  # two compiled take less time than one that is not
+            sizes = SIZES[1:] if is_compiled else SIZES  # four compiled took no longer than one eager (docs/live.md)
             for count in sorted({min(count, len(self._given)) for count in sizes}, reverse=True):
                 began = time.perf_counter()
                 self._steps[count] = record(lambda count=count: self._advance(count), warmups=1, pool=pool)  # type: ignore[misc]
@@ -184,7 +184,7 @@ class StackBatch:
         return torch.cat([engine.backbone.mix(some) for some in picked.split(engine.at_once * len(self._own))])
 
     def _compile(self) -> bool:
-        """Compile the networks; where that fails, warn and go on without. Whether they are compiled."""
+        """Compile the networks; where that fails, warn and go on without. Returns whether they are compiled."""
         from torch._dynamo.exc import TorchDynamoException
 
         eager, began = self._networks, time.perf_counter()
