@@ -129,6 +129,7 @@ def test_all_streams_share_one_scheduler(serving: Serve, stream: Path) -> None:
         scheduler = running.service.scheduler.running
         assert scheduler is not None
         assert scheduler.load.running == 2
+        assert until(lambda: scheduler.load.steps > 50)
         samples = parsed(running.client.get("/metrics").text)
     assert samples["ballcast_scheduler_streams", ()] == 2
     assert samples["ballcast_scheduler_steps_total", ()] > 50
