@@ -50,6 +50,16 @@ def test_few_hits_are_drawn_to_the_mean() -> None:
     assert fitted.of("CROSS", 0.5) == pytest.approx((1 + 5 * 0.5) / 6, abs=1e-3)
 
 
+def test_what_was_never_predicted_is_not_shown_at_first() -> None:
+    """Every level up to the passes' own shows the same of the samples; the lowest would show everything else, too."""
+    came = ([Prediction("PASS", 1000, 0.5)], [Event("PASS", 1000)])
+    missed = ([Prediction("PASS", 1000, 0.5)], [Event("DRIVE", 1000)])
+    fitted = fit_precision([came, missed] * 50)
+    assert fitted.of("PASS", 0.5) == pytest.approx(0.5)
+    assert fitted.default == 0.5
+    assert fitted.of("SHOT", 0.9) < fitted.default
+
+
 def test_it_belongs_to_its_weights(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     curve = {"PASS": ((0.2, 0.1), (0.5, 0.4))}
@@ -76,7 +86,7 @@ def test_the_embedded_model_was_measured() -> None:
     assert measured is not None
     assert read_precision(MODEL) == measured
     assert measured.predictions > 500
-    assert measured.default < 0.5
+    assert 0 < measured.default < 0.5
     shown = [
         precision for curve in measured.actions.values() for _, precision in curve if precision >= measured.default
     ]

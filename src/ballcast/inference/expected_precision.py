@@ -142,7 +142,10 @@ def _rate(block: Sequence[float], mean: float, prior: float) -> float:
 
 
 def _best_level(fitted: ExpectedPrecision, samples: Sequence[Sample]) -> float:
-    """The level with the best F1 of the predictions at or above it; of equal ones the lowest."""
+    """The level with the best F1 of the predictions at or above it.
+
+    Of equal ones the highest: it shows the same of the samples, and hides actions that were never predicted there.
+    """
     hits: list[float] = []
     misses: list[float] = []
     total = 0
@@ -157,7 +160,7 @@ def _best_level(fitted: ExpectedPrecision, samples: Sequence[Sample]) -> float:
         right, wrong = len(hits) - bisect_left(hits, level), len(misses) - bisect_left(misses, level)
         return 2 * right / max(1, right + wrong + total)
 
-    return max(LEVELS, key=lambda level: (f1(level), -level))
+    return max(LEVELS, key=lambda level: (f1(level), level))
 
 
 def write_precision(folder: Path, measured: ExpectedPrecision, fitted_on: str) -> Path:
