@@ -43,7 +43,6 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     return walk(tmp_path_factory.mktemp("walk"))
 
 
-@pytest.mark.filterwarnings("ignore::ballcast.core.errors.BallcastWarning")
 @pytest.mark.parametrize("job", LIMITS)
 def test_a_job_enters_few_files(walked: dict[str, list[str]], job: str) -> None:
     assert 0 < len(walked[job]) <= LIMITS[job], walked[job]

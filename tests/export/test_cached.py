@@ -17,8 +17,6 @@ from ballcast.inference.export_config import export_key, find_export
 from tests.export.test_export import make
 from tests.video.conftest import make_video
 
-pytestmark = pytest.mark.filterwarnings("ignore::ballcast.core.errors.BallcastWarning")
-
 
 @pytest.fixture(scope="module")
 def video(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -13,7 +13,7 @@ from ballcast.video.file import VideoFile
 from ballcast.video.pitch import frames_and_scenes
 from ballcast.video.sources import FileSource, StreamGap
 from tests.video.conftest import Make, number_of
-from tests.video.test_container import overwrite
+from tests.video.test_container import overwrite, packets
 
 TS_PACKET = 188
 
@@ -65,13 +65,13 @@ def test_any_part_of_a_damaged_video_equals_the_whole(make: Make) -> None:
 @pytest.mark.parametrize("suffix", ["mkv", "mp4"])
 def test_overwritten_bytes_and_damage_at_the_beginning(make: Make, suffix: str) -> None:
     path = make(f"a.{suffix}", range(200))
-    size = path.stat().st_size
-    overwrite(path, size // 2, 200)
+    coded = packets(path)
+    overwrite(path, coded[103][0], 200)  # its first bytes too: damage deep inside a picture may decode without a fault
     frames, gaps = read(path)
     assert len(gaps) == 1
     assert len(frames) > 150
     assert all(place == number for place, number in frames.items())
-    overwrite(path, size // 50, 600)
+    overwrite(path, coded[0][0] + coded[0][1] // 3, 600)
     frames, gaps = read(path)
     assert gaps[0].begin_ms == 0
     assert len(gaps) == 2
@@ -79,6 +79,31 @@ def test_overwritten_bytes_and_damage_at_the_beginning(make: Make, suffix: str) 
     assert all(place == number for place, number in frames.items())
     with pytest.raises(InputError, match="is corrupt at 0"):
         VideoFile(path)
+
+
+@pytest.mark.parametrize("audio", [False, True])
+@pytest.mark.parametrize("first", [100, 103, 104, 107])
+def test_blocks_that_matroska_passes_over_are_a_gap(make: Make, first: int, audio: bool) -> None:
+    """Their heads are damaged, so they never come, and their times would show the picture before them."""
+    path = make("a.mkv", range(200), audio=audio)
+    coded = packets(path)
+    overwrite(path, coded[first][0], 200)
+    assert len(packets(path)) < 200
+    frames, (gap,) = read(path)
+    assert all(place == number for place, number in frames.items())
+    assert len(frames) == 200 - (gap.end_ms - gap.begin_ms) // 40
+    with pytest.raises(InputError, match=f"is corrupt at {gap.begin_ms // 40 / 25 - 0.039:.2f} s"):
+        list(VideoFile(path).frames())
+
+
+def test_every_reading_of_a_damaged_video_is_the_same(make: Make) -> None:
+    """Threads of FFmpeg's that work on a picture each missed the damage in one of forty readings."""
+    path = make("a.mkv", range(200))
+    where, size, _ = packets(path)[91]
+    overwrite(path, where + size // 3, 100)
+    first = read(path, threads=1)
+    assert len(first[1]) == 1
+    assert all(read(path, threads=4) == first for _ in range(20))
 
 
 def test_a_file_that_is_cut_short_ends_in_a_gap(make: Make) -> None:

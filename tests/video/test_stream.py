@@ -544,8 +544,8 @@ def test_a_stream_whose_pictures_stop_is_given_up(tmp_path: Path) -> None:
     half = len(raw) // 2 // PACKET * PACKET
     pieces = [raw[:half], *(raw[at : at + PACKET] for at in range(half, half + 240 * PACKET, PACKET))]
     with DrippingServer(pieces, every_s=0.05) as server:
-        source = StreamSource(server.address, speed=0, give_up_s=0, silent_s=0.4)
+        source = StreamSource(server.address, speed=0, give_up_s=0, silent_s=1)  # a busy machine's server may pause
         began = time.monotonic()
-        with pytest.raises(InputError, match=r"has given no picture for 0\.8 s"):
+        with pytest.raises(InputError, match="has given no picture for 2 s"):
             list(source.items())
     assert time.monotonic() - began < 8

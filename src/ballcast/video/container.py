@@ -15,10 +15,11 @@ from av.stream import Disposition
 from av.video.frame import PictureType
 from av.video.stream import VideoStream
 
+from ballcast.core.actions import FPS
 from ballcast.core.backbone_config import MAX_SIDE
 from ballcast.core.errors import InputError
 from ballcast.core.files import reading
-from ballcast.video.damage import DamageError
+from ballcast.video.damage import DamageError, video_packets
 
 # Titles in unknown encodings must not keep a video from opening. PyAV 19 sees to that itself and takes no such option.
 TOLERANT: dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
@@ -46,7 +47,9 @@ class VideoInfo:
 
 def open_container(path: Path, accel: HWAccel | None = None) -> tuple[InputContainer, VideoStream]:
     """Open the container and its video stream (cover art does not count), ready to decode, by `accel` where given."""
-    _check_file(path)
+    with reading(path, "video") as file:
+        if not file.read(1):
+            raise InputError(f"{path}: is empty (0 bytes); fetch it again")
     try:
         container = av.open(str(path), mode="r", hwaccel=accel, options=ALONE, **TOLERANT)
     except (av.FFmpegError, OSError, ValueError) as error:
@@ -87,12 +90,6 @@ def declared_end(container: InputContainer, stream: VideoStream) -> Fraction | N
         pass
     only = len(container.streams) == 1 and "matroska" in container.format.name
     return Fraction(container.duration, 1_000_000) if only and container.duration else None
-
-
-def _check_file(path: Path) -> None:
-    with reading(path, "video") as file:
-        if not file.read(1):
-            raise InputError(f"{path}: is empty (0 bytes); fetch it again")
 
 
 def _why_not(path: Path, error: Exception) -> str:
@@ -145,7 +142,7 @@ def decoded(
 ) -> Iterator[_Timed]:
     """The stream's frames in order of time, each with its timestamp; damage is a `DamageError` that gives its time.
 
-    container, stream: freshly opened. path: for the messages. threads: 0: one per core.
+    container, stream: freshly opened. path: for the messages. threads: 0: one per core; H.264 is decoded by one.
     sought: begin at the key frame before this timestamp; None: at the beginning.
     origin: timestamp of the video's first frame, which the times in messages count from.
     packets: decode these, which may begin anywhere in the stream, from the first key frame among them on.
@@ -157,7 +154,8 @@ def decoded(
         stream.codec_context.flush_buffers()
     else:
         stream.thread_type = "AUTO"
-        stream.codec_context.thread_count = threads
+        # With several, FFmpeg's h264 may give a picture out before the thread that decodes it finds it damaged.
+        stream.codec_context.thread_count = 1 if stream.codec_context.name == "h264" else threads
     if sought is not None:
         container.seek(sought, stream=stream, backward=True)
     account = _Account(path, stream, origin)
@@ -167,7 +165,7 @@ def decoded(
     begun = begins or (sought is None and packets is None)
     fault: InputError | None = None
     try:
-        every = container.demux(stream) if packets is None else packets
+        every = video_packets(container, stream) if packets is None else packets
         for packet in _packets(container, every, account, begins=begun):
             for frame in account.decode(packet):
                 begun = begun or frame.key_frame
@@ -209,7 +207,8 @@ def _packets(
             begins = False
             yield packet
     except (av.FFmpegError, OSError) as error:
-        account.unreadable = f"cannot be read further ({error.strerror})"
+        why = "nothing came in time" if isinstance(error, av.ExitError) else error.strerror
+        account.unreadable = f"cannot be read further ({why})"
     except IndexError:  # PyAV knows only the streams that were there when it opened the file
         account.unreadable = "cannot be read further (another stream begins inside it)"
     yield None
@@ -226,6 +225,8 @@ class _Account:
         self._avi = stream.container.format.name == "avi"  # its times are of decoding, not of display
         self._counts = stream.codec_context.name in _ONE_TO_ONE and not self._avi
         self._pending: set[int] = set()
+        self._hole: int | None = None  # timestamp of a packet before which bytes of the file belong to none
+        self._period = floor(1 / Fraction(stream.average_rate or FPS) / self._unit)
         # Some recorders, and AVI, give every packet the time of its decoding. Then a B-frame contradicts them, and
         # frames, which come in order of display, take these times in order.
         self._unsorted = True  # all packets until now have the same time of decoding and of display
@@ -245,6 +246,7 @@ class _Account:
         if packet is not None and packet.pts is not None and not packet.is_discard:
             self._pending.add(packet.pts)
             self._unsorted = self._unsorted and packet.pts == packet.dts
+            self._hole = packet.pts if packet.opaque else self._hole
         try:
             return self._stream.decode(packet)
         except av.EOFError:
@@ -271,6 +273,10 @@ class _Account:
             self._pending = {t for t in self._pending if t >= at}
         self._counts = self._counts and not frame.interlaced_frame  # a field may be a packet of its own
         lost = min(self._missing(), default=at)
+        if self._hole is not None:
+            if last is not None and 2 * (at - last) > 3 * self._period:  # in the file and on its clock: they are lost
+                lost = min(lost, last + 1)
+            self._hole = self._hole if at < self._hole else None
         if frame.is_corrupt or lost < at:
             raise _Damage(min(lost, at), spreads=self._cut is None)
         if last is not None and at < last:

@@ -11,6 +11,7 @@ from ballcast.core.errors import InputError
 
 KEPT = 64  # packets that may be with the decoder's threads while a damaged one before them comes out
 FAILURES = 8  # of reading in a row, after which the rest of a file is lost
+MOST_BETWEEN = 100  # bytes between two packets of a container without an index: heads of blocks and clusters
 
 
 class DamageError(InputError):
@@ -19,6 +20,25 @@ class DamageError(InputError):
     def __init__(self, message: str, at: int | None, reason: str) -> None:
         super().__init__(message)
         self.at, self.reason = at, reason
+
+
+def video_packets(container: InputContainer, stream: VideoStream) -> Iterator[av.Packet]:
+    """The stream's packets; `opaque` is true for the first after bytes of the file that belong to no packet.
+
+    A reader of Matroska passes over blocks whose heads are damaged without a word, to the end of their cluster, which
+    would look like a still picture. Other containers have an index or a count of their packets.
+    """
+    if "matroska" not in container.format.name:
+        yield from container.demux(stream)
+        return
+    end, hole = None, False
+    for packet in container.demux():
+        if packet.pos is not None and packet.size:
+            hole = hole or (end is not None and packet.pos - end > MOST_BETWEEN)
+            end = packet.pos + packet.size
+        if packet.stream.index == stream.index:
+            packet.opaque, hole = hole, False
+            yield packet
 
 
 class PacketReplay:
@@ -61,7 +81,7 @@ class PacketReplay:
         failures = 0
         while failures < FAILURES:
             try:
-                for packet in self._container.demux(self._stream):
+                for packet in video_packets(self._container, self._stream):
                     failures = 0
                     if packet.size:
                         yield packet

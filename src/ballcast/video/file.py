@@ -47,7 +47,7 @@ class FrameSource(Protocol):
 class VideoFile:
     """A video file as a `FrameSource`, decoded with PyAV. Audio is ignored.
 
-    path: the file. threads: of the decoder; 0: one per core. accel: a hardware decoder; see `open_video`.
+    path: the file. threads: 0: one per core; H.264 is decoded by one. accel: a hardware decoder; see `open_video`.
     strict: damage is an error in `pictures` too. Pixels that are not square are stretched.
     Several `frames` iterators may run at once: each decodes on its own. Consecutive `read`s continue without seeking.
     """
