@@ -11,7 +11,7 @@ from ballcast.core.errors import InputError
 
 KEPT = 64  # packets that may be with the decoder's threads while a damaged one before them comes out
 FAILURES = 8  # of reading in a row, after which the rest of a file is lost
-MOST_BETWEEN = 100  # bytes between two packets of a container without an index: heads of blocks and clusters
+MOST_BETWEEN = 256  # bytes between two packets of Matroska: heads of blocks and clusters, what is added to a picture
 
 
 class DamageError(InputError):
@@ -31,11 +31,12 @@ def video_packets(container: InputContainer, stream: VideoStream) -> Iterator[av
     if "matroska" not in container.format.name:
         yield from container.demux(stream)
         return
-    end, hole = None, False
+    begin, end, hole = -1, None, False  # of the last block, which may hold several packets of sound
     for packet in container.demux():
         if packet.pos is not None and packet.size:
             hole = hole or (end is not None and packet.pos - end > MOST_BETWEEN)
-            end = packet.pos + packet.size
+            end = packet.size + (end if packet.pos == begin and end is not None else packet.pos)
+            begin = packet.pos
         if packet.stream.index == stream.index:
             packet.opaque, hole = hole, False
             yield packet
