@@ -90,7 +90,8 @@ def read_rows(group: str) -> dict[str, dict[str, Any]]:
 def recipe_of(row: dict[str, Any], overrides: Sequence[str], seconds: int, steps: int, work: Path) -> Recipe:
     """The recipe of a row, with so many steps in EPOCHS epochs on that many seconds of video."""
     start = [f"encoder.start={work / file_name(row['start']) / 'best'}"] if "start" in row else []
-    recipe = load(Recipe, Path(row["recipe"]), [*row.get("overrides", []), *start, *overrides])
+    head = ["encoder.learns=false", f"encoder.features={work / 'features'}"] if row.get("head") else []
+    recipe = load(Recipe, Path(row["recipe"]), [*row.get("overrides", []), *start, *head, *overrides])
     wanted = max(1, round(steps * row.get("share", 1.0) / EPOCHS)) * recipe.train.batch  # samples of an epoch
     every = max(1, seconds * FPS // wanted) * FRAME_MS
     train = replace(recipe.train, epochs=EPOCHS, warmup_epochs=1, restart_epochs=EPOCHS - 1)

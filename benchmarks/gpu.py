@@ -53,6 +53,8 @@ STEPS = (
     Step("parts", "benchmarks.end_to_end train --data DATA --work OUT/parts --group parts --steps 200", 600, "", True),
     Step("longer", "benchmarks.end_to_end train --data DATA --work OUT/models --steps 3000 --rows 'e2e, longer'",
          600, "", True),
+    Step("head", "benchmarks.end_to_end train --data DATA --work OUT/models --steps 3000 --rows 'e2e, head'",
+         240, "", True),
     Step("heads", "benchmarks.end_to_end frozen --group heads --data DATA --work OUT/models train.epochs=8 "
          "train.warmup_epochs=1 train.restart_epochs=7 --backbone OUT/models/e2e-longer/best_backbone", 600, "", True),
     Step("extract", "benchmarks.extract --only-end-to-end --decoders auto --clips 96 --out OUT/extract.json", 120,
@@ -84,8 +86,8 @@ def main() -> None:
             continue
         if "PAPER" in step.command and args.backbone is None:
             continue
-        if step.name == "heads" and not (args.out / "longer.done.json").is_file():
-            print("heads: left out: needs the encoder of the step longer", flush=True)
+        if step.name in ("head", "heads") and not (args.out / "longer.done.json").is_file():
+            print(f"{step.name}: left out: needs the encoder of the step longer", flush=True)
             continue
         left = end - time.monotonic()
         if left < step.seconds:

@@ -1,6 +1,10 @@
 """End to end: one model for training and scoring, a run that goes on after a kill."""
 
 import json
+import os
+import shutil
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +27,13 @@ from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.frame_network import to_channels_last
 from ballcast.features.stack_index import snippet_count
 from ballcast.model.anticipator import Anticipator
-from ballcast.training.augment import planes
-from ballcast.training.learner import build_learner, load_learner
+from ballcast.training.augment import Augmentation, planes
+from ballcast.training.end_to_end import EndToEndTask
+from ballcast.training.engine import Ranks
+from ballcast.training.learner import MomentBatch, build_learner, load_learner
 from ballcast.training.progress import ProgressUpdate
 from ballcast.training.run import train
-from ballcast.training.window_eval import game_scores, predict_moments
+from ballcast.training.window_eval import game_scores, predict_moments, run_windows
 
 CPU = torch.device("cpu")
 SMALL = [
@@ -175,6 +181,93 @@ def test_a_frozen_encoder_stays_as_it_is(matches: Path, tmp_path: Path) -> None:
         assert torch.equal(value, before.state_dict()[key]), key
 
 
+def head_only(matches: Path, features: Path, *overrides: str) -> Recipe:
+    """The recipe that trains the head alone, on features computed once."""
+    return recipe(matches, "encoder.learns=false", f"encoder.features={features}", *overrides)
+
+
+@pytest.mark.parametrize("extra", [[], ["model.windows=2"], COLOUR], ids=["one window", "two windows", "colour"])
+def test_features_computed_once_are_those_of_the_frames(matches: Path, tmp_path: Path, extra: list[str]) -> None:
+    """Scores and, without augmentation, the losses of a step are those of the frames themselves."""
+    same = [f"augment.{key}=0" for key in ("flip", "shift", "zoom", "brightness", "contrast", "blur", "drop", "mixup")]
+    config = head_only(matches, tmp_path / "features", *extra, *same)
+    task = EndToEndTask(config, tmp_path / "run", CPU, Ranks(), None, resumed=False, log=print)
+    train_games, valid_games = (
+        FrameCache(bank.games, CPU, colour=task.learner.colour) for bank in (task.data.train, task.data.valid) if bank
+    )
+    ends = task.sampler.draw(np.random.default_rng(0)).frame
+    close = partial(torch.testing.assert_close, rtol=2e-3, atol=2e-3)  # float16 on disk
+    of_any_frame = ends - np.arange(len(ends)) % 2
+    for bank, frames, at in ((task.data.train, train_games, ends), (task.data.valid, valid_games, of_any_frame)):
+        stored, seen = (run_windows(task.learner, which, at) for which in (bank, frames))
+        for key in ("objectness", "classes", "offsets", "presence"):
+            close(getattr(stored, key), getattr(seen, key))
+    calls: list[tuple[MomentBatch, Augmentation]] = []
+    steps = task.step
+    task.step = lambda *given: calls.append(given) or torch.zeros(5)  # type: ignore[assignment, func-returns-value]
+    list(task.train_epoch(0, 0))
+    task.learner.eval()
+    drawn, per = task.sampler.draw(np.random.default_rng([0, 0])).frame, config.train.batch
+    for number, (batch, how) in enumerate(calls):
+        first = drawn[per * number : per * number + per, None] - task.learner.span
+        pixels = train_games.take(first + task.learner.frame_offsets)
+        kept = torch.arange(pixels.shape[1]).expand(per, -1)
+        close(
+            torch.stack(steps.losses(batch, how)),
+            torch.stack(steps.losses(replace(batch, seen=pixels), replace(how, kept=kept))),
+        )
+    assert calls
+
+
+def test_a_head_is_trained_alone_on_features_that_other_runs_share(matches: Path, tmp_path: Path) -> None:
+    train(recipe(matches, "train.epochs=1"), tmp_path / "first", device=CPU)
+    start, folder = f"encoder.start={tmp_path / 'first/best'}", tmp_path / "features"
+    config = head_only(matches, folder, start, "games.test=[test]", "train.lr=1e-2")
+    lines: list[str] = []
+    progress = train(config, tmp_path / "run", device=CPU, log=lines.append)
+    assert progress.finished
+    assert any("features of 1 of 1 games" in line for line in lines)
+    first, second = (load_learner(tmp_path / name / "best") for name in ("first", "run"))
+    before, after = (learner.backbone.state_dict() for learner in (first, second))
+    assert all(torch.equal(before[key], after[key]) for key in before)
+    heads = [learner.anticipator.state_dict() for learner in (first, second)]
+    assert not all(torch.equal(heads[0][key], heads[1][key]) for key in heads[0])
+    assert 0 <= json.loads((tmp_path / "run/report.json").read_text())["anticipation"]["avg"] <= 1
+    made = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    assert len(made) == 2  # the training game and the validation game
+    train(head_only(matches, folder, start, "train.seed=1"), tmp_path / "other", device=CPU)
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == made
+
+
+def test_damaged_features_and_those_of_a_changed_video_are_made_again(tmp_path: Path) -> None:
+    own = make_matches(tmp_path / "own", ("train",), frames=500)
+    folder = tmp_path / "features"
+    config = head_only(own, folder, "games.valid=[]", "train.epochs=1", "data.every_ms=1000")
+    train(config, tmp_path / "run", device=CPU)
+    (kept,) = folder.iterdir()
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:])
+    train(config, tmp_path / "again", device=CPU)
+    assert kept.read_bytes() == whole
+    assert contents(tmp_path / "again") == contents(tmp_path / "run")
+    video = next(own.glob("*.mp4"))
+    os.utime(video, ns=(1, 1))
+    train(config, tmp_path / "third", device=CPU)
+    assert len(list(folder.iterdir())) == 2
+
+
+def test_a_head_that_is_cut_anywhere_ends_with_the_same_bytes(matches: Path, tmp_path: Path) -> None:
+    config = head_only(matches, tmp_path / "features", "train.save_every=1", "train.ema=0.9", "augment.mixup=0.2")
+    train(config, tmp_path / "whole", device=CPU)
+    shutil.rmtree(tmp_path / "features")  # those of a resumed run are of its encoder, not of a new one
+    for steps in (1, 3):
+        with pytest.raises(KeyboardInterrupt):
+            train(config, tmp_path / "cut", device=CPU, show=cut_after(steps))
+    shutil.rmtree(tmp_path / "features")
+    train(config, tmp_path / "cut", device=CPU)
+    assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
+
+
 @pytest.mark.parametrize(
     ("override", "words"),
     [
@@ -182,6 +275,7 @@ def test_a_frozen_encoder_stays_as_it_is(matches: Path, tmp_path: Path) -> None:
         ("model.width=1280", "set model.width=16"),
         ("data.mixup=0.4", "set augment.mixup"),
         ("encoder.network.blocks=4", "frame encoder"),
+        ("encoder.features=features", "set learns=false"),
     ],
 )
 def test_what_does_not_fit_is_one_sentence(matches: Path, tmp_path: Path, override: str, words: str) -> None:

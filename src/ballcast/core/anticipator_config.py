@@ -232,6 +232,9 @@ class EncoderConfig:
     network: BackboneConfig = FRAME_ENCODER
     start: str = "imagenet"  # or "scratch"; or for a warm start "embedded", or the folder of an end-to-end model
     learns: bool = True  # false: its weights stay as they are at the start
+    # With learns=false, a folder: each stack's features are computed once, into it, for this and other runs; of augment
+    # only mixup is used. Empty: frames are augmented and go through the encoder at every step.
+    features: str = ""
     lr_factor: Rate = 1.0  # its learning rate, as a share of the rest's
     recompute: bool = False  # recompute activations in the backward pass: less memory, a third more work
 
@@ -239,6 +242,9 @@ class EncoderConfig:
         check_bounds(self)
         require(not self.network.blocks, "network must be a frame encoder, with blocks=0")
         require(bool(self.start), "start must be imagenet, scratch, embedded, or the folder of an end-to-end model")
+        once = bool(self.features)
+        require(not (once and self.learns), "features are computed once for an encoder that stays: set learns=false")
+        require(not once or self.network.shift == "none", "features can be computed once only without a shift")
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ run/best_backbone, run/last_backbone   the frame encoder it was trained with, fo
 run/report.json                        scores of the best model on the test games
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from ballcast.core.errors import InputError
 from ballcast.core.files import write_json
 from ballcast.data.labels.games import choose_games, count_actions
 from ballcast.data.labels.label_sets import LabelSet, choose_label_sets
+from ballcast.data.samples.feature_cache import FeatureCache
 from ballcast.data.samples.frames import FrameCache, open_frames
 from ballcast.data.samples.frames import Progress as Decoded
 from ballcast.data.samples.moments import MomentSampler, spotting_targets
@@ -47,21 +49,21 @@ from ballcast.training.learner import (
 )
 from ballcast.training.run_folder import EPOCH_COLUMNS, STEP_COLUMNS
 from ballcast.training.steps import build_optimizer, learning_rate, set_learning_rate
-from ballcast.training.window_eval import score_moments, score_spotting
+from ballcast.training.window_eval import Bank, score_moments, score_spotting
 
 REPORT = "report.json"
 
 
 @dataclass(frozen=True)
 class EndToEndData:
-    """The frames of the games to train on, to validate on and to test on; None: there are none.
+    """The frames, or features, of the games to train on, to validate on and to test on; None: there are none.
 
     `others`: further label sets, for the spotting loss only; their games come last in `train`.
     """
 
-    train: FrameCache
-    valid: FrameCache | None
-    test: FrameCache | None = None
+    train: Bank
+    valid: Bank | None
+    test: Bank | None = None
     others: tuple[LabelSet, ...] = ()
 
 
@@ -78,8 +80,9 @@ def open_end_to_end_data(
     def cache(split: str) -> FrameCache | None:
         if not games[split]:
             return None
-        colour = recipe.encoder.network.colour
-        return open_frames(games[split], recipe.games, device, title=split, log=log, progress=decoded, colour=colour)
+        colour, once = recipe.encoder.network.colour, recipe.encoder.features and split != "test"
+        config = replace(recipe.games, device="disk") if once else recipe.games  # read once, and not kept
+        return open_frames(games[split], config, device, title=split, log=log, progress=decoded, colour=colour)
 
     train = cache("train")
     assert train is not None  # `choose_games` refuses an empty one
@@ -117,12 +120,17 @@ class EndToEndTask:
         self.recipe, self.folder, self.device, self.ranks = recipe, folder, device, ranks
         self.log = log if ranks.writes else lambda line: None
         self.data = data or open_end_to_end_data(recipe, device, self.log)
-        bank, games = self.data.train, self.data.train.games
-        self.sampler = MomentSampler(games, bank.first, bank.length, windows=recipe.model.windows, config=recipe.data)
-        sets = self.data.others
+        bank, games, sets = self.data.train, self.data.train.games, self.data.others
         self.learner = build_learner(
             recipe, games, folder, bank.size, resumed=resumed, classes=[len(s.labels) for s in sets]
         ).to(device)
+        self._offsets, grid = self.learner.frame_offsets, 1  # of what is seen, frames or stacks
+        if recipe.encoder.features:
+            self._offsets, grid = self.learner.stack_offsets, self.learner.backbone.config.stride
+            self.data = self._computed(grid if recipe.model.windows == 1 else math.gcd(grid, WINDOW_FRAMES))
+        self.sampler = MomentSampler(
+            games, bank.first, bank.length, windows=recipe.model.windows, config=recipe.data, grid=grid
+        )
         if device.type == "cuda":
             to_channels_last(self.learner.backbone)
             if not recipe.train.compile:
@@ -162,6 +170,26 @@ class EndToEndTask:
         table = spotting_targets(events, bank.length, self.recipe.loss.auxiliary_sigma_ms, classes)
         return torch.from_numpy(_spread(table, bank)).to(self.device)
 
+    def _computed(self, every: int) -> EndToEndData:
+        """Compute what the encoder gives, of the training games every so many frames, of the others everywhere."""
+        data, recipe, ranks = self.data, self.recipe, self.ranks
+
+        def computed(frames: Bank, title: str, every: int) -> FeatureCache:
+            assert isinstance(frames, FrameCache)
+            return FeatureCache(
+                frames,
+                self.learner.backbone,
+                Path(recipe.encoder.features),
+                every=every,
+                compiled=recipe.train.compile,
+                begin=len(frames.games) * ranks.rank // ranks.count,
+                title=title,
+                log=self.log,
+            )
+
+        valid = computed(data.valid, "valid", 1) if data.valid else None
+        return replace(data, train=computed(data.train, "train", every), valid=valid)
+
     @property
     def metadata(self) -> dict[str, Any]:
         return self.learner.anticipator.metadata
@@ -186,10 +214,10 @@ class EndToEndTask:
         drawn = self.sampler.draw(np.random.default_rng([recipe.train.seed, epoch]))  # the same in every process
         own = np.arange(total * batch).reshape(total, batch)[:, rank * size : (rank + 1) * size].ravel()
         mine = drawn[own % len(drawn)]
-        offsets = self.learner.frame_offsets  # (W · F,) frames, from the first one seen
+        offsets = self._offsets  # (W · F,) frames, or (W · N,) stacks, from the first frame seen
         rng = np.random.default_rng([recipe.train.seed, epoch, 1 + rank])
         changes = draw_augmentation(recipe.augment, total, size, len(offsets), rng).to(self.device)
-        frames = (mine.frame[:, None] - self.learner.span + offsets).reshape(total, size, -1)  # (steps, B, W · F)
+        frames = (mine.frame[:, None] - self.learner.span + offsets).reshape(total, size, -1)  # (steps, B, …)
         middles = mine.frame[:, None] - WINDOW_FRAMES + self.learner.middles  # (S, N)
         classes, position_ms, middles_of = (
             torch.from_numpy(array).to(self.device).unflatten(0, (total, size))
@@ -201,11 +229,11 @@ class EndToEndTask:
             with mode(self.learner, training=True), quick_products(self.device):
                 if not recipe.encoder.learns:
                     self.learner.backbone.eval()
-                for i, pixels in enumerate(self.data.train.stream(frames[first:]), start=first):
+                for i, seen in enumerate(self.data.train.stream(frames[first:]), start=first):
                     rate = learning_rate(epoch * total + i, total, recipe.train)
                     set_learning_rate(self.optimizer, rate)
                     presence = [table[middles_of[i]] for table in self._targets]
-                    sample = MomentBatch(pixels, classes[i], position_ms[i], presence, source[i])
+                    sample = MomentBatch(seen, classes[i], position_ms[i], presence, source[i])
                     yield rate, self.step(sample, changes[i])
 
         return steps()
@@ -249,7 +277,7 @@ class EndToEndTask:
         self.log(f"{self.folder / REPORT}: scores of the best model on the test games")
 
 
-def _spread(table: np.ndarray, bank: FrameCache) -> np.ndarray:
+def _spread(table: np.ndarray, bank: Bank) -> np.ndarray:
     """A table of the frames of some games (`FrameCache.subset`) → one of all frames of the cache, by their numbers."""
     if len(table) == bank.total:
         return table

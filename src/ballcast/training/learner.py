@@ -24,7 +24,7 @@ from ballcast.loss.criterion import Criterion, Losses, Reduce, soft_focal_bce
 from ballcast.loss.matcher import Targets
 from ballcast.model.anticipator import Anticipator, read_config
 from ballcast.model.slots import Slots
-from ballcast.training.augment import Augmentation, change
+from ballcast.training.augment import Augmentation, change, mix
 from ballcast.training.ema import Ema
 from ballcast.training.steps import descend
 
@@ -41,6 +41,7 @@ class EndToEnd(nn.Module):
 
     Attributes:
         frame_offsets: (W · F,) int64, the frames it reads, counted from the first of its windows.
+        stack_offsets: (W · N,) int64, the first frame of each stack, counted in the same way.
         span: frames of all its windows.
         middles: (N,) int64, the middle frame of each stack, counted from its window's first.
     """
@@ -57,8 +58,10 @@ class EndToEnd(nn.Module):
         self.colour = config.colour
         starts = WINDOW_FRAMES * np.arange(self.windows)
         self.frame_offsets = (starts[:, None] + used).ravel()
+        begins = start_frame(config, np.arange(self.stacks))  # (N,)
+        self.stack_offsets = (starts[:, None] + begins).ravel()
         self.span = WINDOW_FRAMES * self.windows
-        self.middles = start_frame(config, np.arange(self.stacks)) + snippet_middle(config)
+        self.middles = begins + snippet_middle(config)
         planes = np.searchsorted(used, read)  # (N, stack), or in colour (N, 3)
         planes = 3 * planes + np.arange(3) if config.colour else planes
         self.register_buffer("_index", torch.from_numpy(planes), persistent=False)
@@ -76,9 +79,14 @@ class EndToEnd(nn.Module):
         maps = self.backbone.encode(stacks.contiguous(memory_format=torch.channels_last))
         return self.backbone.mix(maps).unflatten(0, (-1, self.windows, self.stacks))
 
-    def forward(self, frames: Tensor) -> tuple[Slots, list[Tensor]]:
-        """The slots, and spotting logits (B, N, C) of each further label set."""
-        tokens = self.anticipator.encode_window(self.features(frames))
+    def forward(self, seen: Tensor) -> tuple[Slots, list[Tensor]]:
+        """The slots, and spotting logits (B, N, C) of each further label set.
+
+        Args:
+            seen: frames, or their features (B, W · N, D) if they are there.
+        """
+        features = seen.unflatten(1, (self.windows, self.stacks)) if seen.ndim == 3 else self.features(seen)
+        tokens = self.anticipator.encode_window(features)
         return self.anticipator.anticipate(tokens), [head(tokens[:, -1]) for head in self.heads]
 
 
@@ -110,6 +118,8 @@ def build_learner(
     if resumed:
         backbone.metadata = read_about(folder / "last_backbone").get("metadata", {})
         model.metadata = read_config(folder / "last").metadata
+        if config.features:  # needed before the state is loaded
+            backbone.load_state_dict(Backbone.from_pretrained(folder / "last_backbone").state_dict())
     elif start == "imagenet":
         backbone.metadata["start"] = load_imagenet(backbone, "encoder.start")
     elif start == "scratch":
@@ -145,13 +155,13 @@ def load_learner(folder: Path, encoder: Path | None = None) -> EndToEnd:
 class MomentBatch:
     """B samples of a step.
 
-    - `frames` (B, W · F, H, W) uint8, or I420.
+    - `seen` (B, W · F, H, W) uint8, or I420: frames; or (B, W · N, D) float32: features.
     - `classes`, `position_ms` (B, 8): the actions to come.
     - `presence`: for each label set the spotting targets (B, N, C).
     - `source` (B,) int64: the label set of the sample, 0 for the ten actions.
     """
 
-    frames: Tensor
+    seen: Tensor
     classes: Tensor
     position_ms: Tensor
     presence: list[Tensor]
@@ -190,9 +200,10 @@ class EndToEndStep:
 
     def losses(self, batch: MomentBatch, how: Augmentation) -> Losses:
         """The losses of a batch; MixUp counts the targets of both samples, each by its share."""
-        frames = change(batch.frames, how, colour=self.learner.colour)
-        with torch.autocast(frames.device.type, torch.bfloat16, enabled=self._half):
-            slots, logits = self.wrapped(frames)
+        frames = batch.seen.ndim > 3
+        seen = change(batch.seen, how, colour=self.learner.colour) if frames else mix(batch.seen, how)
+        with torch.autocast(seen.device.type, torch.bfloat16, enabled=self._half):
+            slots, logits = self.wrapped(seen)
         bins, config = self.recipe.model.bins, self.recipe.loss
         classes, position_ms, source = batch.classes, batch.position_ms, batch.source
         presence, weight = batch.presence, torch.ones_like(how.share)

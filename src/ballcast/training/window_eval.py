@@ -8,6 +8,7 @@ from ballcast.core.actions import FPS, WINDOW_FRAMES
 from ballcast.core.anticipator_config import EmitConfig
 from ballcast.core.events import Clip, merge_arrays
 from ballcast.core.pretrain_config import SpottingConfig
+from ballcast.data.samples.feature_cache import FeatureCache
 from ballcast.data.samples.frames import FrameCache
 from ballcast.data.samples.moments import official_moments
 from ballcast.features.stack_index import snippet_middle
@@ -19,20 +20,24 @@ from ballcast.training.augment import planes
 from ballcast.training.engine import join_slots
 from ballcast.training.learner import EndToEnd
 
+Bank = FrameCache | FeatureCache
 AT_ONCE = 16  # windows of an evaluation
 SPOTTING = SpottingConfig(smooth_ms=80)
 
 
 @torch.no_grad()
-def run_windows(learner: EndToEnd, bank: FrameCache, ends: np.ndarray, *, flip: bool = False) -> Slots:
-    """The slots at the moments `ends` (S,), numbers of frames; with `flip`, those of mirrored frames."""
+def run_windows(learner: EndToEnd, bank: Bank, ends: np.ndarray, *, flip: bool = False) -> Slots:
+    """The slots at the moments `ends` (S,), numbers of frames; with `flip`, those of mirrored frames, not features."""
     device, training = next(learner.parameters()).device, learner.training
     learner.eval()
     outputs = []
     try:
         for begin in range(0, len(ends), AT_ONCE):
-            frames = ends[begin : begin + AT_ONCE, None] - learner.span + learner.frame_offsets
-            x = planes(bank.take(frames), colour=learner.colour)
+            first = ends[begin : begin + AT_ONCE, None] - learner.span
+            if isinstance(bank, FeatureCache):
+                x = bank.take(first + learner.stack_offsets)
+            else:
+                x = planes(bank.take(first + learner.frame_offsets), colour=learner.colour)
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
                 slots, _ = learner(x.flip(-1) if flip else x)
             outputs.append(slots.map(lambda t: t.float()))
@@ -41,19 +46,19 @@ def run_windows(learner: EndToEnd, bank: FrameCache, ends: np.ndarray, *, flip: 
     return join_slots(outputs)
 
 
-def predict_moments(learner: EndToEnd, bank: FrameCache, *, flip: bool = False) -> tuple[list[Clip], Slots]:
+def predict_moments(learner: EndToEnd, bank: Bank, *, flip: bool = False) -> tuple[list[Clip], Slots]:
     """The official clips of the bank's games, and their slots, in order; with `flip`, of mirrored frames."""
     ends, clips = official_moments(bank.games, bank.first, bank.length)
     return clips, run_windows(learner, bank, ends, flip=flip)
 
 
-def score_moments(learner: EndToEnd, bank: FrameCache, config: EmitConfig) -> Score:
+def score_moments(learner: EndToEnd, bank: Bank, config: EmitConfig) -> Score:
     """The official score on the clips of the bank's games."""
     clips, slots = predict_moments(learner, bank)
     return score_arrays(clips, *merge_arrays(*emit_flat(slots, config)))
 
 
-def game_scores(learner: EndToEnd, bank: FrameCache, game: int, *, flip: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def game_scores(learner: EndToEnd, bank: Bank, game: int, *, flip: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Spotting scores along a game: windows that overlap by half, averaged, the middles of windows counting more.
 
     Returns:
@@ -85,7 +90,7 @@ def presence_scores(slots: Slots) -> Tensor:
     return slots.presence.sigmoid()
 
 
-def score_spotting(learner: EndToEnd, bank: FrameCache) -> SpottingScore:
+def score_spotting(learner: EndToEnd, bank: Bank) -> SpottingScore:
     """The spotting score on the bank's games; without an auxiliary head, 0."""
     config = SPOTTING
     if not learner.anticipator.config.auxiliary:

@@ -59,10 +59,13 @@ class MomentSampler:
         first, length: (G,) number of each one's first frame, and its number of frames (see `FrameCache`).
         windows: W, windows of 5 s that are seen before a moment.
         config: `every_ms`, one moment is drawn from every so long a part of a game; `boost`, as in `plan_epoch`.
+        grid: what is seen begins a multiple of so many frames after the beginning of the game.
     """
 
-    def __init__(self, games: Sequence[Game], first: Ints, length: Ints, *, windows: int, config: DataConfig) -> None:
-        self.config = config
+    def __init__(
+        self, games: Sequence[Game], first: Ints, length: Ints, *, windows: int, config: DataConfig, grid: int = 1
+    ) -> None:
+        self.config, self._grid = config, grid
         self._low = first + windows * WINDOW_FRAMES  # (G,) where a moment may lie, both included
         self._high = first + length - HORIZON_FRAMES
         if (self._high < self._low).any():
@@ -90,6 +93,7 @@ class MomentSampler:
     def draw(self, rng: np.random.Generator) -> Moments:
         """Draw one moment from every part, in random order; with boosts, parts with rare actions more often."""
         frame = rng.integers(self._begin, self._end + 1)
+        frame -= (frame - self._low[self._game]) % self._grid
         moments = self._label(frame, self._game)
         weights = sample_weights(moments.classes, self.config)
         if weights is None:
