@@ -66,6 +66,7 @@ from ballcast.training.run import train
 from ballcast.training.splits import TrainingData
 from ballcast.training.spotting_eval import middles_ms, spot
 from ballcast.training.window_eval import SPOTTING, game_scores, predict_moments
+from ballcast.video.luma import array_shape
 from benchmarks.pixels import EVERY_MS, features_of
 
 VARIANTS = Path(__file__).parent / "variants/end_to_end.yaml"
@@ -376,7 +377,7 @@ def measure_step(
     recipe: Recipe, lines: int, width: int, device: torch.device, steps: int, kernels: Path | None = None
 ) -> dict[str, Any]:
     """A step on frames of noise that lie on the device as a cache's would; `kernels`: where to list what takes long."""
-    bank = NoiseCache(4, 2000, (lines, width), device)
+    bank = NoiseCache(4, 2000, (lines, width), device, colour=recipe.encoder.network.colour)
     task = EndToEndTask(recipe, Path("unused"), device, Ranks(), EndToEndData(bank, None), resumed=False, log=print)
     on_gpu = device.type == "cuda"
     if on_gpu:
@@ -438,12 +439,15 @@ class GpuWatch:
 class NoiseCache(FrameCache):
     """Games of random frames on the device."""
 
-    def __init__(self, games: int, frames: int, size: tuple[int, int], device: torch.device) -> None:
+    def __init__(
+        self, games: int, frames: int, size: tuple[int, int], device: torch.device, *, colour: bool = False
+    ) -> None:
         self.games = [Game(f"noise_{g}", "train", (), ()) for g in range(games)]
         self.device, self.size, self.where = device, size, "gpu" if device.type == "cuda" else "memory"
         self.length = np.full(games, frames)
         self.first, self.total = frames * np.arange(games), games * frames
-        self._bank = torch.randint(0, 256, (self.total, *size), dtype=torch.uint8, device=device)
+        shape = (self.total, *array_shape(size, colour=colour))
+        self._bank = torch.randint(0, 256, shape, dtype=torch.uint8, device=device)
 
 
 SETTINGS = [  # lines, width, batch, how, activations computed again

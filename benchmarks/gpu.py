@@ -57,6 +57,7 @@ STEPS = (
          240, "", True),
     Step("heads", "benchmarks.end_to_end frozen --group heads --data DATA --work OUT/models train.epochs=8 "
          "train.warmup_epochs=1 train.restart_epochs=7 --backbone OUT/models/e2e-longer/best_backbone", 600, "", True),
+    Step("throughput", "benchmarks.throughput --out OUT/throughput.json", 300, "--try"),
     Step("extract", "benchmarks.extract --only-end-to-end --decoders auto --clips 96 --out OUT/extract.json", 120,
          "--decoders 1 --clips 1 --frame 64 64"),
     Step("decode", "benchmarks.decode --frame 720 1280 --nvdec 1 4 8 --out OUT/decode.json", 120,
