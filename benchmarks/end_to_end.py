@@ -9,9 +9,8 @@
 `train` trains the rows of a group of benchmarks/variants/end_to_end.yaml one after the other on frames that are
 decoded once, and writes the outputs of each on all test matches to WORK/<row>.npz; rows that are there are not
 repeated. `frozen` writes the same of the paper's model and FAANTRA on features of --backbone, one like the paper's;
-`frozen --group heads` that of anticipators on features of an end-to-end encoder, `embedded` that of the embedded model.
-`table` scores them with 95 % intervals by match. Folders are of simulated matches (docs/backbone.md, "More matches
-of your own").
+`embedded` that of the embedded model. `table` scores them with 95 % intervals by match. Folders are of simulated
+matches (docs/backbone.md, "More matches of your own").
 """
 
 import argparse
@@ -70,7 +69,7 @@ from ballcast.video.luma import array_shape
 from benchmarks.pixels import EVERY_MS, features_of
 
 VARIANTS = Path(__file__).parent / "variants/end_to_end.yaml"
-GROUPS = {"models": "train", "parts": "train", "frozen": "frozen", "heads": "frozen"}  # of rows, with their job
+GROUPS = {"models": "train", "parts": "train", "heads": "train", "frozen": "frozen"}  # of rows, with their job
 EPOCHS = 10  # of a row: the schedule's warm-up is one of them
 
 
@@ -90,9 +89,12 @@ def read_rows(group: str) -> dict[str, dict[str, Any]]:
 
 def recipe_of(row: dict[str, Any], overrides: Sequence[str], seconds: int, steps: int, work: Path) -> Recipe:
     """The recipe of a row, with so many steps in EPOCHS epochs on that many seconds of video."""
-    start = [f"encoder.start={work / file_name(row['start']) / 'best'}"] if "start" in row else []
-    head = ["encoder.learns=false", f"encoder.features={work / 'features'}"] if row.get("head") else []
-    recipe = load(Recipe, Path(row["recipe"]), [*row.get("overrides", []), *start, *head, *overrides])
+    changes = list(row.get("overrides", []))
+    for key, part in (("start", "best"), ("encoder", "best_backbone")):
+        changes += [f"encoder.start={work / file_name(row[key]) / part}"] if key in row else []
+    changes += ["encoder.learns=false", f"encoder.features={work / 'features'}"] if row.get("head") else []
+    changes += [f"model.windows={row['windows']}"] if "windows" in row else []
+    recipe = load(Recipe, Path(row["recipe"]), [*changes, *overrides])
     wanted = max(1, round(steps * row.get("share", 1.0) / EPOCHS)) * recipe.train.batch  # samples of an epoch
     every = max(1, seconds * FPS // wanted) * FRAME_MS
     train = replace(recipe.train, epochs=EPOCHS, warmup_epochs=1, restart_epochs=EPOCHS - 1)
@@ -140,7 +142,7 @@ def train_rows(args: argparse.Namespace) -> None:
         )
         seconds = time.perf_counter() - began
         about = {"row": name, "steps": progress.step, "seconds": seconds, "matches": len(chosen), "lines": lines}
-        write_outputs(load_learner(run / "best"), tests, target, about, mirrored=args.group == "models")
+        write_outputs(load_learner(run / "best"), tests, target, about, mirrored=args.group != "parts")
         print(f"{name}: {json.dumps(about)}, {time.perf_counter() - began:.0f} s in all", flush=True)
 
 
@@ -176,16 +178,13 @@ def write_outputs(learner: EndToEnd, tests: FrameCache, target: Path, about: dic
 
 
 def frozen_rows(args: argparse.Namespace) -> None:
-    """Anticipators on frozen features of the same matches; spotting by the backbone, or after an end-to-end encoder by
-    the anticipator."""
+    """Anticipators on frozen features of the same matches; spotting by the backbone."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     backbone = Backbone.load(str(args.backbone))
     stores = {folder: features_of(backbone, folder, args.work / folder.name, device.type) for folder in args.data}
-    store, games = stores[args.data[0]], games_of(args.data)
+    store = stores[args.data[0]]
     sizes = [f"model.clips={store.clips}", f"model.width={store.width}"]
-    framewise = not backbone.config.blocks
-    spotting = {} if framewise else spot_frozen(backbone, args.data, device)
-    tests = FrameCache([*games["test"], *games["test_more"]], device, "auto") if framewise else None
+    spotting = spot_frozen(backbone, args.data, device)
     for name, row in read_rows(args.group).items():
         target = args.work / f"{args.group}-{file_name(name)}.npz"
         if target.exists() or (args.rows and name not in args.rows):
@@ -197,9 +196,6 @@ def frozen_rows(args: argparse.Namespace) -> None:
         train(recipe, run, device=device, training_data=TrainingData(windows["train"], windows["valid"], made_by))
         model = Anticipator.from_pretrained(run / "best").to(device)
         about = {"row": f"{name}, {args.group}", "seconds": time.perf_counter() - began}
-        if tests is not None:
-            write_outputs(EndToEnd(backbone, model), tests, target, about, mirrored=True)
-            continue
         slots = predict_slots(model, Samples(windows["test"], device, "auto"))
         arrays = {f"seen_{k}": getattr(slots, k).half().cpu().numpy() for k in ("objectness", "classes", "offsets")}
         save_row(target, about, recipe.emission, {**arrays, "counts": slots.counts, **spotting})

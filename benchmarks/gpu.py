@@ -55,8 +55,8 @@ STEPS = (
          600, "", True),
     Step("head", "benchmarks.end_to_end train --data DATA --work OUT/models --steps 3000 --rows 'e2e, head'",
          240, "", True),
-    Step("heads", "benchmarks.end_to_end frozen --group heads --data DATA --work OUT/models train.epochs=8 "
-         "train.warmup_epochs=1 train.restart_epochs=7 --backbone OUT/models/e2e-longer/best_backbone", 600, "", True),
+    Step("heads", "benchmarks.end_to_end train --group heads --data DATA --work OUT/models --steps 3000",
+         600, "", True),
     Step("throughput", "benchmarks.throughput --out OUT/throughput.json", 300, "--try"),
     Step("extract", "benchmarks.extract --only-end-to-end --decoders auto --clips 96 --out OUT/extract.json", 120,
          "--decoders 1 --clips 1 --frame 64 64"),

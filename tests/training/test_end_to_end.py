@@ -162,6 +162,21 @@ def test_it_starts_from_a_trained_model_and_from_nothing_else(matches: Path, tmp
         train(other, tmp_path / "third", device=CPU)
 
 
+def test_a_new_head_on_the_encoder_of_a_trained_model(matches: Path, tmp_path: Path) -> None:
+    """Of another kind, on 10 s instead of 5: only the encoder must have the recipe's sizes."""
+    train(recipe(matches, "train.epochs=1"), tmp_path / "first", device=CPU)
+    other = ["model.kind=faantra", "model.faantra.dim=16", "model.faantra.heads=2", "model.faantra.clip_ms=80"]
+    start = f"encoder.start={tmp_path / 'first/best_backbone'}"
+    config = head_only(matches, tmp_path / "features", start, *other, "model.windows=2", "train.epochs=1")
+    assert train(config, tmp_path / "second", device=CPU).finished
+    first, second = (load_learner(tmp_path / name / "best") for name in ("first", "second"))
+    assert second.backbone.metadata["start_hash"] == first.backbone.hash
+    assert all(torch.equal(v, second.backbone.state_dict()[k]) for k, v in first.backbone.state_dict().items())
+    assert (second.anticipator.config.kind, second.windows) == ("faantra", 2)
+    with pytest.raises(InputError, match="its sizes are not those of the recipe"):
+        train(recipe(matches, start, "encoder.network.stride=4", "model.clips=31"), tmp_path / "third", device=CPU)
+
+
 def test_it_starts_from_the_embedded_model(tmp_path: Path) -> None:
     config = load(Recipe, Path("e2e"), ["encoder.start=embedded"])
     learner = build_learner(config, [], tmp_path, (224, 398), resumed=False)

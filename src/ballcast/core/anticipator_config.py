@@ -230,7 +230,8 @@ class EncoderConfig:
     """The frame encoder, with train.backbone=end_to_end."""
 
     network: BackboneConfig = FRAME_ENCODER
-    start: str = "imagenet"  # or "scratch"; or for a warm start "embedded", or the folder of an end-to-end model
+    # Or "scratch"; for a warm start "embedded", or the folder of an end-to-end model; of an encoder: with a new head.
+    start: str = "imagenet"
     learns: bool = True  # false: its weights stay as they are at the start
     # With learns=false, a folder: each stack's features are computed once, into it, for this and other runs; of augment
     # only mixup is used. Empty: frames are augmented and go through the encoder at every step.

@@ -116,7 +116,7 @@ class GeM(nn.Module):
         return x.float().clamp(min=self.eps).pow(p).mean((2, 3)).pow(1 / p)
 
 
-CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
+CONFIG_FILE, WEIGHTS_FILE, KIND = "config.json", "model.safetensors", "ballcast-backbone"
 LATER = {"colour": False, "shift": "none"}  # keys of the config that version 0.1 did not have, with their defaults
 
 
@@ -135,7 +135,7 @@ class Backbone(nn.Module):
         self,
         config: BackboneConfig = BackboneConfig(),
         *,
-        name: str = "ballcast-backbone",
+        name: str = KIND,
         fold: str | None = None,
         note: str = "",
         metadata: dict[str, Any] | None = None,
@@ -259,7 +259,7 @@ class Backbone(nn.Module):
         """Write `config.json` and `model.safetensors`; an existing backbone there is replaced."""
         folder = Path(folder)
         state = {key: value.detach().cpu().contiguous() for key, value in self.state_dict().items()}
-        about: dict[str, Any] = {"kind": "ballcast-backbone", "name": self.name, "fold": self.fold, "note": self.note}
+        about: dict[str, Any] = {"kind": KIND, "name": self.name, "fold": self.fold, "note": self.note}
         about |= {"metadata": self.metadata} if self.metadata else {}
         about |= {"config": configs.to_dict(self.config)}
         write_pair(folder, WEIGHTS_FILE, save(state), CONFIG_FILE, about)
@@ -326,7 +326,7 @@ def read_about(folder: Path) -> dict[str, Any]:
     """Read a backbone's `config.json` and check the types of name, fold, note, metadata and config."""
     path = folder / CONFIG_FILE
     about = read_json(path, "backbone's config")
-    if not isinstance(about, dict) or about.get("kind") != "ballcast-backbone":
+    if not isinstance(about, dict) or about.get("kind") != KIND:
         raise InputError(f"{path}: is not the config of a ballcast backbone")
     kinds: dict[str, Any] = {"name": str, "fold": str | None, "note": str, "metadata": dict, "config": dict}
     about.setdefault("config", {})

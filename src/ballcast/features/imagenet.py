@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from ballcast.core.errors import InputError
-from ballcast.core.files import read_bytes
+from ballcast.core.files import read_bytes, read_json
 from ballcast.core.pretrain_config import PretrainConfig
-from ballcast.features.backbone import Backbone
+from ballcast.features.backbone import CONFIG_FILE, KIND, Backbone
 from ballcast.features.frame_network import FrameNetwork, GatedShift, TemporalShift
 from ballcast.features.lromul import load_torch_file
 
@@ -62,6 +62,13 @@ def start_backbone(config: PretrainConfig) -> Backbone:
         fresh.fill(state, start)
         fresh.metadata |= began_with(given)
     return fresh.train()
+
+
+def is_backbone(folder: Path) -> bool:
+    """Whether the folder is a backbone's, by its `config.json`."""
+    path = folder / CONFIG_FILE
+    about = read_json(path, "config") if path.is_file() else None
+    return isinstance(about, dict) and about.get("kind") == KIND
 
 
 def began_with(given: Backbone) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from ballcast.core.errors import BallcastWarning, InputError, first_line
 from ballcast.core.hub import BACKBONE, MODEL, named_backbone
 from ballcast.data.labels.games import Game
 from ballcast.features.backbone import Backbone, pad_frames, read_about
-from ballcast.features.imagenet import began_with, describe_games, load_imagenet
+from ballcast.features.imagenet import began_with, describe_games, is_backbone, load_imagenet
 from ballcast.features.stack_index import snippet_count, snippet_middle, stack_frames, start_frame
 from ballcast.loss.criterion import Criterion, Losses, Reduce, soft_focal_bce
 from ballcast.loss.matcher import Targets
@@ -125,12 +125,13 @@ def build_learner(
     elif start == "scratch":
         backbone.metadata["start"] = start
     else:
-        given = load_learner(MODEL, BACKBONE) if start == "embedded" else load_learner(Path(start))
-        if given.backbone.config != config.network or given.anticipator.config != recipe.model:
+        encoder, head = load_start(start)
+        if encoder.config != config.network or (head and head.config != recipe.model):
             raise InputError(f"{start}: its sizes are not those of the recipe; give the recipe it was trained with")
-        backbone.load_state_dict(given.backbone.state_dict())
-        model.load_state_dict(given.anticipator.state_dict())
-        backbone.metadata |= began_with(given.backbone)
+        backbone.load_state_dict(encoder.state_dict())
+        if head:
+            model.load_state_dict(head.state_dict())
+        backbone.metadata |= began_with(encoder)
     backbone.metadata |= {**about, "task": "anticipation", "actions": list(ACTIONS)}
     backbone.note = f"learned end to end on {describe_games(names)}"
     model.metadata |= {**about, "trained_on": list(recipe.games.train), "validated_on": list(recipe.games.valid)}
@@ -140,6 +141,14 @@ def build_learner(
     if config.recompute:
         backbone.encoder.network.set_grad_checkpointing(True)  # type: ignore[union-attr, operator]
     return EndToEnd(backbone.train(), model.train(), classes)
+
+
+def load_start(start: str) -> tuple[Backbone, Anticipator | None]:
+    """Load what a training starts from: a frame encoder, and its anticipator if `start` is not the encoder's folder."""
+    if start != "embedded" and is_backbone(Path(start)):
+        return Backbone.from_pretrained(start), None
+    given = load_learner(MODEL, BACKBONE) if start == "embedded" else load_learner(Path(start))
+    return given.backbone, given.anticipator
 
 
 def load_learner(folder: Path, encoder: Path | None = None) -> EndToEnd:
