@@ -14,7 +14,9 @@ from ballcast.core.events import Event
 from ballcast.data.labels.games import Game
 from ballcast.features.store import Header
 from ballcast.features.store_writer import StoreWriter
+from ballcast.training.end_to_end import _check
 from benchmarks import pixels
+from benchmarks.end_to_end import GROUPS, read_rows, recipe_of
 from benchmarks.rows import Results, read_recipes, seeds_of
 
 VARIANTS = Path(__file__).parents[2] / "benchmarks" / "variants"
@@ -48,6 +50,15 @@ def test_the_rows_of_the_auxiliary_head(name: str, config: str) -> None:
     assert recipes["FAANTRA"].loss.background_weight == 0.03
     for recipe in recipes.values():
         assert recipe.train.warmup_epochs + recipe.train.restart_epochs == recipe.train.epochs
+
+
+@pytest.mark.parametrize("group", [group for group, job in GROUPS.items() if job == "train"])
+def test_the_rows_of_training_end_to_end_load(group: str, tmp_path: Path) -> None:
+    for name, row in read_rows(group).items():
+        recipe = recipe_of(row, [], seconds=3000, steps=100, work=tmp_path)
+        assert recipe.train.backbone == "end_to_end", name
+        _check(recipe)  # sizes of the encoder and the anticipator
+        assert bool(recipe.encoder.features) == bool(row.get("head")), name
 
 
 def test_runs_are_found_again_unless_the_recipe_has_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
