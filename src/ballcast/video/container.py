@@ -63,9 +63,9 @@ def video_stream(container: InputContainer, name: Path | str) -> VideoStream:
     """The container's video stream, ready to decode; `name` is for the error where there is none."""
     streams = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
     if not streams:
-        kinds = " and ".join(sorted({s.type for s in container.streams})) or "nothing"
+        others = " and ".join(sorted({s.type for s in container.streams}))
         container.close()
-        raise InputError(f"{name}: has no video stream, only {kinds}; give a video")
+        raise InputError(f"{name}: has no video stream{others and f', only {others}'}; give a video")
     if streams[0].codec_context is None:
         container.close()
         raise InputError(f"{name}: is coded in a way that PyAV has no decoder for; encode it again as H.264")
