@@ -124,13 +124,13 @@ class EndToEndTask:
         self.learner = build_learner(
             recipe, games, folder, bank.size, resumed=resumed, classes=[len(s.labels) for s in sets]
         ).to(device)
-        self._offsets, grid = self.learner.frame_offsets, 1  # of what is seen, frames or stacks
-        if recipe.encoder.features:
-            self._offsets, grid = self.learner.stack_offsets, self.learner.backbone.config.stride
-            self.data = self._computed(grid if recipe.model.windows == 1 else math.gcd(grid, WINDOW_FRAMES))
+        once, stride, windows = bool(recipe.encoder.features), recipe.encoder.network.stride, recipe.model.windows
         self.sampler = MomentSampler(
-            games, bank.first, bank.length, windows=recipe.model.windows, config=recipe.data, grid=grid
+            games, bank.first, bank.length, windows=windows, config=recipe.data, grid=stride if once else 1
         )
+        self._offsets = self.learner.stack_offsets if once else self.learner.frame_offsets  # of what is seen
+        if once:
+            self.data = self._computed(stride if windows == 1 else math.gcd(stride, WINDOW_FRAMES))
         if device.type == "cuda":
             to_channels_last(self.learner.backbone)
             if not recipe.train.compile:

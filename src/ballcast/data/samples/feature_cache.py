@@ -8,10 +8,12 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from safetensors.numpy import load, save
 from torch import Tensor
 
@@ -95,28 +97,26 @@ class FeatureCache:
         videos = [(str(s.path.resolve()), s.start, s.stop, *_stamp(s.path)) for s in self.games[g].segments]
         what = (made_by, encoder.precision, self.size, self._every, int(self.length[g]), videos)
         path = self._folder / f"{hashlib.sha256(repr(what).encode()).hexdigest()[:32]}.safetensors"
-        if path.is_file():
-            try:
-                raw = read_bytes(path, "features of a game")
-                if check_signature(raw, path):
-                    return load(raw)["features"]
-            except InputError:
-                pass  # damaged: made again
-        features = self._compute(frames, encoder, g)
+        count = max(0, (int(self.length[g]) - stack_span(encoder.config)) // self._every + 1)
+        kept = _read(path) if path.is_file() else None
+        if kept is not None and kept.shape == (count, encoder.config.width):
+            return kept
+        features = self._compute(frames, encoder, g, count)
         if not np.isfinite(features).all():
             raise InputError(f"{self.games[g].name}: the encoder gives features that are NaN or infinite")
         write_bytes(path, sign_safetensors(save({"features": features})))
         return features
 
-    def _compute(self, frames: FrameCache, encoder: BatchEncoder, g: int) -> NDArray[np.float16]:
-        every, stride, span = self._every, encoder.config.stride, stack_span(encoder.config)
-        first, length = int(self.first[g]), int(self.length[g])
-        count = (length - span) // every + 1
+    def _compute(self, frames: FrameCache, encoder: BatchEncoder, g: int, count: int) -> NDArray[np.float16]:
+        every, stride, first = self._every, encoder.config.stride, int(self.first[g])
+        features = np.empty((count, encoder.config.width), np.float16)
+        if not count:
+            return features
         piece = min(AT_ONCE, count)  # stacks; the last piece is moved back, and computes some again
         begins = sorted({min(begin, count - piece) for begin in range(0, count, piece)})
         begins += begins[-1:] * (-len(begins) % PIECES)
-        order = first + every * np.array(begins)[:, None] + np.arange((piece - 1) * every + span)
-        features = np.empty((count, encoder.config.width), np.float16)
+        seen = np.arange((piece - 1) * every + stack_span(encoder.config))
+        order = first + every * np.array(begins)[:, None] + seen
         steps = order.reshape(len(begins) // PIECES, PIECES, -1)
         for places, pictures in zip(np.reshape(begins, (-1, PIECES)).tolist(), frames.stream(steps), strict=True):
             for begin, own in dict(zip(places, pictures, strict=True)).items():
@@ -124,6 +124,15 @@ class FeatureCache:
                     computed = encoder.clips(own[phase * every :]).half().cpu().numpy()
                     features[begin + phase : begin + piece : stride // every] = computed
         return features
+
+
+def _read(path: Path) -> NDArray[Any] | None:
+    """The features in a file; None: it is damaged, and they are to be computed again."""
+    try:
+        raw = read_bytes(path, "features of a game")
+        return load(raw).get("features") if check_signature(raw, path) else None
+    except (InputError, SafetensorError):
+        return None
 
 
 def _stamp(path: Path) -> tuple[int, int]:
