@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +11,25 @@ import numpy as np
 import pytest
 import torch
 from games import make_matches
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save
 from torch import nn
 
 import ballcast
 from ballcast.core.anticipator_config import Recipe
+from ballcast.core.checks import sign_safetensors
 from ballcast.core.config import load
 from ballcast.core.errors import InputError
 from ballcast.core.hub import BACKBONE, MODEL
 from ballcast.data.labels.games import find_games
+from ballcast.data.samples import feature_cache
+from ballcast.data.samples.feature_cache import FeatureCache
 from ballcast.data.samples.frames import FrameCache
 from ballcast.export.export import export
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.frame_network import to_channels_last
-from ballcast.features.stack_index import snippet_count
+from ballcast.features.stack_index import snippet_count, stack_offsets
 from ballcast.model.anticipator import Anticipator
 from ballcast.training.augment import Augmentation, planes
 from ballcast.training.end_to_end import EndToEndTask
@@ -201,36 +205,54 @@ def head_only(matches: Path, features: Path, *overrides: str) -> Recipe:
     return recipe(matches, "encoder.learns=false", f"encoder.features={features}", *overrides)
 
 
+@pytest.fixture(scope="module")
+def encoders(matches: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
+    """Encoders, gray and in colour, whose features tell stacks apart: their norms have seen frames."""
+    folders = {}
+    for colour in (False, True):
+        torch.manual_seed(5)
+        backbone = Backbone(recipe(matches, *(COLOUR if colour else [])).encoder.network).train()
+        bank = FrameCache(find_games(matches)[:1], CPU, colour=colour)
+        with torch.no_grad():
+            for seed in range(20):
+                begins = np.random.default_rng(seed).integers(0, 900, (16, 1))
+                backbone.features(bank.take(begins + stack_offsets(backbone.config)))
+        folders[colour], backbone.note = tmp_path_factory.mktemp("encoder"), "has seen frames"
+        backbone.eval().save_pretrained(folders[colour])
+    return folders
+
+
 @pytest.mark.parametrize("extra", [[], ["model.windows=2"], COLOUR], ids=["one window", "two windows", "colour"])
-def test_features_computed_once_are_those_of_the_frames(matches: Path, tmp_path: Path, extra: list[str]) -> None:
-    """Scores and, without augmentation, the losses of a step are those of the frames themselves."""
+def test_features_computed_once_are_those_of_the_frames(
+    matches: Path, tmp_path: Path, encoders: dict[bool, Path], extra: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And so, without augmentation, are the losses of a step; in pieces and parts that do not divide the game."""
+    monkeypatch.setattr(feature_cache, "PIECE", 50)
+    monkeypatch.setattr(feature_cache, "PART", 333)
     same = [f"augment.{key}=0" for key in ("flip", "shift", "zoom", "brightness", "contrast", "blur", "drop", "mixup")]
-    config = head_only(matches, tmp_path / "features", *extra, *same)
+    config = head_only(matches, tmp_path / "features", f"encoder.start={encoders[extra is COLOUR]}", *extra, *same)
     task = EndToEndTask(config, tmp_path / "run", CPU, Ranks(), None, resumed=False, log=print)
-    train_games, valid_games = (
-        FrameCache(bank.games, CPU, colour=task.learner.colour) for bank in (task.data.train, task.data.valid) if bank
-    )
-    ends = task.sampler.draw(np.random.default_rng(0)).frame
-    close = partial(torch.testing.assert_close, rtol=2e-3, atol=2e-3)  # float16 on disk
-    of_any_frame = ends - np.arange(len(ends)) % 2
-    for bank, frames, at in ((task.data.train, train_games, ends), (task.data.valid, valid_games, of_any_frame)):
-        stored, seen = (run_windows(task.learner, which, at) for which in (bank, frames))
-        for key in ("objectness", "classes", "offsets", "presence"):
-            close(getattr(stored, key), getattr(seen, key))
+    learner, ends = task.learner.eval(), task.sampler.draw(np.random.default_rng(0)).frame
+    assert task.data.valid
+    for bank, at in ((task.data.train, ends), (task.data.valid, ends - np.arange(len(ends)) % 2)):
+        frames, first = FrameCache(bank.games, CPU, colour=learner.colour), at[:, None] - learner.span
+        pictures = planes(frames.take(first + learner.frame_offsets), colour=learner.colour)
+        with torch.no_grad():
+            seen = learner.features(pictures).flatten(1, 2)
+        assert seen.std((0, 1)).mean() > 2e-3
+        torch.testing.assert_close(bank.take(first + learner.stack_offsets), seen, rtol=0, atol=2e-4)
     calls: list[tuple[MomentBatch, Augmentation]] = []
     steps = task.step
     task.step = lambda *given: calls.append(given) or torch.zeros(5)  # type: ignore[assignment, func-returns-value]
     list(task.train_epoch(0, 0))
-    task.learner.eval()
+    learner.eval()
     drawn, per = task.sampler.draw(np.random.default_rng([0, 0])).frame, config.train.batch
+    frames = FrameCache(task.data.train.games, CPU, colour=learner.colour)
     for number, (batch, how) in enumerate(calls):
-        first = drawn[per * number : per * number + per, None] - task.learner.span
-        pixels = train_games.take(first + task.learner.frame_offsets)
+        pixels = frames.take(drawn[per * number : per * number + per, None] - learner.span + learner.frame_offsets)
         kept = torch.arange(pixels.shape[1]).expand(per, -1)
-        close(
-            torch.stack(steps.losses(batch, how)),
-            torch.stack(steps.losses(replace(batch, seen=pixels), replace(how, kept=kept))),
-        )
+        stored, fresh = steps.losses(batch, how), steps.losses(replace(batch, seen=pixels), replace(how, kept=kept))
+        torch.testing.assert_close(torch.stack(stored), torch.stack(fresh), rtol=1e-3, atol=1e-3)
     assert calls
 
 
@@ -238,13 +260,16 @@ def test_a_head_is_trained_alone_on_features_that_other_runs_share(matches: Path
     train(recipe(matches, "train.epochs=1"), tmp_path / "first", device=CPU)
     start, folder = f"encoder.start={tmp_path / 'first/best'}", tmp_path / "features"
     config = head_only(matches, folder, start, "games.test=[test]", "train.lr=1e-2")
-    lines: list[str] = []
+    lines, bank = list[str](), FrameCache(find_games(matches)[:1], CPU)
     progress = train(config, tmp_path / "run", device=CPU, log=lines.append)
     assert progress.finished
-    assert any("features of 1 of 1 games" in line for line in lines)
+    assert any("features of 499 of 499 stacks" in line for line in lines)
     first, second = (load_learner(tmp_path / name / "best") for name in ("first", "run"))
     before, after = (learner.backbone.state_dict() for learner in (first, second))
     assert all(torch.equal(before[key], after[key]) for key in before)
+    assert second.backbone.note == first.backbone.note  # it has learned nothing more
+    with pytest.raises(ValueError, match="cannot be mirrored"):
+        run_windows(second, FeatureCache(bank, second.backbone, folder, every=2), np.array([125]), flip=True)
     heads = [learner.anticipator.state_dict() for learner in (first, second)]
     assert not all(torch.equal(heads[0][key], heads[1][key]) for key in heads[0])
     assert 0 <= json.loads((tmp_path / "run/report.json").read_text())["anticipation"]["avg"] <= 1
@@ -261,18 +286,31 @@ def test_damaged_features_and_those_of_a_changed_video_are_made_again(tmp_path: 
     train(config, tmp_path / "run", device=CPU)
     (kept,) = folder.iterdir()
     whole = kept.read_bytes()
-    kept.write_bytes(whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:])
-    train(config, tmp_path / "again", device=CPU)
-    assert kept.read_bytes() == whole
-    assert contents(tmp_path / "again") == contents(tmp_path / "run")
+    features = load_tensors(whole)["features"]
+    faults = {
+        "bit": whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:],
+        "cut": whole[:-100],
+        "type": sign_safetensors(save({"features": features.float()})),
+        "foreign type": sign_safetensors(save({"features": features.bfloat16()})),
+        "size": sign_safetensors(save({"features": features[1:].clone()})),
+        "nan": sign_safetensors(save({"features": features / 0})),
+    }
+    for name, damaged in faults.items():
+        kept.write_bytes(damaged)
+        train(config, tmp_path / name, device=CPU)
+        assert kept.read_bytes() == whole, name
+        assert contents(tmp_path / name) == contents(tmp_path / "run"), name
     video = next(own.glob("*.mp4"))
     os.utime(video, ns=(1, 1))
     train(config, tmp_path / "third", device=CPU)
     assert len(list(folder.iterdir())) == 2
 
 
-def test_a_head_that_is_cut_anywhere_ends_with_the_same_bytes(matches: Path, tmp_path: Path) -> None:
-    config = head_only(matches, tmp_path / "features", "train.save_every=1", "train.ema=0.9", "augment.mixup=0.2")
+def test_a_head_that_is_cut_anywhere_ends_with_the_same_bytes(
+    matches: Path, tmp_path: Path, encoders: dict[bool, Path]
+) -> None:
+    start, often = f"encoder.start={encoders[False]}", "train.save_every=1"
+    config = head_only(matches, tmp_path / "features", start, often, "train.ema=0.9", "augment.mixup=0.2")
     train(config, tmp_path / "whole", device=CPU)
     shutil.rmtree(tmp_path / "features")  # those of a resumed run are of its encoder, not of a new one
     for steps in (1, 3):
@@ -291,6 +329,7 @@ def test_a_head_that_is_cut_anywhere_ends_with_the_same_bytes(matches: Path, tmp
         ("data.mixup=0.4", "set augment.mixup"),
         ("encoder.network.blocks=4", "frame encoder"),
         ("encoder.features=features", "set learns=false"),
+        ("model.kind=faantra", "set model.faantra.clip_ms=80"),
     ],
 )
 def test_what_does_not_fit_is_one_sentence(matches: Path, tmp_path: Path, override: str, words: str) -> None:

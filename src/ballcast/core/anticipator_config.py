@@ -230,12 +230,9 @@ class EncoderConfig:
     """The frame encoder, with train.backbone=end_to_end."""
 
     network: BackboneConfig = FRAME_ENCODER
-    # Or "scratch"; for a warm start "embedded", or the folder of an end-to-end model; of an encoder: with a new head.
-    start: str = "imagenet"
+    start: str = "imagenet"  # or "scratch", "embedded", or a folder: of a model, or of its encoder for a new head
     learns: bool = True  # false: its weights stay as they are at the start
-    # With learns=false, a folder: each stack's features are computed once, into it, for this and other runs; of augment
-    # only mixup is used. Empty: frames are augmented and go through the encoder at every step.
-    features: str = ""
+    features: str = ""  # with learns=false: a folder to compute features into, once; then augment has only mixup
     lr_factor: Rate = 1.0  # its learning rate, as a share of the rest's
     recompute: bool = False  # recompute activations in the backward pass: less memory, a third more work
 

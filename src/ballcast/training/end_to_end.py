@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ballcast.core.actions import ACTIONS, WINDOW_FRAMES
+from ballcast.core.actions import ACTIONS, FRAME_MS, WINDOW_FRAMES
 from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import to_dict
 from ballcast.core.errors import InputError
@@ -133,7 +133,7 @@ class EndToEndTask:
             self.data = self._computed(stride if windows == 1 else math.gcd(stride, WINDOW_FRAMES))
         if device.type == "cuda":
             to_channels_last(self.learner.backbone)
-            if not recipe.train.compile:
+            if not recipe.train.compile and not once:
                 use_triton(self.learner.backbone.encoder)
         counts = torch.tensor([*count_actions(games).values()])
         weights = class_weights(counts, recipe.loss.class_weight)
@@ -294,4 +294,7 @@ def _check(recipe: Recipe) -> None:
         if getattr(model, key) != own:
             raise InputError(f"the encoder gives {own} {key} a window; set model.{key}={own}")
     if recipe.data.mixup:
-        raise InputError("data.mixup mixes stored features; set augment.mixup to mix frames, and data.mixup=0")
+        raise InputError("data.mixup is of training on stores; end to end, set augment.mixup instead, and data.mixup=0")
+    apart = network.stride * FRAME_MS
+    if model.kind == "faantra" and model.faantra.clip_ms != apart:
+        raise InputError(f"the encoder's stacks are {apart} ms apart; set model.faantra.clip_ms={apart}")

@@ -116,7 +116,8 @@ def build_learner(
     names = [game.name for game in games]
     about = {"trained_on": names, "seed": recipe.train.seed, "ballcast": __version__, "picture_size": list(size)}
     if resumed:
-        backbone.metadata = read_about(folder / "last_backbone").get("metadata", {})
+        saved = read_about(folder / "last_backbone")
+        backbone.metadata, backbone.note = saved.get("metadata", {}), saved.get("note", "")
         model.metadata = read_config(folder / "last").metadata
         if config.features:  # needed before the state is loaded
             backbone.load_state_dict(Backbone.from_pretrained(folder / "last_backbone").state_dict())
@@ -127,13 +128,20 @@ def build_learner(
     else:
         encoder, head = load_start(start)
         if encoder.config != config.network or (head and head.config != recipe.model):
-            raise InputError(f"{start}: its sizes are not those of the recipe; give the recipe it was trained with")
+            raise InputError(
+                f"{start}: its sizes are not those of the recipe; give the recipe it was trained with, or "
+                "for a new head the folder of its encoder, such as runs/e2e/best_backbone"
+            )
         backbone.load_state_dict(encoder.state_dict())
         if head:
             model.load_state_dict(head.state_dict())
+        if not config.learns:
+            backbone.metadata, backbone.note = dict(encoder.metadata), encoder.note
         backbone.metadata |= began_with(encoder)
-    backbone.metadata |= {**about, "task": "anticipation", "actions": list(ACTIONS)}
-    backbone.note = f"learned end to end on {describe_games(names)}"
+    if config.learns:
+        backbone.metadata |= {**about, "task": "anticipation", "actions": list(ACTIONS)}
+        backbone.note = f"learned end to end on {describe_games(names)}"
+    backbone.metadata["picture_size"] = list(size)
     model.metadata |= {**about, "trained_on": list(recipe.games.train), "validated_on": list(recipe.games.valid)}
     backbone.classifier.requires_grad_(False)  # the anticipator spots
     if not config.learns:

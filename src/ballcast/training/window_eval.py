@@ -28,6 +28,8 @@ SPOTTING = SpottingConfig(smooth_ms=80)
 @torch.no_grad()
 def run_windows(learner: EndToEnd, bank: Bank, ends: np.ndarray, *, flip: bool = False) -> Slots:
     """The slots at the moments `ends` (S,), numbers of frames; with `flip`, those of mirrored frames, not features."""
+    if flip and isinstance(bank, FeatureCache):
+        raise ValueError("features cannot be mirrored; give frames")
     device, training = next(learner.parameters()).device, learner.training
     learner.eval()
     outputs = []

@@ -1,12 +1,14 @@
 """The features of games by a frame encoder that does not learn: each stack is computed once, for all epochs and runs.
 
-A folder has a file for each game, named by all that its features depend on: the weights, the frames' size, the videos.
-So runs with the same encoder share a folder, a killed run goes on with what is there, and a damaged file is made again.
+A folder has a file for every few minutes of a game, named by all that its features depend on: the weights, the frames'
+size, the videos. So runs with the same encoder share a folder, a killed run goes on with what is there, and a damaged
+file is made again.
 """
 
 import hashlib
 import time
 from collections.abc import Callable, Iterator
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +21,17 @@ from torch import Tensor
 
 from ballcast.core.checks import check_signature, sign_safetensors
 from ballcast.core.errors import InputError
-from ballcast.core.files import read_bytes, write_bytes
+from ballcast.core.files import check_writable, read_bytes, write_bytes
 from ballcast.data.samples.frames import FrameCache
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.stack_index import stack_span
+from ballcast.video.luma import array_shape
 
-AT_ONCE = 248  # stacks of a piece of a game: four windows of 62
-PIECES = 4  # decoded at once
+VERSION = 1  # of the files; one more when decoding or the network's arithmetic changes
+PART = 62 * 64  # stacks of a file, at most: five minutes at 12.5 a second
+PIECE, PIECE_BYTES = 62 * 4, 128 << 20  # stacks that are decoded together, at most, and bytes of their frames
+AHEAD = 8  # pieces that are decoded early, at most
 TELL_S = 20.0  # between two lines of progress
 
 
@@ -60,20 +65,34 @@ class FeatureCache:
     ) -> None:
         self.games, self.first, self.length = frames.games, frames.first, frames.length
         self.total, self.size, self.device = frames.total, frames.size, frames.device
-        self._folder, self._every = folder, every
-        encoder, made_by = BatchEncoder(backbone, device=frames.device, compiled=compiled), backbone.hash
-        own = [np.empty((0, 0), np.float16)] * len(self.games)
-        began = told = time.monotonic()
-        for done, g in enumerate((*range(begin, len(own)), *range(begin)), start=1):
-            own[g] = self._of_game(frames, encoder, made_by, g)
-            if time.monotonic() - told > TELL_S or done == len(own):
-                told = time.monotonic()
-                log(f"{title}: features of {done} of {len(own)} games in {folder} after {told - began:.0f} s")
-        rows = np.cumsum([0, *map(len, own)])
+        encoder = BatchEncoder(backbone, device=frames.device, compiled=compiled)
+        span, made_by = stack_span(encoder.config), (VERSION, backbone.hash, encoder.precision, self.size, every)
+        counts = np.maximum(0, (self.length - span) // every + 1)  # (G,) stacks
+        ends = np.cumsum(counts)
         self._row = np.full(self.total, -1)  # (frames,) the row of the stack that begins at each frame
-        for g, first in enumerate(self.first.tolist()):
-            self._row[first : first + every * len(own[g]) : every] = np.arange(rows[g], rows[g + 1])
-        self._bank = torch.from_numpy(np.concatenate(own)).to(self.device)  # (stacks, D) float16
+        bank = np.empty((ends[-1], encoder.config.width), np.float16)
+        done, began, told, checked = 0, time.monotonic(), time.monotonic(), False
+        for g in (*range(begin, len(counts)), *range(begin)):
+            first, count, rows = int(self.first[g]), int(counts[g]), slice(ends[g] - counts[g], ends[g])
+            self._row[first : first + every * count : every] = np.arange(rows.start, rows.stop)
+            for a in range(0, count, PART):
+                own = bank[rows][a : a + PART]  # a view
+                path = folder / f"{self._key(g, a, made_by)}.safetensors"
+                if (kept := _read(path, own.shape)) is not None:
+                    own[:] = kept
+                else:
+                    if not checked:
+                        check_writable(path)  # before minutes of work
+                        checked = True
+                    _compute(own, frames, encoder, first + a * every, every)
+                    if not np.isfinite(own).all():
+                        raise InputError(f"{self.games[g].name}: the encoder gives features that are NaN or infinite")
+                    write_bytes(path, sign_safetensors(save({"features": own})))
+                done += len(own)
+                if time.monotonic() - told > TELL_S or done == len(bank):
+                    told = time.monotonic()
+                    log(f"{title}: features of {done} of {len(bank)} stacks in {folder} after {told - began:.0f} s")
+        self._bank = torch.from_numpy(bank).to(self.device)  # (stacks, D)
 
     def take(self, numbers: NDArray[np.int64]) -> Tensor:
         """Return features (B, P, D) float32 on the device, of the stacks that begin at the frames (B, P)."""
@@ -92,47 +111,37 @@ class FeatureCache:
             raise ValueError(f"no stack was computed at the frame {numbers[rows < 0][0]}")
         return rows
 
-    def _of_game(self, frames: FrameCache, encoder: BatchEncoder, made_by: str, g: int) -> NDArray[np.float16]:
-        """The features of a game (n, D), from its file or computed into it."""
+    def _key(self, g: int, part: int, made_by: tuple[Any, ...]) -> str:
+        """Of all that the features of a game from the stack `part` on depend on."""
         videos = [(str(s.path.resolve()), s.start, s.stop, *_stamp(s.path)) for s in self.games[g].segments]
-        what = (made_by, encoder.precision, self.size, self._every, int(self.length[g]), videos)
-        path = self._folder / f"{hashlib.sha256(repr(what).encode()).hexdigest()[:32]}.safetensors"
-        count = max(0, (int(self.length[g]) - stack_span(encoder.config)) // self._every + 1)
-        kept = _read(path) if path.is_file() else None
-        if kept is not None and kept.shape == (count, encoder.config.width):
-            return kept
-        features = self._compute(frames, encoder, g, count)
-        if not np.isfinite(features).all():
-            raise InputError(f"{self.games[g].name}: the encoder gives features that are NaN or infinite")
-        write_bytes(path, sign_safetensors(save({"features": features})))
-        return features
-
-    def _compute(self, frames: FrameCache, encoder: BatchEncoder, g: int, count: int) -> NDArray[np.float16]:
-        every, stride, first = self._every, encoder.config.stride, int(self.first[g])
-        features = np.empty((count, encoder.config.width), np.float16)
-        if not count:
-            return features
-        piece = min(AT_ONCE, count)  # stacks; the last piece is moved back, and computes some again
-        begins = sorted({min(begin, count - piece) for begin in range(0, count, piece)})
-        begins += begins[-1:] * (-len(begins) % PIECES)
-        seen = np.arange((piece - 1) * every + stack_span(encoder.config))
-        order = first + every * np.array(begins)[:, None] + seen
-        steps = order.reshape(len(begins) // PIECES, PIECES, -1)
-        for places, pictures in zip(np.reshape(begins, (-1, PIECES)).tolist(), frames.stream(steps), strict=True):
-            for begin, own in dict(zip(places, pictures, strict=True)).items():
-                for phase in range(stride // every):  # stacks between two of the encoder's stride
-                    computed = encoder.clips(own[phase * every :]).half().cpu().numpy()
-                    features[begin + phase : begin + piece : stride // every] = computed
-        return features
+        what = (*made_by, int(self.length[g]), part, videos)
+        return hashlib.sha256(repr(what).encode()).hexdigest()[:32]
 
 
-def _read(path: Path) -> NDArray[Any] | None:
-    """The features in a file; None: it is damaged, and they are to be computed again."""
+def _compute(own: NDArray[np.float16], frames: FrameCache, encoder: BatchEncoder, first: int, every: int) -> None:
+    """Fill `own` (n, D) with the features of stacks `every` frames apart, the first at the frame number `first`."""
+    stride, span, count = encoder.config.stride, stack_span(encoder.config), len(own)
+    frame = prod(array_shape(frames.size, colour=frames.colour))
+    piece = min(PIECE, count, max(1, PIECE_BYTES // frame // every))
+    begins = sorted({min(begin, count - piece) for begin in range(0, count, piece)})  # the last one is moved back
+    order = first + every * np.array(begins)[:, None] + np.arange((piece - 1) * every + span)
+    for begin, (pictures,) in zip(begins, frames.stream(order[:, None], ahead=min(AHEAD, frames.workers)), strict=True):
+        for phase in range(stride // every):  # stacks between two of the encoder's stride
+            computed = encoder.clips(pictures[phase * every :]).half().cpu().numpy()
+            own[begin + phase : begin + piece : stride // every] = computed
+
+
+def _read(path: Path, shape: tuple[int, ...]) -> NDArray[np.float16] | None:
+    """The features in a file; None: there is none, or it is damaged, and they are to be computed again."""
+    if not path.is_file():
+        return None
     try:
         raw = read_bytes(path, "features of a game")
-        return load(raw).get("features") if check_signature(raw, path) else None
-    except (InputError, SafetensorError):
+        kept = load(raw).get("features") if check_signature(raw, path) else None
+    except (InputError, KeyError, SafetensorError):  # KeyError: a type that NumPy has not
         return None
+    right = kept is not None and kept.shape == shape and kept.dtype == np.float16 and np.isfinite(kept).all()
+    return kept if right else None
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -137,8 +137,8 @@ class FrameCache:
         index = torch.from_numpy(frames).to(self._bank.device, non_blocking=True)
         return self._gather(index).to(self.device, non_blocking=True)
 
-    def stream(self, order: NDArray[np.int64]) -> Iterator[Tensor]:
-        """Yield `take` of each step of `order` (steps, B, P); from disk, the next are read while the last is in use."""
+    def stream(self, order: NDArray[np.int64], *, ahead: int = AHEAD) -> Iterator[Tensor]:
+        """Yield `take` of each step of `order` (steps, B, P); from disk, `ahead` are read while the last is in use."""
         if self._bank is not None:
             numbers = torch.from_numpy(order).to(self._bank.device)  # one copy an epoch, none a step
             for index in numbers:
@@ -146,10 +146,10 @@ class FrameCache:
             return
         coming: deque[list[Future[NDArray[np.uint8]]]] = deque()
         try:
-            for step in range(len(order) + AHEAD):
+            for step in range(len(order) + ahead):
                 if step < len(order):
                     coming.append([self._row(row) for row in order[step]])
-                if step >= AHEAD:
+                if step >= ahead:
                     rows = [future.result() for future in coming.popleft()]
                     yield torch.from_numpy(np.stack(rows)).to(self.device)
         finally:
