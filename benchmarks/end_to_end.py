@@ -89,12 +89,11 @@ def read_rows(group: str) -> dict[str, dict[str, Any]]:
 
 def recipe_of(row: dict[str, Any], overrides: Sequence[str], seconds: int, steps: int, work: Path) -> Recipe:
     """The recipe of a row, with so many steps in EPOCHS epochs on that many seconds of video."""
-    changes = list(row.get("overrides", []))
+    given = row.get("overrides", [])
+    changes = [word for part in given for word in (part if isinstance(part, list) else [part])]  # lists by alias
     for key, part in (("start", "best"), ("encoder", "best_backbone")):
         changes += [f"encoder.start={work / file_name(row[key]) / part}"] if key in row else []
     changes += ["encoder.learns=false", f"encoder.features={work / 'features'}"] if row.get("head") else []
-    for key, full in (("windows", "model.windows"), ("clip_ms", "model.faantra.clip_ms")):
-        changes += [f"{full}={row[key]}"] if key in row else []
     recipe = load(Recipe, Path(row["recipe"]), [*changes, *overrides])
     wanted = max(1, round(steps * row.get("share", 1.0) / EPOCHS)) * recipe.train.batch  # samples of an epoch
     every = max(1, seconds * FPS // wanted) * FRAME_MS
@@ -374,6 +373,7 @@ def measure_step(
     recipe: Recipe, lines: int, width: int, device: torch.device, steps: int, kernels: Path | None = None
 ) -> dict[str, Any]:
     """A step on frames of noise that lie on the device as a cache's would; `kernels`: where to list what takes long."""
+    # Few frames where they are large, so that they take little of the memory that is measured.
     bank = NoiseCache(4, 2000 if lines < 400 else 1000, (lines, width), device, colour=recipe.encoder.network.colour)
     task = EndToEndTask(recipe, Path("unused"), device, Ranks(), EndToEndData(bank, None), resumed=False, log=print)
     on_gpu = device.type == "cuda"

@@ -33,6 +33,7 @@ class Step:
     seconds: int
     trial: str = ""  # appended with --try; of two equal options the last counts
     data: bool = False  # needs --data
+    after: str = ""  # the step whose result it needs
 
 
 STEPS = (
@@ -54,9 +55,9 @@ STEPS = (
     Step("longer", "benchmarks.end_to_end train --data DATA --work OUT/models --steps 3000 --rows 'e2e, longer'",
          600, "", True),
     Step("head", "benchmarks.end_to_end train --data DATA --work OUT/models --steps 3000 --rows 'e2e, head'",
-         240, "", True),
+         240, "", True, "longer"),
     Step("heads", "benchmarks.end_to_end train --group heads --data DATA --work OUT/models --steps 3000",
-         600, "", True),
+         600, "", True, "longer"),
     Step("throughput", "benchmarks.throughput --out OUT/throughput.json", 300, "--try"),
     Step("extract", "benchmarks.extract --only-end-to-end --decoders auto --clips 96 --out OUT/extract.json", 120,
          "--decoders 1 --clips 1 --frame 64 64"),
@@ -87,8 +88,8 @@ def main() -> None:
             continue
         if "PAPER" in step.command and args.backbone is None:
             continue
-        if step.name in ("head", "heads") and not (args.out / "longer.done.json").is_file():
-            print(f"{step.name}: left out: needs the encoder of the step longer", flush=True)
+        if step.after and not (args.out / f"{step.after}.done.json").is_file():
+            print(f"{step.name}: left out: needs the result of the step {step.after}", flush=True)
             continue
         left = end - time.monotonic()
         if left < step.seconds:

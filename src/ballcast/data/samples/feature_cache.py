@@ -32,7 +32,7 @@ VERSION = 1  # of the files; one more when decoding or the network's arithmetic 
 PART = 62 * 64  # stacks of a file, at most: five minutes at 12.5 a second
 PIECE, PIECE_BYTES = 62 * 4, 128 << 20  # stacks that are decoded together, at most, and bytes of their frames
 AHEAD = 8  # pieces that are decoded early, at most
-TELL_S = 20.0  # between two lines of progress
+LOG_EVERY_S = 20.0  # between two lines of progress
 
 
 class FeatureCache:
@@ -71,7 +71,7 @@ class FeatureCache:
         ends = np.cumsum(counts)
         self._row = np.full(self.total, -1)  # (frames,) the row of the stack that begins at each frame
         bank = np.empty((ends[-1], encoder.config.width), np.float16)
-        done, began, told, checked = 0, time.monotonic(), time.monotonic(), False
+        done, began, last_log = 0, time.monotonic(), time.monotonic()
         for g in (*range(begin, len(counts)), *range(begin)):
             first, count, rows = int(self.first[g]), int(counts[g]), slice(ends[g] - counts[g], ends[g])
             self._row[first : first + every * count : every] = np.arange(rows.start, rows.stop)
@@ -81,17 +81,15 @@ class FeatureCache:
                 if (kept := _read(path, own.shape)) is not None:
                     own[:] = kept
                 else:
-                    if not checked:
-                        check_writable(path)  # before minutes of work
-                        checked = True
+                    check_writable(path)  # before minutes of work
                     _compute(own, frames, encoder, first + a * every, every)
                     if not np.isfinite(own).all():
                         raise InputError(f"{self.games[g].name}: the encoder gives features that are NaN or infinite")
                     write_bytes(path, sign_safetensors(save({"features": own})))
-                done += len(own)
-                if time.monotonic() - told > TELL_S or done == len(bank):
-                    told = time.monotonic()
-                    log(f"{title}: features of {done} of {len(bank)} stacks in {folder} after {told - began:.0f} s")
+                done, now = done + len(own), time.monotonic()
+                if now - last_log > LOG_EVERY_S or done == len(bank):
+                    last_log = now
+                    log(f"{title}: features of {done} of {len(bank)} stacks in {folder} after {now - began:.0f} s")
         self._bank = torch.from_numpy(bank).to(self.device)  # (stacks, D)
 
     def take(self, numbers: NDArray[np.int64]) -> Tensor:
