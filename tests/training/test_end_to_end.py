@@ -222,15 +222,22 @@ def encoders(matches: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[bo
     return folders
 
 
+@pytest.mark.parametrize("flip", [0, 1], ids=["", "mirrored"])
 @pytest.mark.parametrize("extra", [[], ["model.windows=2"], COLOUR], ids=["one window", "two windows", "colour"])
 def test_features_computed_once_are_those_of_the_frames(
-    matches: Path, tmp_path: Path, encoders: dict[bool, Path], extra: list[str], monkeypatch: pytest.MonkeyPatch
+    matches: Path,
+    tmp_path: Path,
+    encoders: dict[bool, Path],
+    extra: list[str],
+    flip: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And so, without augmentation, are the losses of a step; in pieces and parts that do not divide the game."""
+    """And so, without other augmentation, are the losses of a step; in pieces and parts that do not divide the game."""
     monkeypatch.setattr(feature_cache, "PIECE", 50)
     monkeypatch.setattr(feature_cache, "PART", 333)
-    same = [f"augment.{key}=0" for key in ("flip", "shift", "zoom", "brightness", "contrast", "blur", "drop", "mixup")]
-    config = head_only(matches, tmp_path / "features", f"encoder.start={encoders[extra is COLOUR]}", *extra, *same)
+    same = [f"augment.{key}=0" for key in ("shift", "zoom", "brightness", "contrast", "blur", "drop", "mixup")]
+    start = f"encoder.start={encoders[extra is COLOUR]}"
+    config = head_only(matches, tmp_path / "features", start, *extra, *same, f"augment.flip={flip}")
     task = EndToEndTask(config, tmp_path / "run", CPU, Ranks(), None, resumed=False, log=print)
     learner, ends = task.learner.eval(), task.sampler.draw(np.random.default_rng(0)).frame
     assert task.data.valid
@@ -241,6 +248,12 @@ def test_features_computed_once_are_those_of_the_frames(
             seen = learner.features(pictures).flatten(1, 2)
         assert seen.std((0, 1)).mean() > 2e-3
         torch.testing.assert_close(bank.take(first + learner.stack_offsets), seen, rtol=0, atol=2e-4)
+        if flip and bank is task.data.train:
+            with torch.no_grad():
+                turned = learner.features(pictures.flip(-1)).flatten(1, 2)
+            assert (turned - seen).abs().max() > 2e-3
+            found = bank.take(bank.total + first + learner.stack_offsets)
+            torch.testing.assert_close(found, turned, rtol=0, atol=2e-4)
     calls: list[tuple[MomentBatch, Augmentation]] = []
     steps = task.step
     task.step = lambda *given: calls.append(given) or torch.zeros(5)  # type: ignore[assignment, func-returns-value]
@@ -274,7 +287,7 @@ def test_a_head_is_trained_alone_on_features_that_other_runs_share(matches: Path
     assert not all(torch.equal(heads[0][key], heads[1][key]) for key in heads[0])
     assert 0 <= json.loads((tmp_path / "run/report.json").read_text())["anticipation"]["avg"] <= 1
     made = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
-    assert len(made) == 2  # the training game and the validation game
+    assert len(made) == 3  # the training game, the same mirrored, and the validation game
     train(head_only(matches, folder, start, "train.seed=1"), tmp_path / "other", device=CPU)
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == made
 
@@ -282,7 +295,7 @@ def test_a_head_is_trained_alone_on_features_that_other_runs_share(matches: Path
 def test_damaged_features_and_those_of_a_changed_video_are_made_again(tmp_path: Path) -> None:
     own = make_matches(tmp_path / "own", ("train",), frames=500)
     folder = tmp_path / "features"
-    config = head_only(own, folder, "games.valid=[]", "train.epochs=1", "data.every_ms=1000")
+    config = head_only(own, folder, "games.valid=[]", "train.epochs=1", "data.every_ms=1000", "augment.flip=0")
     train(config, tmp_path / "run", device=CPU)
     (kept,) = folder.iterdir()
     whole = kept.read_bytes()

@@ -167,6 +167,15 @@ def i420_planes(frames: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return y, colours[..., 0, :, :], colours[..., 1, :, :]
 
 
+def mirror(frames: Tensor, *, colour: bool) -> Tensor:
+    """Frames (…, H, W), or with `colour` I420 (…, 3H/2, W), with left and right exchanged."""
+    if not colour:
+        return frames.flip(-1)
+    y, u, v = (plane.flip(-1) for plane in i420_planes(frames))
+    chroma = torch.stack([u, v], dim=-3).flatten(-3).unflatten(-1, (-1, frames.shape[-1]))  # (…, H/2, W)
+    return torch.cat([y, chroma], dim=-2)
+
+
 def i420_to_rgb(frames: Tensor) -> Tensor:
     """I420 frames (…, 3H/2, W) uint8 → red, green and blue in [0, 1], (…, 3, H, W) float32.
 

@@ -130,7 +130,8 @@ class EndToEndTask:
         )
         self._offsets = self.learner.stack_offsets if once else self.learner.frame_offsets  # of what is seen
         if once:
-            self.data = self._computed(stride if windows == 1 else math.gcd(stride, WINDOW_FRAMES))
+            every, mirrored = stride if windows == 1 else math.gcd(stride, WINDOW_FRAMES), recipe.augment.flip > 0
+            self.data = self._computed(every, mirrored=mirrored)
         if device.type == "cuda":
             to_channels_last(self.learner.backbone)
             if not recipe.train.compile and not once:
@@ -170,17 +171,21 @@ class EndToEndTask:
         table = spotting_targets(events, bank.length, self.recipe.loss.auxiliary_sigma_ms, classes)
         return torch.from_numpy(_spread(table, bank)).to(self.device)
 
-    def _computed(self, every: int) -> EndToEndData:
-        """Compute what the encoder gives, of the training games every so many frames, of the others everywhere."""
+    def _computed(self, every: int, *, mirrored: bool) -> EndToEndData:
+        """Compute what the encoder gives, of the training games every so many frames, of the others everywhere.
+
+        `mirrored`: of the training games also what it gives of mirrored frames.
+        """
         data, recipe, ranks = self.data, self.recipe, self.ranks
 
-        def computed(frames: Bank, title: str, every: int) -> FeatureCache:
+        def computed(frames: Bank, title: str, every: int, *, mirrored: bool = False) -> FeatureCache:
             assert isinstance(frames, FrameCache)
             return FeatureCache(
                 frames,
                 self.learner.backbone,
                 Path(recipe.encoder.features),
                 every=every,
+                mirrored=mirrored,
                 compiled=recipe.train.compile,
                 begin=len(frames.games) * ranks.rank // ranks.count,
                 title=title,
@@ -188,7 +193,7 @@ class EndToEndTask:
             )
 
         valid = computed(data.valid, "valid", 1) if data.valid else None
-        return replace(data, train=computed(data.train, "train", every), valid=valid)
+        return replace(data, train=computed(data.train, "train", every, mirrored=mirrored), valid=valid)
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -216,8 +221,11 @@ class EndToEndTask:
         mine = drawn[own % len(drawn)]
         offsets = self._offsets  # (W · F,) frames, or (W · N,) stacks, from the first frame seen
         rng = np.random.default_rng([recipe.train.seed, epoch, 1 + rank])
-        changes = draw_augmentation(recipe.augment, total, size, len(offsets), rng).to(self.device)
+        changes = draw_augmentation(recipe.augment, total, size, len(offsets), rng)
         frames = (mine.frame[:, None] - self.learner.span + offsets).reshape(total, size, -1)  # (steps, B, …)
+        if isinstance(self.data.train, FeatureCache):
+            frames += self.data.train.total * (changes.turn.numpy() < 0)[..., None]  # those of mirrored frames
+        changes = changes.to(self.device)
         middles = mine.frame[:, None] - WINDOW_FRAMES + self.learner.middles  # (S, N)
         classes, position_ms, middles_of = (
             torch.from_numpy(array).to(self.device).unflatten(0, (total, size))

@@ -25,6 +25,7 @@ from ballcast.core.files import check_writable, read_bytes, write_bytes
 from ballcast.data.samples.frames import FrameCache
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
+from ballcast.features.frame_network import mirror
 from ballcast.features.stack_index import stack_span
 from ballcast.video.luma import array_shape
 
@@ -38,11 +39,14 @@ LOG_EVERY_S = 20.0  # between two lines of progress
 class FeatureCache:
     """The features of the stacks of games, each by the number of its first frame in a `FrameCache`.
 
+    With `mirrored`, those of the same stacks with left and right exchanged are numbered from `total` on.
+
     Args:
         frames: of the games.
         backbone: the encoder, without a temporal shift, so that a stack's features do not depend on others.
         folder: where they are kept.
         every: frames from one stack to the next; a divisor of the encoder's stride.
+        mirrored: whether to compute mirrored stacks too.
         compiled: as of `BatchEncoder`.
         begin: number of the game to begin with: processes that share a folder begin apart, and find the rest done.
         title, log: what lines of progress begin with, and who gets them.
@@ -58,6 +62,7 @@ class FeatureCache:
         folder: Path,
         *,
         every: int,
+        mirrored: bool = False,
         compiled: bool = False,
         begin: int = 0,
         title: str = "",
@@ -68,29 +73,30 @@ class FeatureCache:
         encoder = BatchEncoder(backbone, device=frames.device, compiled=compiled)
         span, made_by = stack_span(encoder.config), (VERSION, backbone.hash, encoder.precision, self.size, every)
         counts = np.maximum(0, (self.length - span) // every + 1)  # (G,) stacks
-        ends = np.cumsum(counts)
-        self._row = np.full(self.total, -1)  # (frames,) the row of the stack that begins at each frame
-        bank = np.empty((ends[-1], encoder.config.width), np.float16)
+        ends, views = np.cumsum(counts), range(1 + mirrored)  # 0: as it is, 1: mirrored
+        row = np.full(self.total, -1)  # (frames,) the row of the stack that begins at each frame
+        bank = np.empty((len(views), ends[-1], encoder.config.width), np.float16)
         done, began, last_log = 0, time.monotonic(), time.monotonic()
         for g in (*range(begin, len(counts)), *range(begin)):
             first, count, rows = int(self.first[g]), int(counts[g]), slice(ends[g] - counts[g], ends[g])
-            self._row[first : first + every * count : every] = np.arange(rows.start, rows.stop)
+            row[first : first + every * count : every] = np.arange(rows.start, rows.stop)
             for a in range(0, count, PART):
-                own = bank[rows][a : a + PART]  # a view
-                path = folder / f"{self._key(g, a, made_by)}.safetensors"
-                if (kept := _read(path, own.shape)) is not None:
-                    own[:] = kept
-                else:
-                    check_writable(path)  # before minutes of work
-                    _compute(own, frames, encoder, first + a * every, every)
-                    if not np.isfinite(own).all():
+                own = bank[:, rows][:, a : a + PART]  # (V, n, D), a view
+                paths = [folder / f"{self._key(g, a, (*made_by, *['mirrored'] * view))}.safetensors" for view in views]
+                missing = [view for view in views if not _read(paths[view], own[view])]
+                if missing:
+                    check_writable(paths[missing[0]])  # before minutes of work
+                    _compute({view: own[view] for view in missing}, frames, encoder, first + a * every, every)
+                for view in missing:
+                    if not np.isfinite(own[view]).all():
                         raise InputError(f"{self.games[g].name}: the encoder gives features that are NaN or infinite")
-                    write_bytes(path, sign_safetensors(save({"features": own})))
-                done, now = done + len(own), time.monotonic()
-                if now - last_log > LOG_EVERY_S or done == len(bank):
+                    write_bytes(paths[view], sign_safetensors(save({"features": own[view]})))
+                done, now = done + own.shape[1], time.monotonic()
+                if now - last_log > LOG_EVERY_S or done == ends[-1]:
                     last_log = now
-                    log(f"{title}: features of {done} of {len(bank)} stacks in {folder} after {now - began:.0f} s")
-        self._bank = torch.from_numpy(bank).to(self.device)  # (stacks, D)
+                    log(f"{title}: features of {done} of {ends[-1]} stacks in {folder} after {now - began:.0f} s")
+        self._row = np.concatenate([np.where(row < 0, -1, row + view * ends[-1]) for view in views])
+        self._bank = torch.from_numpy(bank).flatten(0, 1).to(self.device)  # (V · stacks, D)
 
     def take(self, numbers: NDArray[np.int64]) -> Tensor:
         """Return features (B, P, D) float32 on the device, of the stacks that begin at the frames (B, P)."""
@@ -116,30 +122,39 @@ class FeatureCache:
         return hashlib.sha256(repr(what).encode()).hexdigest()[:32]
 
 
-def _compute(own: NDArray[np.float16], frames: FrameCache, encoder: BatchEncoder, first: int, every: int) -> None:
-    """Fill `own` (n, D) with the features of stacks `every` frames apart, the first at the frame number `first`."""
-    stride, span, count = encoder.config.stride, stack_span(encoder.config), len(own)
+def _compute(
+    views: dict[int, NDArray[np.float16]], frames: FrameCache, encoder: BatchEncoder, first: int, every: int
+) -> None:
+    """Fill arrays (n, D) with the features of stacks `every` frames apart, the first at the frame number `first`.
+
+    `views`: the array of the stacks as they are, by 0; that of mirrored ones, by 1; or one of both.
+    """
+    stride, span, count = encoder.config.stride, stack_span(encoder.config), len(next(iter(views.values())))
     frame = prod(array_shape(frames.size, colour=frames.colour))
     piece = min(PIECE, count, max(1, PIECE_BYTES // frame // every))
     begins = sorted({min(begin, count - piece) for begin in range(0, count, piece)})  # the last one is moved back
     order = first + every * np.array(begins)[:, None] + np.arange((piece - 1) * every + span)
     for begin, (pictures,) in zip(begins, frames.stream(order[:, None], ahead=min(AHEAD, frames.workers)), strict=True):
-        for phase in range(stride // every):  # stacks between two of the encoder's stride
-            computed = encoder.clips(pictures[phase * every :]).half().cpu().numpy()
-            own[begin + phase : begin + piece : stride // every] = computed
+        for is_mirrored, own in views.items():
+            seen = mirror(pictures, colour=frames.colour) if is_mirrored else pictures
+            for phase in range(stride // every):  # stacks between two of the encoder's stride
+                computed = encoder.clips(seen[phase * every :]).half().cpu().numpy()
+                own[begin + phase : begin + piece : stride // every] = computed
 
 
-def _read(path: Path, shape: tuple[int, ...]) -> NDArray[np.float16] | None:
-    """The features in a file; None: there is none, or it is damaged, and they are to be computed again."""
+def _read(path: Path, own: NDArray[np.float16]) -> bool:
+    """Fill `own` with the features in a file; False: there is none, or it is damaged, and they are to be computed."""
     if not path.is_file():
-        return None
+        return False
     try:
         raw = read_bytes(path, "features of a game")
         kept = load(raw).get("features") if check_signature(raw, path) else None
     except (InputError, KeyError, SafetensorError):  # KeyError: a type that NumPy has not
-        return None
-    right = kept is not None and kept.shape == shape and kept.dtype == np.float16 and np.isfinite(kept).all()
-    return kept if right else None
+        return False
+    if kept is None or kept.shape != own.shape or kept.dtype != np.float16 or not np.isfinite(kept).all():
+        return False
+    own[:] = kept
+    return True
 
 
 def _stamp(path: Path) -> tuple[int, int]:
