@@ -61,6 +61,7 @@ from ballcast.model.postprocess import (
 from ballcast.training.end_to_end import EndToEndData, EndToEndTask
 from ballcast.training.engine import Ranks, predict_slots
 from ballcast.training.learner import EndToEnd, load_learner, use_triton
+from ballcast.training.progress import ProgressUpdate
 from ballcast.training.run import train
 from ballcast.training.splits import TrainingData
 from ballcast.training.spotting_eval import middles_ms, spot
@@ -130,20 +131,27 @@ def train_rows(args: argparse.Namespace) -> None:
         used = bank.subset([*chosen, *(game for own in others for game in own.games)])
         recipe = recipe_of(row, args.overrides, int(used.length.sum()) // FPS, args.steps, args.work)
         tests = bank.subset([*games["test"], *games["test_more"]])
+        # Epochs of a head are chosen on the validation matches; for frames that would take too long.
+        valid = bank.subset(games["valid"]) if row.get("head") and games["valid"] else None
         run, began = args.work / file_name(name), time.perf_counter()
         progress = train(
             recipe,
             run,
             device=device,
-            training_data=EndToEndData(used, None, None, others),
-            show=lambda u: (
-                print(f"  {u.epoch + 1} {u.step}: {u.losses}, {u.samples_per_s:.0f}/s", flush=True) if u.ended else None
-            ),
+            training_data=EndToEndData(used, valid, None, others),
+            show=show_epoch,
         )
         seconds = time.perf_counter() - began
         about = {"row": name, "steps": progress.step, "seconds": seconds, "matches": len(chosen), "lines": lines}
+        about |= {"epoch": progress.best_epoch, "valid": progress.best} if valid else {}
         write_outputs(load_learner(run / "best"), tests, target, about, mirrored=args.group != "parts")
         print(f"{name}: {json.dumps(about)}, {time.perf_counter() - began:.0f} s in all", flush=True)
+
+
+def show_epoch(update: ProgressUpdate) -> None:
+    if update.ended:
+        score = f", valid {100 * update.score.avg:.2f}" if update.score else ""
+        print(f"  {update.epoch + 1} {update.step}: {update.losses}, {update.samples_per_s:.0f}/s{score}", flush=True)
 
 
 def label_set(games: Sequence[Game]) -> tuple[LabelSet, ...]:
@@ -441,6 +449,7 @@ class NoiseCache(FrameCache):
     ) -> None:
         self.games = [Game(f"noise_{g}", "train", (), ()) for g in range(games)]
         self.device, self.size, self.where = device, size, "gpu" if device.type == "cuda" else "memory"
+        self.colour, self.workers = colour, 1
         self.length = np.full(games, frames)
         self.first, self.total = frames * np.arange(games), games * frames
         shape = (self.total, *array_shape(size, colour=colour))
