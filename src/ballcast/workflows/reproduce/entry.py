@@ -64,8 +64,14 @@ class Throughput:
 
 MACHINES = {"h200": "one H200", "card_24gb": "one 24 GB card"}
 # Of e2e, to train its head alone (docs/train.md, "The head alone").
-HEAD = ("train.batch=32", "train.lr=2.0e-4", "train.weight_decay=0.05", "augment.mixup=0.2", "train.epochs=8")
-HEAD += ("train.restart_epochs=7",)
+HEAD = (
+    "train.batch=32",
+    "train.lr=2.0e-4",
+    "train.weight_decay=0.05",
+    "augment.mixup=0.2",
+    "train.epochs=8",
+    "train.restart_epochs=7",
+)
 BANDWIDTH = 1.01 / 4.8  # TB/s of an RTX 4090, which has 24 GB, and of an H200, by NVIDIA's data sheets
 
 
