@@ -9,8 +9,8 @@
 `train` trains the rows of a group of benchmarks/variants/end_to_end.yaml one after the other on frames that are
 decoded once, and writes the outputs of each on all test matches to WORK/<row>.npz; rows that are there are not
 repeated. `frozen` writes the same of the paper's model and FAANTRA on features of --backbone, one like the paper's;
-`embedded` that of the embedded model. `table` scores them with 95 % intervals by match. Folders are of simulated
-matches (docs/backbone.md, "More matches of your own").
+`embedded` that of the embedded model. `table` scores them with 95 % intervals by match, over all ten classes and over
+those with at least 5 actions. Folders are of simulated matches (docs/backbone.md, "More matches of your own").
 """
 
 import argparse
@@ -35,7 +35,7 @@ from ballcast.core.config import load
 from ballcast.core.events import Clip, merge_arrays, merge_bins
 from ballcast.core.files import write_bytes, write_json
 from ballcast.core.hub import BACKBONE, MODEL
-from ballcast.data.labels.games import Game, find_games
+from ballcast.data.labels.games import Game, count_actions, find_games
 from ballcast.data.labels.label_sets import LabelSet
 from ballcast.data.samples.batches import Samples
 from ballcast.data.samples.frames import FrameCache
@@ -46,7 +46,7 @@ from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.store import FeatureStore
 from ballcast.inference.baselines import ClassPrior, Markov
 from ballcast.metrics.average_precision import Matches, match_all, match_arrays, score_of_matches
-from ballcast.metrics.bootstrap import bootstrap_matches, difference
+from ballcast.metrics.bootstrap import Intervals, bootstrap_matches, difference
 from ballcast.metrics.spotting import Peaks, average_precisions, suppress_non_maxima
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.postprocess import (
@@ -329,15 +329,23 @@ def scored_rows(work: Path, games: dict[str, list[Game]], title: str) -> Iterato
             yield row, mirrored, anticipated(data, part, clips, mirrored=mirrored), spotting
 
 
+def mean_interval(intervals: Intervals, classes: np.ndarray) -> list[float]:
+    """The 95 % interval of the mean over some classes (10,) bool; one with a few actions moves the mean by points."""
+    return np.quantile(intervals.resampled[:, :, classes].mean((1, 2)), [0.025, 0.975]).tolist()
+
+
 def table(args: argparse.Namespace) -> None:
     games, results = games_of(args.data), {}
     sets = [title for title in ("test", "test_more") if games[title]]
+    often = {title: np.array([*count_actions(games[title]).values()]) >= SPOTTING.least for title in sets}
     for title in sets:
         names = [clip.name.rpartition("+")[0] for clip in clips_of(games[title])]
         groups = names if len(games[title]) >= 10 else None
         for row, mirrored, matches, spotting in scored_rows(args.work, games, title):
             intervals = bootstrap_matches(matches, len(names), groups=groups)
             line = {"mAP": score_of_matches(matches).avg, "interval": intervals.avg.tolist(), **spotting}
+            line |= {f"mAP of {often[title].sum()}": intervals.ap[:, often[title]].mean()}
+            line |= {"its interval": mean_interval(intervals, often[title])}
             results[row, title, mirrored] = (line, intervals)
             shown = ", ".join(f"{k} {np.round(100 * np.array(v), 2)}" for k, v in line.items())
             print(f"{row:16} {title:9} {'mirrored' if mirrored else '':9} {shown}", flush=True)
@@ -347,8 +355,13 @@ def table(args: argparse.Namespace) -> None:
         for (row, other, mirrored), (_, intervals) in results.items():
             base = results.get((args.against, title, False))
             if other == title and base and row != args.against:
-                low, high = 100 * difference(base[1], intervals).avg
-                print(f"{row}{', mirrored' * mirrored} − {args.against}, {title}: between {low:.2f} and {high:.2f}")
+                paired = difference(base[1], intervals)
+                low, high = 100 * paired.avg
+                least, most = 100 * np.array(mean_interval(paired, often[title]))
+                print(
+                    f"{row}{', mirrored' * mirrored} − {args.against}, {title}: between {low:.2f} and {high:.2f}; "
+                    f"of {often[title].sum()} classes between {least:.2f} and {most:.2f}"
+                )
     if args.json:
         write_json(args.json, {" | ".join(map(str, k)): v[0] for k, v in results.items()}, indent=1)
 

@@ -39,7 +39,7 @@ from benchmarks.end_to_end import measure_step
 from benchmarks.extract import draw, measure
 
 SMALL_CARD = 22.5  # GiB of a card of 24 GB that a training may take; the driver and the screen have the rest
-SMALL_SETTINGS = {"e2e": ["train.batch=6"], "faantra-ws": ["encoder.recompute=true"]}
+SMALL_SETTINGS = {"e2e": ["train.batch=6"], "faantra-ws": ["train.batch=4", "encoder.recompute=true"]}
 SIZES = {"224p": (224, 398), "720p": (720, 1280), "448p": (448, 796)}
 TINY = {"224p": (64, 96), "720p": (128, 192), "448p": (96, 144)}  # of --try
 
