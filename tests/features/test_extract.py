@@ -95,6 +95,23 @@ def test_the_last_frame_used_is_749(split: Path, expected: Path, backbone: Backb
     assert np.argwhere(different).tolist() == [[5, 32]]
 
 
+def test_mirrored_frames_have_a_store_of_their_own(
+    split: Path, expected: Path, backbone: Backbone, tmp_path: Path
+) -> None:
+    extract(split, tmp_path / "store", backbone, device="cpu", workers=1, mirrored=True)
+    store, plain = FeatureStore.open(tmp_path / "store"), FeatureStore.open(expected)
+    assert store.manifest.header.preprocessing is not None
+    assert store.manifest.header.preprocessing.mirrored
+    with VideoFile(split / "clip_1" / "224p.mp4") as video:
+        frames = video.read(0, 750)[..., ::-1].copy()
+    wanted = BatchEncoder(backbone, device="cpu").windows(frames, range(0, 626, 125)).half().numpy()
+    np.testing.assert_array_equal(store.windows("clip_1"), wanted)
+    assert not np.array_equal(wanted, plain.windows("clip_1"))
+    shutil.copytree(expected, tmp_path / "plain")
+    with pytest.raises(InputError, match="was made with mirrored False, not True; give another output folder"):
+        extract(split, tmp_path / "plain", backbone, device="cpu", mirrored=True)
+
+
 def test_two_workers_give_the_same_bytes(split: Path, expected: Path, backbone: Backbone, tmp_path: Path) -> None:
     report = extract(split, tmp_path / "store", backbone, device="cpu", workers=2)
     assert report.frames == 4 * 750

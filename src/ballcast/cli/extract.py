@@ -46,6 +46,9 @@ Decoder = Annotated[
 Pad = Annotated[
     int, typer.Option(min=0, max=125, help="Frames that may be missing at a clip's end; black ones replace them.")
 ]
+Mirrored = Annotated[
+    bool, typer.Option("--mirrored", help="Exchange left and right: a second store, to average predictions over both.")
+]
 
 
 @app.command("extract")
@@ -60,6 +63,7 @@ def extract_features(
     decoder: Decoder = "cpu",
     size: PictureSize = None,
     pad: Pad = 25,
+    mirrored: Mirrored = False,
     cluster: Cluster = None,
 ) -> None:
     """Extract features of videos, once, so that training reads numbers instead of pixels.
@@ -101,6 +105,7 @@ def extract_features(
             decoder=decoder,
             size=size,
             pad=pad,
+            mirrored=mirrored,
             cluster=cluster,
             progress=progress,
         )
@@ -116,6 +121,8 @@ def _print_extraction(report: "Extraction", console: "Console") -> None:
     windows = sum(shard.entries * shard.windows for shard in store.manifest.shards)
     size = store.manifest.resolution
     frames = f"frames of {show_size(size)}" if size else "frames of several sizes"
+    prepared = store.manifest.header.preprocessing
+    frames += ", mirrored" if prepared and prepared.mirrored else ""
     typer.echo(f"{store.path}: {len(store)} videos, {windows} windows of {store.clips} × {store.width}, {frames}")
     for entry in store.manifest.entries:
         if entry.padded:

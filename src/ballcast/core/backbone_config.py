@@ -139,6 +139,7 @@ class Preprocessing:
     padding: int  # the picture is zero-padded, centred, to a multiple of this
     precision: str  # fp32 or fp16
     picture_size: tuple[int, int] | None = None  # H, W that pictures were fitted into first; None: left as they were
+    mirrored: bool = False  # left and right exchanged
 
     def __post_init__(self) -> None:
         if self.picture_size is not None and not is_size(self.picture_size):

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ballcast.core.actions import WINDOW_FRAMES
 from ballcast.core.errors import InputError
 from ballcast.features.backbone import Backbone
-from ballcast.features.frame_network import i420_to_rgb, to_channels_last
+from ballcast.features.frame_network import i420_to_rgb, mirror, to_channels_last
 from ballcast.features.stack_index import (
     covering_windows,
     snippet_count,
@@ -109,8 +109,11 @@ class BatchEncoder:
             index = index.pin_memory().to(self.device, non_blocking=True)
         return self._features(frames, distinct)[index]
 
-    def fetch_windows(self, frames: np.ndarray | Tensor, starts: Sequence[int]) -> "Fetch":
-        """Start computing `windows`, as float16 on the CPU; there may be none."""
+    def fetch_windows(self, frames: np.ndarray | Tensor, starts: Sequence[int], *, mirrored: bool = False) -> "Fetch":
+        """Start computing `windows`, of frames with left and right exchanged if `mirrored`, as float16 on the CPU;
+        there may be none."""
+        if mirrored:
+            frames = mirror(self._upload(frames), colour=self.config.colour)
         none = (0, self.snippets_per_batch, self.config.width)
         return Fetch(self.windows(frames, starts).half() if starts else torch.empty(none, dtype=torch.float16))
 

@@ -60,6 +60,7 @@ class _Options:
     picture_size: Size | None  # H, W that pictures are fitted into
     pad: int
     colour: bool  # pictures are decoded in colour
+    mirrored: bool  # left and right are exchanged
     cluster: str | None  # address of a Ray cluster
 
 
@@ -75,6 +76,7 @@ def extract(
     decoder: Literal["cpu", "cuda", "auto"] = "cpu",
     size: str | None = None,
     pad: int = FPS,
+    mirrored: bool = False,
     cluster: str | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Report:
@@ -94,6 +96,7 @@ def extract(
         size: "trained" (the default): pictures are brought to the size the backbone was trained at, with a warning if
             it does not know; "own": they stay as they are; or a width and height, "1280x720". See `choose_size`.
         pad: a clip of SN-BAA that lacks up to so many frames at its end gets black ones there; the store records it.
+        mirrored: exchange left and right of the pictures; the store records it.
         cluster: address of a running Ray cluster, which is then the engine. Machines that die are done without.
         progress: called with the frames done and in all.
     """
@@ -103,14 +106,16 @@ def extract(
     make_parents(out)
     device = _device(device)
     engine = "ray" if cluster is not None else engine
-    options = _Options(every, engine, device, workers, decoder, picture_size, pad, backbone.config.colour, cluster)
+    colour = backbone.config.colour
+    options = _Options(every, engine, device, workers, decoder, picture_size, pad, colour, mirrored, cluster)
     lock = out.with_name(f".{out.name}.lock")  # two extractions would take each other's pieces away
     with exclusive_lock(out, lock, f"{out}: another extraction is at work there; wait for it, or give another folder"):
         return _extract(source, out, backbone, options, progress)
 
 
 def _extract(source: Path, out: Path, backbone: Backbone, options: _Options, progress: Progress) -> Report:
-    preprocessing = backbone.preprocessing("fp16" if options.device == "cuda" else "fp32", options.picture_size)
+    precision = "fp16" if options.device == "cuda" else "fp32"
+    preprocessing = replace(backbone.preprocessing(precision, options.picture_size), mirrored=options.mirrored)
     config = backbone.config
     header = Header(backbone.identity, snippet_count(config), config.width, options.every, preprocessing=preprocessing)
     sources, parts = find_sources(source), Parts(out)
@@ -143,8 +148,9 @@ def _compute(
     progress: Progress,
 ) -> tuple[int, float, float, str]:
     """Compute the pieces not kept yet; add to `failures`. Returns frames, seconds, share of waiting, the decoders."""
+    o = options
     todo = [
-        replace(piece, picture_size=options.picture_size, pad=options.pad, colour=options.colour)
+        replace(piece, picture_size=o.picture_size, pad=o.pad, colour=o.colour, mirrored=o.mirrored)
         for piece in pieces
         if not parts.has(piece)
     ]

@@ -104,10 +104,10 @@ class Header:
         sizes = [show_size(h.preprocessing.picture_size) for h in (self, other) if h.preprocessing]
         if len(set(sizes)) > 1:
             raise InputError(f"{folder}: holds features of pictures seen at {sizes[0]}, not at {sizes[1]}; {way}")
-        mine_, theirs_ = config.to_dict(self), config.to_dict(other)
-        for key in mine_:
-            if key != "backbone" and mine_[key] != theirs_[key]:
-                raise InputError(f"{folder}: was made with {key} {mine_[key]}, not {theirs_[key]}; {way}")
+        mine_, theirs_ = ({**(d.pop("preprocessing") or {}), **d} for d in map(config.to_dict, (self, other)))
+        for key in {**mine_, **theirs_}:
+            if key != "backbone" and mine_.get(key) != theirs_.get(key):
+                raise InputError(f"{folder}: was made with {key} {mine_.get(key)}, not {theirs_.get(key)}; {way}")
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,7 @@ class Piece:
     picture_size: Size | None = None  # H, W that its pictures are fitted into; None: they stay as they are
     pad: int = 0  # frames that may be missing at the end of a clip
     colour: bool = False  # frames are I420
+    mirrored: bool = False  # left and right of its frames are exchanged
 
     @property
     def start(self) -> int:
@@ -239,8 +240,8 @@ def decode(piece: Piece, slots: Slots, decoder: "Decoder") -> DecodedPiece:
 
 def compute(engine: "BatchEncoder", piece: Piece, frames: "Tensor") -> "Fetch":
     """Start computing the features (M, N, D) float16 of the piece's windows that lie within its frames."""
-    windows = window_count(len(frames), piece.every)
-    return engine.fetch_windows(frames, [piece.every * m for m in range(min(windows, piece.windows))])
+    windows = min(window_count(len(frames), piece.every), piece.windows)
+    return engine.fetch_windows(frames, [piece.every * m for m in range(windows)], mirrored=piece.mirrored)
 
 
 def work(

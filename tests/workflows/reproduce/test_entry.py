@@ -60,7 +60,7 @@ def test_the_hours_are_work_over_rate() -> None:
     assert valid.seconds(rates, "h200") == (pytest.approx(1169 * 30 / 100), False)
     assert challenge.seconds(rates, "card_24gb") == (None, False)
     lines = list(entry_lines(["e2e"], rates=rates))
-    assert lines[0].endswith("in all 2.6 h on one H200, not measured on one 24 GB card with encoder.recompute=true")
+    assert lines[0].endswith("in all 2.9 h on one H200, not measured on one 24 GB card with encoder.recompute=true")
     assert ": 2.2 h on one H200, 6.3 h on one 24 GB card with encoder.recompute=true" in lines[2]
 
 

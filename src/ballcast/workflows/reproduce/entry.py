@@ -148,12 +148,14 @@ def _download(data: str, resolution: str) -> Command:
     return Command(f"ballcast download train valid test challenge --to {data} --resolution {resolution}")
 
 
-def _extract(data: str, store: str, split: str, backbone: str, rate: str, *, dense: float = 1.0) -> Command:
+def _extract(
+    data: str, store: str, split: str, backbone: str, rate: str, *, dense: float = 1.0, mirrored: bool = False
+) -> Command:
     """Features of a split; `dense`: how many times more stacks it takes than with windows 5 s apart."""
     seconds = OFFICIAL_CLIPS[split] * CLIP_FRAMES / FPS
-    every = f" --every {EVERY[split]}" if dense > 1 else ""
+    options = f" --every {EVERY[split]}" * (dense > 1) + " --mirrored" * mirrored
     return Command(
-        f"ballcast extract {data}/{split} {store}/{split} --backbone {backbone}{every}",
+        f"ballcast extract {data}/{split} {store}/{split} --backbone {backbone}{options}",
         f"{seconds / 3600:.1f} h of video" + (f", {dense:.1f} times as many stacks" if dense > 1 else ""),
         ((rate, seconds * dense),),
     )
@@ -229,13 +231,18 @@ def _head(videos: str, start: str, out: str) -> Command:
 
 
 def _e2e(data: str) -> list[Command]:
-    videos, store, model = f"{data}/224p", "features/e2e", "runs/e2e-head/best"
+    """One training, then one of its head alone; predictions are averaged with those for mirrored frames."""
+    videos, store, mirrored, model = f"{data}/224p", "features/e2e", "features/e2e-mirrored", "runs/e2e-head/best"
     return [
         _download(data, "224p"),
         _end_to_end("e2e", videos, "runs/e2e", ("decode 224p", "train e2e")),
         _head(videos, "runs/e2e/best", "runs/e2e-head"),
-        *(_extract(videos, store, split, f"{model}_backbone", "extract e2e") for split in ("valid", "challenge")),
-        *_finish(videos, "e2e", [model], [store]),
+        *(
+            _extract(videos, folder, split, f"{model}_backbone", "extract e2e", mirrored=folder != store)
+            for folder in (store, mirrored)
+            for split in ("valid", "challenge")
+        ),
+        *_finish(videos, "e2e", [model, model], [store, mirrored]),
     ]
 
 
