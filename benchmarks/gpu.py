@@ -45,20 +45,24 @@ STEPS = (
          "--out OUT/followers.json", 150, "--lines 224 --streams 2 --processes 2 --seconds 2 --network tiny"),
     Step("live", "benchmarks.live --seconds 15 --moments 200 --only latency --model MODEL --backbone BACKBONE "
          "--json OUT/live.json", 60, "--seconds 20 --moments 2 --size 224p"),
-    Step("tests", "pytest -q -m gpu -p no:cacheprovider tests", 180, "--collect-only"),
+    Step("tests", "pytest -q -m gpu -p no:cacheprovider tests", 480, "--collect-only"),
     Step("embedded", "benchmarks.end_to_end embedded --data DATA --work OUT/models", 60, "", True),
     Step("frozen", "benchmarks.end_to_end frozen --data DATA --work OUT/models --backbone PAPER train.epochs=8 "
          "train.warmup_epochs=1 train.restart_epochs=7", 400, "", True),
     Step("faantra-ws", "benchmarks.end_to_end train --data DATA --work OUT/models --steps 2500 "
          "--rows 'faantra-ws 1' faantra-ws", 240, "", True),
-    Step("parts", "benchmarks.end_to_end train --data DATA --work OUT/parts --group parts --steps 200", 600, "", True),
+    Step("boosted", "benchmarks.end_to_end train --data DATA --work OUT/models --steps 3000 --rows 'boosted head'",
+         240, "", True),
+    Step("lines", "benchmarks.end_to_end train --data DATA --work OUT/parts --group parts --steps 400 "
+         "--rows base '224 lines'", 240, "", True),
+    Step("parts", "benchmarks.end_to_end train --data DATA --work OUT/parts --group parts --steps 400", 900, "", True),
     Step("longer", "benchmarks.end_to_end train --data DATA --work OUT/models --steps 3000 --rows 'e2e, longer'",
          600, "", True),
     Step("head", "benchmarks.end_to_end train --data DATA --work OUT/models --steps 3000 --rows 'e2e, head'",
          240, "", True, "longer"),
     Step("heads", "benchmarks.end_to_end train --group heads --data DATA --work OUT/models --steps 3000",
          600, "", True, "longer"),
-    Step("throughput", "benchmarks.throughput --out OUT/throughput.json", 300, "--try"),
+    Step("throughput", "benchmarks.throughput --out OUT/throughput.json", 480, "--try"),
     Step("extract", "benchmarks.extract --only-end-to-end --decoders auto --clips 96 --out OUT/extract.json", 120,
          "--decoders 1 --clips 1 --frame 64 64"),
     Step("decode", "benchmarks.decode --frame 720 1280 --nvdec 1 4 8 --out OUT/decode.json", 120,
