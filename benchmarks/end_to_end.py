@@ -354,7 +354,7 @@ def table(args: argparse.Namespace) -> None:
     for title in sets:
         for (row, other, mirrored), (_, intervals) in results.items():
             base = results.get((args.against, title, False))
-            if other == title and base and row != args.against:
+            if other == title and base and (row, mirrored) != (args.against, False):
                 paired = difference(base[1], intervals)
                 low, high = 100 * paired.avg
                 least, most = 100 * np.array(mean_interval(paired, often[title]))

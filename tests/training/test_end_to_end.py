@@ -222,14 +222,14 @@ def encoders(matches: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[bo
     return folders
 
 
-@pytest.mark.parametrize("flip", [0, 1], ids=["", "mirrored"])
+@pytest.mark.parametrize("flip", [0, 0.5], ids=["", "mirrored"])
 @pytest.mark.parametrize("extra", [[], ["model.windows=2"], COLOUR], ids=["one window", "two windows", "colour"])
 def test_features_computed_once_are_those_of_the_frames(
     matches: Path,
     tmp_path: Path,
     encoders: dict[bool, Path],
     extra: list[str],
-    flip: int,
+    flip: float,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And so, without other augmentation, are the losses of a step; in pieces and parts that do not divide the game."""
@@ -261,8 +261,14 @@ def test_features_computed_once_are_those_of_the_frames(
     learner.eval()
     drawn, per = task.sampler.draw(np.random.default_rng([0, 0])).frame, config.train.batch
     frames = FrameCache(task.data.train.games, CPU, colour=learner.colour)
+    turned = torch.cat([how.turn < 0 for _, how in calls])
+    assert (turned.any() and not turned.all()) if flip else not turned.any()
     for number, (batch, how) in enumerate(calls):
         pixels = frames.take(drawn[per * number : per * number + per, None] - learner.span + learner.frame_offsets)
+        shown = planes(pixels, colour=learner.colour)
+        with torch.no_grad():
+            own = learner.features(torch.where(how.turn[:, None, None, None] < 0, shown.flip(-1), shown)).flatten(1, 2)
+        torch.testing.assert_close(batch.seen, own, rtol=0, atol=2e-4)
         kept = torch.arange(pixels.shape[1]).expand(per, -1)
         stored, fresh = steps.losses(batch, how), steps.losses(replace(batch, seen=pixels), replace(how, kept=kept))
         torch.testing.assert_close(torch.stack(stored), torch.stack(fresh), rtol=1e-3, atol=1e-3)

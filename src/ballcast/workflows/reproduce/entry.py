@@ -226,7 +226,7 @@ def _head(videos: str, start: str, out: str) -> Command:
     return Command(
         f"ballcast train e2e games.sources=[{videos}] encoder.start={start} {cache} {' '.join(HEAD)} --out {out}",
         f"features once, then {recipe.train.epochs} epochs of {PAPER_SAMPLES} moments",
-        (("extract e2e", 2 * _frames() / FPS), ("train e2e head", float(samples * recipe.model.clips))),
+        (("features e2e", 2 * _frames() / FPS), ("train e2e head", float(samples * recipe.model.clips))),
     )
 
 
