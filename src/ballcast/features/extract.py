@@ -148,9 +148,14 @@ def _compute(
     progress: Progress,
 ) -> tuple[int, float, float, str]:
     """Compute the pieces not kept yet; add to `failures`. Returns frames, seconds, share of waiting, the decoders."""
-    o = options
     todo = [
-        replace(piece, picture_size=o.picture_size, pad=o.pad, colour=o.colour, mirrored=o.mirrored)
+        replace(
+            piece,
+            picture_size=options.picture_size,
+            pad=options.pad,
+            colour=options.colour,
+            mirrored=options.mirrored,
+        )
         for piece in pieces
         if not parts.has(piece)
     ]
