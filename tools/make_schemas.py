@@ -3,7 +3,7 @@
 import json
 
 from ballcast.core.anticipator_config import Recipe
-from ballcast.core.config import json_schema
+from ballcast.core.config import EXTENDS, json_schema
 from ballcast.core.hub import RECIPES
 from ballcast.core.pretrain_config import PretrainConfig
 
@@ -13,7 +13,10 @@ SCHEMAS = {"schema.json": Recipe, "pretrain.schema.json": PretrainConfig}
 def schema_text(cls: type) -> str:
     """Return the schema of a config class as the text of its file."""
     schema = {"$schema": "http://json-schema.org/draft-07/schema#", "title": f"ballcast {cls.__name__}"}
-    return json.dumps(schema | json_schema(cls), indent=1, ensure_ascii=False) + "\n"
+    schema |= json_schema(cls)
+    base = {"type": "string", "description": "a recipe, or a file beside this one: its values where none are given"}
+    schema["properties"] = {EXTENDS: base, **schema["properties"]}
+    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ def test_the_schemas_for_editors_are_those_of_the_classes(name: str) -> None:
 
 def test_every_recipe_names_its_schema_and_fits_it() -> None:
     recipes = sorted(RECIPES.glob("*.yaml"))
-    assert len(recipes) == 7
+    assert len(recipes) == 8
     for path in recipes:
         first = path.read_text().splitlines()[0]
         name = first.removeprefix("# yaml-language-server: $schema=")

@@ -117,6 +117,53 @@ def test_a_wrong_override_is_not_the_files_fault(tmp_path: Path) -> None:
     assert load(Recipe, path, ["train.batch=2"]).train.batch == 2
 
 
+def test_a_recipe_may_build_on_another(tmp_path: Path) -> None:
+    """Sections are merged, mappings of actions and lists are not, overrides come last."""
+    (tmp_path / "base.yaml").write_text("extends: e2e\ntrain: {lr: 0.5, seed: 7}\ndata: {boost: {SHOT: 3, OUT: 2}}\n")
+    (tmp_path / "own.yaml").write_text(
+        "extends: base.yaml\ntrain: {lr: 0.25}\ndata: {boost: {CROSS: 2}}\ngames: {valid: [a]}\n"
+    )
+    own, e2e = load(Recipe, tmp_path / "own.yaml", ["train.batch=3"]), load(Recipe, Path("e2e"))
+    assert (own.train.lr, own.train.seed, own.train.batch) == (0.25, 7, 3)
+    assert own.data.boost == {"CROSS": 2.0}
+    assert own.games.valid == ("a",)
+    assert (own.encoder, own.model, own.loss) == (e2e.encoder, e2e.model, e2e.loss)
+    assert (own.train.epochs, own.games.lines) == (e2e.train.epochs, e2e.games.lines)
+
+
+@pytest.mark.parametrize(
+    ("base", "own", "words"),
+    [
+        ("train: {bacth: 1}\n", "extends: base.yaml\n", "base.yaml: unknown key 'train.bacth'"),
+        ("", "extends: base.yaml\ntrain: {bacth: 1}\n", "own.yaml: unknown key 'train.bacth'"),
+        ("", "extends: papre\n", "papre: no such file, and no recipe of this name comes with ballcast"),
+        ("", "extends: [paper]\n", "own.yaml: 'extends' must be the name of a recipe or a file, not a list"),
+        ("", "extends: ''\n", "own.yaml: 'extends' must be the name"),
+        ("extends: own.yaml\n", "extends: base.yaml\n", "base.yaml: extends own.yaml, which extends it in turn"),
+        ("", "extends: own.yaml\n", "own.yaml: extends own.yaml, which extends it in turn"),
+        ("train: 3\n", "extends: base.yaml\ntrain: {lr: 1}\n", "base.yaml: 'train' is a section"),
+        ("", "extends: base.yaml\ntrain: 3\n", "own.yaml: 'train' is a section"),
+    ],
+)
+def test_a_fault_names_its_file_of_two(base: str, own: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(base)
+    (tmp_path / "own.yaml").write_text(own)
+    with pytest.raises(InputError) as caught:
+        load(Recipe, tmp_path / "own.yaml")
+    assert words in str(caught.value)
+
+
+def test_the_head_alone_is_e2e_but_for_what_its_recipe_gives() -> None:
+    head, e2e = load(Recipe, Path("e2e-head")), load(Recipe, Path("e2e"))
+    assert (head.encoder.learns, bool(head.encoder.features), head.encoder.network) == (
+        False,
+        True,
+        e2e.encoder.network,
+    )
+    assert (head.model, head.loss, head.data, head.emit) == (e2e.model, e2e.loss, e2e.data, e2e.emit)
+    assert head.train.warmup_epochs + head.train.restart_epochs == head.train.epochs
+
+
 def test_round_trip_through_yaml(tmp_path: Path) -> None:
     recipe = load(Recipe, overrides=["train.seed=7", "data.boost={}", "emit.threshold=0.05"])
     path = tmp_path / "recipe.yaml"

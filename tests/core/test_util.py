@@ -1,5 +1,8 @@
-"""Tables in a narrow terminal."""
+"""Tables in a narrow terminal, and memory that is kept."""
 
+import platform
+import subprocess
+import sys
 from io import StringIO
 
 import pytest
@@ -22,3 +25,27 @@ def test_no_number_is_lost(width: int) -> None:
         assert f" {1.25 * column:.2f} % " in file.getvalue()
         assert f" column {column} " in file.getvalue()
     assert len(file.getvalue().splitlines()) == 5
+
+
+FAULTS = """
+import resource, sys
+import numpy as np
+from ballcast.core.util import keep_freed_memory
+
+if sys.argv[1] == "kept":
+    keep_freed_memory()
+for repetition in range(3):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    array = np.empty(64 << 20, np.uint8)
+    array[:] = 1
+    del array
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)  # of the last repetition
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc")
+@pytest.mark.parametrize(("mode", "fewest", "most"), [("returned", 30, 1 << 20), ("kept", 0, 10)])
+def test_kept_memory_is_not_taken_from_the_system_again(mode: str, fewest: int, most: int) -> None:
+    """64 MiB are 16384 pages, or 32 huge ones."""
+    done = subprocess.run([sys.executable, "-c", FAULTS, mode], capture_output=True, text=True, check=True)
+    assert fewest <= int(done.stdout) <= most

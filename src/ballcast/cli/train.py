@@ -14,7 +14,9 @@ from ballcast.core.errors import InputError
 def train(
     config: Annotated[
         Path,
-        typer.Argument(help="A recipe: paper, e2e, faantra-ws, faantra, events, best, or a YAML file of your own."),
+        typer.Argument(
+            help="A recipe: paper, e2e, e2e-head, faantra-ws, faantra, events, best, or a YAML file of your own."
+        ),
     ],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, for example train.lr=1e-4.")] = None,
     run: Annotated[

@@ -19,6 +19,7 @@ from ballcast.core.files import read_bytes
 from ballcast.core.hub import find_recipe
 
 T = TypeVar("T")
+EXTENDS = "extends"  # the key of a file that builds on another recipe
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,14 +66,15 @@ def load(cls: type[T], path: Path | None = None, overrides: Iterable[str] = ()) 
 
     Args:
         cls: the dataclass to build.
-        path: a YAML file, or the name of a recipe in the package, such as `paper`; None: all defaults.
+        path: a YAML file, or the name of a recipe in the package, such as `paper`; None: all defaults. A file with
+            `extends: NAME`, a recipe of the package or a file beside it, gives only what differs from that one.
         overrides: `a.b=value` texts, applied after the file.
 
     Returns:
         An instance of `cls`.
     """
     path, overrides = find_recipe(path) if path else None, list(overrides)
-    tree = parse_overrides(overrides, read_yaml(path) if path else {})
+    tree = parse_overrides(overrides, read_config(cls, path) if path else {})
     where = "" if path is None or (overrides and _is_valid(cls, path)) else str(path)
     return from_dict(cls, tree, where)
 
@@ -80,10 +82,37 @@ def load(cls: type[T], path: Path | None = None, overrides: Iterable[str] = ()) 
 def _is_valid(cls: type[Any], path: Path) -> bool:
     """Return whether the file is valid without overrides; if it is, an error with them does not name the file."""
     try:
-        from_dict(cls, read_yaml(path))
+        from_dict(cls, read_config(cls, path))
     except InputError:
         return False
     return True
+
+
+def read_config(cls: type[Any], path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Read the values of a file, over those of the recipe it extends; `above`: the files that extend it."""
+    tree, chain = read_yaml(path), (*above, path.resolve())
+    if EXTENDS not in tree:
+        return tree
+    name = tree.pop(EXTENDS)
+    if not isinstance(name, str) or not name:
+        raise InputError(f"{path}: '{EXTENDS}' must be the name of a recipe or a file, not {show(name)}")
+    beside = path.parent / name
+    base = beside if beside.is_file() else find_recipe(Path(name))
+    if base.resolve() in chain:
+        raise InputError(f"{path}: extends {name}, which extends it in turn; give one of them all its keys")
+    given = read_config(cls, base, chain)
+    from_dict(cls, given, str(base))  # so that an error in it names it
+    return _merged(cls, given, tree)
+
+
+def _merged(cls: type[Any], base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with `changes`: sections key by key; lists and mappings of names, such as `data.boost`, as a whole."""
+    hints, merged = get_type_hints(cls), dict(base)
+    for key, value in changes.items():
+        section, below = hints.get(key), merged.get(key)
+        inside = dataclasses.is_dataclass(section) and isinstance(value, Mapping) and isinstance(below, Mapping)
+        merged[key] = _merged(section, below, value) if inside else value  # type: ignore[arg-type]
+    return merged
 
 
 def parse_overrides(overrides: Iterable[str], tree: dict[str, Any] | None = None) -> dict[str, Any]:

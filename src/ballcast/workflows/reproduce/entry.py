@@ -63,15 +63,6 @@ class Throughput:
 
 
 MACHINES = {"h200": "one H200", "card_24gb": "one 24 GB card"}
-# Of e2e, to train its head alone (docs/train.md, "The head alone").
-HEAD = (
-    "train.batch=32",
-    "train.lr=2.0e-4",
-    "train.weight_decay=0.05",
-    "augment.mixup=0.2",
-    "train.epochs=8",
-    "train.restart_epochs=7",
-)
 BANDWIDTH = 1.01 / 4.8  # TB/s of an RTX 4090, which has 24 GB, and of an H200, by NVIDIA's data sheets
 
 
@@ -220,11 +211,10 @@ def _frames() -> float:
 def _head(videos: str, start: str, out: str) -> Command:
     """The head of an end-to-end model trained further, on features that are computed once: as they are and mirrored
     of the training games, beginning at every frame (twice as many) of the validation games."""
-    cache = "encoder.learns=false encoder.features=cache/e2e"
-    recipe = load(Recipe, Path("e2e"), [*HEAD, *cache.split()])
+    recipe = load(Recipe, Path("e2e-head"))
     samples = recipe.train.epochs * PAPER_SAMPLES
     return Command(
-        f"ballcast train e2e games.sources=[{videos}] encoder.start={start} {cache} {' '.join(HEAD)} --out {out}",
+        f"ballcast train e2e-head games.sources=[{videos}] encoder.start={start} --out {out}",
         f"features once, then {recipe.train.epochs} epochs of {PAPER_SAMPLES} moments",
         (("features e2e", 2 * _frames() / FPS), ("train e2e head", float(samples * recipe.model.clips))),
     )
