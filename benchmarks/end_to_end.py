@@ -38,6 +38,7 @@ from ballcast.core.hub import BACKBONE, MODEL
 from ballcast.data.labels.games import Game, count_actions, find_games
 from ballcast.data.labels.label_sets import LabelSet
 from ballcast.data.samples.batches import Samples
+from ballcast.data.samples.feature_cache import FeatureCache
 from ballcast.data.samples.frames import FrameCache
 from ballcast.data.samples.moments import official_moments
 from ballcast.data.samples.windows import WindowSet, game_windows
@@ -173,14 +174,17 @@ def write_outputs(learner: EndToEnd, tests: FrameCache, target: Path, about: dic
     """Write the model's slots at the official moments and its spotting scores along the matches; `mirrored`: also of
     mirrored frames."""
     learner = learner.to(tests.device)
+    bank: FrameCache | FeatureCache = tests
+    if not mirrored and learner.backbone.config.shift == "none":  # windows overlap; a stack is computed once
+        bank = FeatureCache(tests, learner.backbone, target.parent / "features", every=1)
     arrays: dict[str, Any] = {}
     for view, flip in (("seen", False), ("mirrored", True))[: 1 + mirrored]:
-        _, slots = predict_moments(learner, tests, flip=flip)
+        _, slots = predict_moments(learner, bank, flip=flip)
         for key in ("objectness", "classes", "offsets"):
             arrays[f"{view}_{key}"] = getattr(slots, key).half().cpu().numpy()
         arrays["counts"] = slots.counts
         if learner.anticipator.config.auxiliary:
-            spotted = [game_scores(learner, tests, g, flip=flip) for g in range(len(tests.games))]
+            spotted = [game_scores(learner, bank, g, flip=flip) for g in range(len(tests.games))]
             arrays |= {f"{view}_spotting": np.stack([s for s, _ in spotted]).astype(np.float16), "times": spotted[0][1]}
     save_row(target, about, learner.anticipator.emit, arrays)
 

@@ -1,7 +1,9 @@
 """Small helpers: CPU cores, memory and threads, how to install an extra, natural sort order, terminal tables."""
 
+import ctypes
 import os
 import re
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,6 +64,18 @@ def set_thread_defaults() -> None:
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("OMP_NUM_THREADS", str(cores()))
+
+
+def keep_freed_memory() -> None:
+    """Keep what this process frees for its next arrays, to its end; has an effect with glibc, so on most Linux systems.
+
+    glibc returns large blocks to the system at once, which fills every page with zeros when it is taken again: on two
+    cores that took longer than the networks (`python -m benchmarks.memory`).
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(-4, 0)  # M_MMAP_MAX: no block has a mapping of its own
+        mallopt(-1, -1)  # M_TRIM_THRESHOLD: the heap is never cut
 
 
 def cache_folder() -> Path:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from ballcast.core.actions import WINDOW_FRAMES
 from ballcast.core.errors import InputError
+from ballcast.core.util import keep_freed_memory
 from ballcast.features.backbone import Backbone
 from ballcast.features.frame_network import i420_to_rgb, mirror, to_channels_last
 from ballcast.features.stack_index import (
@@ -66,7 +67,9 @@ class BatchEncoder:
         self._copies = torch.cuda.Stream(self.device) if on_gpu else None  # frames come while others are computed
         self._encode: Callable[[Tensor], Tensor] = self.encode
         self._mix: Callable[[Tensor], Tensor] = self.mix
-        if compiled and on_gpu:
+        if not on_gpu:
+            keep_freed_memory()
+        elif compiled:
             self._encode, self._mix = _graphed(self.encode), _graphed(self.mix)
 
     def clips(self, frames: np.ndarray | Tensor) -> Tensor:

@@ -23,6 +23,7 @@ from ballcast.core.anticipator_config import Recipe
 from ballcast.core.errors import InputError
 from ballcast.core.files import sweep
 from ballcast.core.pretrain_config import PretrainConfig
+from ballcast.core.util import keep_freed_memory
 from ballcast.training import checkpoint
 from ballcast.training.checkpoint import Progress
 from ballcast.training.ema import Ema
@@ -154,6 +155,8 @@ class Trainer(Generic[T]):
             sweep(context.folder)
         if progress.finished:
             return progress
+        if context.device.type == "cpu":
+            keep_freed_memory()
         if writes and (context.extended or not context.resumed):
             write_run_config(context.folder, self.config, context.device, context.ranks.count)
         task.prepare(progress.step)
