@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from ballcast.core.errors import InputError
+from ballcast.features import batch_encoder
 from ballcast.features.backbone import Backbone, BackboneConfig
 from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.stack_index import snippet_span
@@ -55,6 +56,22 @@ def test_a_windows_features_do_not_depend_on_its_neighbours(backbone: Backbone) 
     video = frames(250)
     together = BatchEncoder(backbone, compiled=False).windows(video, [0, 125])
     assert torch.equal(together[1], BatchEncoder(backbone, compiled=False).windows(video[125:], [0])[0])
+
+
+@pytest.mark.parametrize(("pixels", "at_once"), [(1, 1), (3 * 64 * 64, 3), (10**9, 8)])
+def test_on_a_cpu_fewer_stacks_of_larger_frames_go_through_at_once(
+    backbone: Backbone, monkeypatch: pytest.MonkeyPatch, pixels: int, at_once: int
+) -> None:
+    """40×60 is padded to 64×64."""
+    video, passes = frames(125), []
+    expected = BatchEncoder(backbone, device="cpu").windows(video, [0])
+    monkeypatch.setattr(batch_encoder, "CPU_PIXELS", pixels)
+    encode = backbone.encode
+    monkeypatch.setattr(backbone, "encode", lambda x: passes.append(len(x)) or encode(x))
+    got = BatchEncoder(backbone, device="cpu").windows(video, [0])
+    assert max(passes) == at_once
+    assert sum(passes) == 41
+    assert_same(got, expected)
 
 
 def test_a_window_encodes_41_stacks(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
