@@ -24,7 +24,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from ballcast.core.actions import ACTIONS, OBSERVED_MS
-from ballcast.core.event_schema import HORIZONS_S, TOLD
+from ballcast.core.event_schema import DETAILS, HORIZONS_S
 from ballcast.core.events import Clip
 from ballcast.core.files import read_json, write_json
 from ballcast.data.events.event_grid import expect, window_ends
@@ -76,7 +76,7 @@ class Scored:
 def outputs_of(
     model: EventTransformer, split: Scored, device: torch.device, *, missing: Sequence[str] = (), batch: int = 4096
 ) -> dict[str, Any]:
-    """Intensity (C, n, 32) float32 and chance (n, C, 5) float16 of either team; `missing`: what to hide, of `TOLD`."""
+    """Intensity (C, n, 32) float32 and chance (n, C, 5) float16 of either team; `missing`: `DETAILS` to hide."""
     config = model.config
     table = EventTable(**{name: torch.from_numpy(column).to(device) for name, column in vars(split.table).items()})
     model = model.eval()
@@ -84,11 +84,11 @@ def outputs_of(
     for begin in range(0, len(split.at), batch):
         at = torch.from_numpy(split.at[begin : begin + batch]).to(device)
         codes, values = tokens_before(torch, table, at, tokens=config.tokens, observed_ms=config.observed_ms)
-        told = torch.ones(len(at), len(TOLD), dtype=torch.bool, device=device)
+        available = torch.ones(len(at), len(DETAILS), dtype=torch.bool, device=device)
         if missing:
-            told[:, [TOLD.index(name) for name in missing]] = False
-            codes, values = hide(torch, codes, values, told)
-        counts, within, _ = expected(model(codes, values, told.float()))
+            available[:, [DETAILS.index(name) for name in missing]] = False
+            codes, values = hide(torch, codes, values, available)
+        counts, within, _ = expected(model(codes, values, available.float()))
         intensity.append(counts.sum(1).cpu().numpy())
         chance.append(within[:, 2].half().cpu().numpy())
     return {

@@ -140,7 +140,7 @@ def latency(
     print(f"  ready after {ready:.1f} s")
     asked_ms = rolling.every_ms
     session = LiveSession(Camera(frames, seconds), rolling)
-    with session.subscribe(room=100_000) as records, session:
+    with session.subscribe(capacity=100_000) as records, session:
         received = list(records)
     if session.error is not None:
         raise session.error
@@ -265,7 +265,7 @@ def hour(rolling: RollingAnticipator, frames: list[np.ndarray], seconds: int = 3
     """Resident memory in MB at each minute of the stream."""
     session, began = LiveSession(Camera(frames, seconds, blocking=True), rolling), time.perf_counter()
     sizes: list[float] = []
-    with session.subscribe(room=64) as records, session:
+    with session.subscribe(capacity=64) as records, session:
         for record in records:
             if isinstance(record, LiveForecast) and record.anticipation.at_ms // 60_000 > len(sizes):
                 sizes.append(_rss_mb())

@@ -91,7 +91,8 @@ def main() -> None:
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
-        child(*args.child, args.threads, args.repeats)
+        job, mode = args.child
+        child(job, mode, args.threads, args.repeats)
         return
     rows: dict[str, dict[str, dict[str, float]]] = {}
     for job in [args.only] if args.only else JOBS:

@@ -119,7 +119,7 @@ def measure(args: argparse.Namespace, count: int) -> None:
         while not all(session.status.state in ("running", "slow") for session in sessions):
             time.sleep(0.1)
         time.sleep(2.0)
-        records = [stack.enter_context(session.subscribe(room=10_000)) for session in sessions]
+        records = [stack.enter_context(session.subscribe(capacity=10_000)) for session in sessions]
         load, cpu, began, delays = scheduler.load, time.process_time(), time.monotonic(), list[float]()
         print(f"{count} streams run; process {os.getpid()}", flush=True)
         while time.monotonic() < began + args.seconds:

@@ -250,7 +250,7 @@ def measure(
         meet("running")
         time.sleep(SETTLE_S)
         ready_s = time.monotonic() - began
-        records = [stack.enter_context(session.subscribe(room=100_000)) for session in sessions]
+        records = [stack.enter_context(session.subscribe(capacity=100_000)) for session in sessions]
         for each in records:
             while each.get(0) is not None:  # what was there before
                 pass

@@ -33,7 +33,6 @@ from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.extract_workers import choose_decoders
 from ballcast.features.videos import Piece, Source
 from ballcast.training.pretrain import Pretraining
-from ballcast.workflows.reproduce.entry import HEAD
 from ballcast.workflows.reproduce.job import stacks_a_step
 from benchmarks.end_to_end import measure_step
 from benchmarks.extract import draw, measure
@@ -142,7 +141,6 @@ class Machine:
 def rates(machine: Machine) -> dict[str, Callable[[], dict[str, Any]]]:
     """What is measured, by name, in the order of need."""
     e2e, winner = (load(Recipe, Path(name)).encoder.network for name in ("e2e", "faantra-ws"))
-    head = ["encoder.learns=false", f"encoder.features={machine.folder / 'features'}", *HEAD]
     return {
         "train faantra-ws": lambda: machine.train("faantra-ws", "448p"),
         "train faantra-ws, 24 GB": lambda: machine.train(
@@ -150,7 +148,9 @@ def rates(machine: Machine) -> dict[str, Callable[[], dict[str, Any]]]:
         ),
         "train e2e": lambda: machine.train("e2e", "224p"),
         "train e2e, 24 GB": lambda: machine.train("e2e", "224p", *SMALL_SETTINGS["e2e"], limit=SMALL_CARD),
-        "train e2e head": lambda: machine.train("e2e", "224p", *head, limit=SMALL_CARD),
+        "train e2e head": lambda: machine.train(
+            "e2e-head", "224p", f"encoder.features={machine.folder / 'features'}", limit=SMALL_CARD
+        ),
         "decode 224p": lambda: machine.decode("224p"),
         "decode 720p": lambda: machine.decode("720p", "448p", colour=True),
         "pretrain 224p": machine.pretrain,

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save
 
-from ballcast.core.event_schema import CODES, TOLD, VALUES
+from ballcast.core.event_schema import CODES, DETAILS, VALUES
 from ballcast.core.feed_forecast import SHOT
 from ballcast.core.files import read_json, replacing, write_bytes, write_json
 from ballcast.core.hub import FEED_MODEL
@@ -85,7 +85,7 @@ def write_model(run: Path, folder: Path, sizes: dict[str, Any]) -> None:
     network = Outputs(load_network(folder, sizes)).eval()
     B, N = 2, sizes["tokens"]
     codes = torch.zeros(B, N, CODES, dtype=torch.int64)
-    examples = (codes, torch.rand(B, N, VALUES), torch.ones(B, len(TOLD)))
+    examples = (codes, torch.rand(B, N, VALUES), torch.ones(B, len(DETAILS)))
     with tempfile.TemporaryDirectory() as place, torch.no_grad():
         path = Path(place) / "raw.onnx"
         axes = {name: {0: "batch"} | ({1: "tokens"} if name in INPUTS[:2] else {}) for name in (*INPUTS, *OUTPUTS)}

@@ -41,7 +41,7 @@ from ballcast.video.sources import FileSource
 from tests.synthetic import SMALL, make_split
 
 PACKAGE = str(Path(ballcast.__file__).parent)
-LIMITS = {"forward pass": 5, "mp4 to store": 17, "store to score": 20, "training epoch": 25, "live session": 30}
+LIMITS = {"forward pass": 5, "mp4 to store": 18, "store to score": 20, "training epoch": 25, "live session": 30}
 CPU = torch.device("cpu")
 
 
@@ -103,7 +103,7 @@ def walk(folder: Path) -> dict[str, list[str]]:
     def follow() -> None:
         rolling = RollingAnticipator(TorchRuntime(model, backbone), every_ms=1000)
         session = LiveSession(FileSource(video, speed=0), rolling)
-        with session.subscribe(room=10_000) as records, session:
+        with session.subscribe(capacity=10_000) as records, session:
             list(records)
 
     return {

@@ -206,13 +206,13 @@ class Model:
             predictor.check_reads_events(self.windows, self.name)
         elif emit is not None:
             raise InputError(f"{self.name}: gives probabilities of every action; there is no emission to change")
-        feed, provider, untold = open_feed(Path(path), provider, None if lineup is None else Path(lineup))
+        feed, provider, missing = open_feed(Path(path), provider, None if lineup is None else Path(lineup))
         about: dict[str, Any] = {"every_ms": every_ms, "model": self.name, "provider": provider, "match": feed.match}
         about["periods_begin_ms"] = predictor.period_begins(feed)
         if events is not None:
-            match = predictor.summarise(feed, provider, untold)
-            rows = predictor.forecast_events(events, feed, untold=untold, every_ms=every_ms, progress=progress)
-            return FeedForecasts(rows, about | {"teams": list(feed.teams), "not_told": list(untold)}, match)
+            match = predictor.summarise(feed, provider, missing)
+            rows = predictor.forecast_events(events, feed, missing=missing, every_ms=every_ms, progress=progress)
+            return FeedForecasts(rows, about | {"teams": list(feed.teams), "missing_details": list(missing)}, match)
         if predictor.detail_of(self.windows) == "rich":
             warn_missing_kinds(Path(path), provider)
         config = emit or self.emit
@@ -254,7 +254,7 @@ def _follow(session: "LiveSession", on_status: "Callable[[Status], None]") -> Ge
     """Run a session and yield its forecasts; an error that ended it is raised."""
     from ballcast.live.status import LiveForecast, Status
 
-    with session.subscribe(room=4096) as records, session:
+    with session.subscribe(capacity=4096) as records, session:
         for record in records:
             if isinstance(record, LiveForecast):
                 yield record.anticipation

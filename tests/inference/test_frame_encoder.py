@@ -137,7 +137,7 @@ def test_predict_is_live(networks: tuple[Anticipator, Backbone], video: Path) ->
         predicted = tuple(forecast_video(file, rolling(networks)))
     stream = rolling(networks)
     session = LiveSession(FileSource(video, speed=0, colour=stream.colour), stream)
-    with session.subscribe(room=1000) as records, session:
+    with session.subscribe(capacity=1000) as records, session:
         live = [record.anticipation for record in records if isinstance(record, LiveForecast)]
     assert session.error is None
     assert_same(live, list(predicted))

@@ -16,7 +16,7 @@ def main(file: str) -> None:
     """Print that it was shown; an AssertionError where it was not."""
     with one_node(cpus=2) as address, ClusterSessions(address, model=MODEL, per_machine=2) as streams:
         sessions = [streams.session(file, speed=0) for _ in range(2)]
-        listeners = [session.subscribe(room=4096) for session in sessions]
+        listeners = [session.subscribe(capacity=4096) for session in sessions]
         for session in sessions:
             session.start()
         for listener in listeners:

@@ -33,7 +33,7 @@ def main(file: str, *addresses: str) -> None:
     with two_nodes(cpus=2) as (cluster, nodes):
         with ClusterSessions(cluster.address, model=MODEL) as streams:
             sessions = [streams.session(address, speed=0, give_up_s=30) for address in addresses]
-            listeners = [session.subscribe(room=4096) for session in sessions]
+            listeners = [session.subscribe(capacity=4096) for session in sessions]
             for session in sessions:
                 session.start()
             counts, gone, at_ms = [0, 0], [0, 0], [-1, -1]

@@ -19,7 +19,7 @@ def status(state: State) -> Status:
 
 def test_a_slow_listener_loses_the_oldest_and_is_told() -> None:
     hub = Broadcast()
-    slow, quick = hub.subscribe(room=4), hub.subscribe(room=100)
+    slow, quick = hub.subscribe(capacity=4), hub.subscribe(capacity=100)
     for n in range(10):
         hub.send(made(n))
     assert [slow.get(0) for _ in range(6)] == [MissedRecords(6), made(6), made(7), made(8), made(9), None]
@@ -79,7 +79,7 @@ def test_get_gives_what_was_sent() -> None:
 
 def test_a_thousand_listeners_one_sender() -> None:
     hub = Broadcast()
-    listeners = [hub.subscribe(room=8) for _ in range(1000)]
+    listeners = [hub.subscribe(capacity=8) for _ in range(1000)]
     for n in range(20):
         hub.send(made(n))
     assert all(listener.get(0) == MissedRecords(12) and listener.get(0) == made(12) for listener in listeners)

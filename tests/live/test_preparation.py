@@ -114,7 +114,7 @@ def test_until_the_first_size_is_known_the_others_are_not_opened(batch: SlowToOp
     """The first stream leaves out what came while it was prepared for, and no other has missed anything."""
     with Scheduler(lambda: batch.runtime) as scheduler, ExitStack() as opened:
         sessions = [scheduler.session(Sized()) for _ in range(5)]
-        records = [opened.enter_context(session.subscribe(room=1000)) for session in sessions]
+        records = [opened.enter_context(session.subscribe(capacity=1000)) for session in sessions]
         for session in sessions:
             session.start()
         assert until(lambda: all(messages(session) == f"waiting: {PREPARING}" for session in sessions)), sessions
@@ -134,7 +134,7 @@ def test_streams_pause_while_another_size_is_prepared(batch: SlowToOpen) -> None
             session.start()
         assert until(lambda: run(sessions), 20)
         before = [session.status.gaps for session in sessions]
-        records = [opened.enter_context(session.subscribe(room=1000)) for session in sessions]
+        records = [opened.enter_context(session.subscribe(capacity=1000)) for session in sessions]
         other = scheduler.session(Sized(4))
         with other:
             assert until(lambda: all(messages(session) == f"waiting: {PREPARING}" for session in sessions))

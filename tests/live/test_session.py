@@ -52,7 +52,7 @@ def tiny(step: int = 2, stride: int = 6, every_ms: int = 1000) -> RollingAnticip
 
 def follow(session: LiveSession, room: int = 100_000) -> list[Record]:
     """All its records, from start to end."""
-    with session.subscribe(room=room) as records, session:
+    with session.subscribe(capacity=room) as records, session:
         return list(records)
 
 
@@ -170,7 +170,7 @@ def test_an_hour_of_stream_in_flat_memory(tmp_path: Path, monkeypatch: pytest.Mo
     with PieceServer([content]) as server:
         del content
         session = LiveSession(StreamSource(server.address, speed=0, give_up_s=0.1), rolling, preview_every_ms=500)
-        with session.subscribe(previews=True, room=8) as records, session:
+        with session.subscribe(previews=True, capacity=8) as records, session:
             for record in records:
                 if isinstance(record, LiveForecast):
                     at_ms.append(record.anticipation.at_ms)
@@ -241,7 +241,7 @@ def test_behind_it_speaks_less_often_and_says_so_and_recovers(monkeypatch: pytes
     monkeypatch.setattr("ballcast.live.status.RECOVERY_MS", 5000)
     work = Clockwork(made_s=0.09)
     session = LiveSession(Camera(2500, 500.0), work)  # type: ignore[arg-type]
-    with session.subscribe(room=10_000) as records, session:
+    with session.subscribe(capacity=10_000) as records, session:
         told = [record for record in iter(lambda: records.get(10), None) if _quicker(record, work)]
     slow = [r for r in told if isinstance(r, Status) and r.state == "slow"]
     assert slow
@@ -359,7 +359,7 @@ def test_closed_before_it_began() -> None:
 
 def test_a_listener_that_sleeps_slows_nobody_and_is_told() -> None:
     session = LiveSession(Camera(1000), Clockwork())  # type: ignore[arg-type]
-    asleep, gone = session.subscribe(room=3), session.subscribe(room=3)
+    asleep, gone = session.subscribe(capacity=3), session.subscribe(capacity=3)
     records = follow(session)
     assert len(anticipations(records)) == 36
     gone.close()
@@ -384,7 +384,7 @@ def test_a_late_listener_and_many_of_them() -> None:
 def test_previews_are_made_while_somebody_looks(tmp_path: Path) -> None:
     path = make_video(tmp_path / "a.mp4", range(250), size=(64, 96), rotate=90)
     session = LiveSession(FileSource(path, speed=10), Clockwork(checks=False), preview_every_ms=50)  # type: ignore[arg-type]
-    monitor = session.subscribe(previews=True, room=1000)
+    monitor = session.subscribe(previews=True, capacity=1000)
     assert not any(isinstance(r, Preview) for r in follow(session))
     pictures = [r for r in monitor if isinstance(r, Preview)]
     assert 5 < len(pictures) < 25
@@ -444,7 +444,7 @@ def test_a_preview_that_fails_does_not_end_the_session(tmp_path: Path, monkeypat
     path = make_video(tmp_path / "a.mp4", range(150))
     session = LiveSession(FileSource(path, speed=0), Clockwork(checks=False), preview_every_ms=0)  # type: ignore[arg-type]
     warned = pytest.warns(BallcastWarning, match="no preview .no such colours")
-    with warned, session.subscribe(previews=True, room=1000) as records, session:
+    with warned, session.subscribe(previews=True, capacity=1000) as records, session:
         list(records)
     assert session.error is None
     assert session.status.state == "ended"

@@ -7,7 +7,7 @@ import pytest
 import torch
 from feeds import feed, made_up
 
-from ballcast.core.event_schema import TOLD
+from ballcast.core.event_schema import DETAILS
 from ballcast.data.events.event_grid import expect
 from ballcast.data.events.event_tokens import PERIOD_MS
 from ballcast.model.event_transformer import EventTransformer, EventTransformerConfig, expected
@@ -73,7 +73,7 @@ def _loss(model: EventTransformer, feeds: TrainingFeeds, at: torch.Tensor) -> fl
     from ballcast.data.events.event_tokens import tokens_before
 
     with torch.no_grad():
-        slots = model.eval()(*tokens_before(torch, feeds.table, at), torch.ones(len(at), len(TOLD)))
+        slots = model.eval()(*tokens_before(torch, feeds.table, at), torch.ones(len(at), len(DETAILS)))
         return float(criterion(slots, coming_after(feeds, at, 8), FeedTraining(), feeds.rates))
 
 
@@ -83,7 +83,7 @@ def test_a_student_equal_to_its_teacher_is_at_the_minimum(feeds: TrainingFeeds) 
     torch.manual_seed(0)
     teacher, other = EventTransformer(SMALL).eval(), EventTransformer(SMALL).eval()
     at = feeds.draw(32)
-    given = (*tokens_before(torch, feeds.table, at), torch.ones(32, len(TOLD)))
+    given = (*tokens_before(torch, feeds.table, at), torch.ones(32, len(DETAILS)))
     with torch.no_grad():
         taught = teacher(*given)
         assert distillation(taught, [taught]) < distillation(other(*given), [taught])
@@ -97,8 +97,8 @@ def test_padding_can_be_left_out(feeds: TrainingFeeds) -> None:
     kept = int((codes[0, :, 0] != 11).sum()) + 1
     assert 1 < kept < codes.shape[1]
     with torch.no_grad():
-        whole = expected(model(codes, values, torch.ones(1, len(TOLD))))
-        short = expected(model(codes[:, -kept:], values[:, -kept:], torch.ones(1, len(TOLD))))
+        whole = expected(model(codes, values, torch.ones(1, len(DETAILS))))
+        short = expected(model(codes[:, -kept:], values[:, -kept:], torch.ones(1, len(DETAILS))))
     for one, two in zip(whole, short, strict=True):
         torch.testing.assert_close(one, two)
 
@@ -109,7 +109,7 @@ def test_expectations_agree_with_each_other(feeds: TrainingFeeds) -> None:
     model = EventTransformer(SMALL).eval()
     with torch.no_grad():
         at = feeds.draw(16)
-        intensity, chance, zones = expected(model(*tokens_before(torch, feeds.table, at), torch.ones(16, len(TOLD))))
+        intensity, chance, zones = expected(model(*tokens_before(torch, feeds.table, at), torch.ones(16, len(DETAILS))))
     assert (chance[..., 1:] >= chance[..., :-1] - 1e-6).all()
     assert (chance[:, 2] <= chance[:, 0] + chance[:, 1] + 1e-5).all()
     assert (chance[:, 2, :, -1] <= intensity.sum((1, 3)) + 1e-5).all()  # at least one, against how many

@@ -136,7 +136,7 @@ class FeedModel(Target):
         is_event_model(home)
         model = open_event_model(home, threads=1)
         summarise(self.feed, "wyscout", ())
-        for forecast in forecast_events(model, self.feed, untold=(), every_ms=1000):
+        for forecast in forecast_events(model, self.feed, missing=(), every_ms=1000):
             json.dumps(forecast.to_json(), allow_nan=False)
 
     def command(self, path: Path, out: Path) -> list[str]:

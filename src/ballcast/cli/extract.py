@@ -182,7 +182,7 @@ def events(
     A match that cannot be read is listed at the end and in the store; the others are converted, and the exit code is 1.
 
     The provider is recognised from the files. Second files that some deliver (F7, MA1, line-ups, match information) are
-    found by name or by the match's id. Counts of each action are printed, and what the provider does not tell.
+    found by name or by the match's id. Counts of each action are printed, and what the feed lacks.
     If --split stops, run the same command again: finished splits are kept.
 
     Examples:
@@ -240,11 +240,11 @@ def _counted(found: "Iterable[Feed | Failure]", counts: "Counter[str]") -> "Iter
 
 
 def _describe_counts(source: Path, provider: str, counts: "Counter[str]") -> None:
-    """Print how many events of each action there were, and what the provider does not tell."""
+    """Print how many events of each action there were, and what the feed lacks."""
     from ballcast.cli.feed import describe_feed
-    from ballcast.data.events.kloppy_feed import match_files, untold
+    from ballcast.data.events.kloppy_feed import match_files, missing_details
 
-    missing = () if provider == "parquet" else untold(match_files(source, provider)[0], provider)
+    missing = () if provider == "parquet" else missing_details(match_files(source, provider)[0], provider)
     describe_feed(provider, counts, missing)
 
 

@@ -97,7 +97,7 @@ def _write_extras(
         else:
             write_table(path, timeline, match)
             typer.echo(f"{path}: {len(timeline)} rows")
-    describe_feed(match.provider, match.counts, match.untold)
+    describe_feed(match.provider, match.counts, match.missing)
     for moment in chosen[:SHOWN]:
         came = "goal" if moment.goal else "shot" if moment.shot else ""
         text = f"{match.teams[moment.team]}: shot within 5 s {100 * moment.probability:.0f} %"
@@ -105,8 +105,8 @@ def _write_extras(
 
 
 def describe_feed(provider: str, counts: "Mapping[str, int]", missing: "Sequence[str]") -> None:
-    """Print "wyscout, 1770 events: 542 pass, 281 drive, …", and what the provider does not tell."""
+    """Print "wyscout, 1770 events: 542 pass, 281 drive, …", and what the provider's feeds lack."""
     numbers = ", ".join(f"{number} {name}" for name, number in counts.items())
     typer.echo(f"{provider}, {sum(counts.values())} events: {numbers}")
     if missing:
-        typer.echo(f"{provider} does not tell, or counts differently: {', '.join(missing).lower()}")
+        typer.echo(f"{provider} lacks, or counts differently: {', '.join(missing).lower()}")

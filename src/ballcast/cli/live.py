@@ -121,7 +121,7 @@ def live(
             running = _on_cluster(source, cluster, model=given, per_machine=followers, **own)
             session = stack.enter_context(running).session(absolute(source) or source, **how)
         stack.enter_context(_until_stopped())
-        records = stack.enter_context(session.subscribe(room=QUEUED_RECORDS))
+        records = stack.enter_context(session.subscribe(capacity=QUEUED_RECORDS))
         stack.enter_context(session)
         _follow(session, records, show)
     _check_end(session.error)

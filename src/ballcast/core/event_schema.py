@@ -46,7 +46,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "passes": ("through ball", "launch", "hand pass"),
 }
 PROPERTIES = ("outcome", "player", "end")
-RENAMED = {  # an action that is not told is called this; None: the event is missing
+RENAMED = {  # what an action is called in a feed that does not distinguish it; None: the event is missing
     "HEADER": "PASS",
     "HIGH PASS": "PASS",
     "CROSS": "PASS",
@@ -55,7 +55,7 @@ RENAMED = {  # an action that is not told is called this; None: the event is mis
     "DRIVE": None,
     "OUT": None,
 }
-TOLD = (*GROUPS, *PROPERTIES, *RENAMED)  # the flags of a feed, in order
+DETAILS = (*GROUPS, *PROPERTIES, *RENAMED)  # what a feed may have or lack, in order
 
 # What a model of feeds gives beside the scorer's 32 bins.
 ZONES = (12, 8)  # of the pitch, along and across

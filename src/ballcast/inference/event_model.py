@@ -21,7 +21,7 @@ from ballcast.inference.onnx_runtime import open_session
 
 KIND = "event-transformer"
 GRAPH = "events.onnx"
-INPUTS = ("codes", "values", "told")
+INPUTS = ("codes", "values", "told")  # the names in graphs
 OUTPUTS = ("intensity", "chance", "zones")
 LARGEST = 1e6  # of the numbers of a calibration, which are near 1 and 0
 Floats = NDArray[np.float32]
@@ -55,9 +55,9 @@ class EventModel:
     observed_ms: int = 30_000
     about: Mapping[str, Any] = field(default_factory=dict)
 
-    def run(self, codes: NDArray[np.int64], values: Floats, told: NDArray[np.bool_]) -> EventOutputs:
-        """Run on tokens; see `data.events.event_tokens`. `told` (B, flags)."""
-        intensity, chance, zones = self.network(codes, values, told.astype(np.float32))
+    def run(self, codes: NDArray[np.int64], values: Floats, available: NDArray[np.bool_]) -> EventOutputs:
+        """Run on tokens; see `data.events.event_tokens`. `available` (B, flags): which details the feed has."""
+        intensity, chance, zones = self.network(codes, values, available.astype(np.float32))
         if not all(np.isfinite(numbers).all() for numbers in (intensity, chance, zones)):
             raise InputError(f"{self.name}: gives numbers that are not finite; its weights are damaged, fetch it again")
         return EventOutputs(intensity, calibrated(chance, self.calibration), zones.reshape(-1, *ZONES))
@@ -129,8 +129,9 @@ def open_event_model(folder: Path, *, torch_device: str = "", threads: int | Non
 def _onnx_run(graph: Path, threads: int | None) -> Run:
     session = open_session(graph, str(graph), threads)
 
-    def run(codes: NDArray[np.int64], values: Floats, told: Floats) -> tuple[Floats, Floats, Floats]:
-        intensity, chance, zones = session.run(list(OUTPUTS), dict(zip(INPUTS, (codes, values, told), strict=True)))
+    def run(codes: NDArray[np.int64], values: Floats, available: Floats) -> tuple[Floats, Floats, Floats]:
+        given = dict(zip(INPUTS, (codes, values, available), strict=True))
+        intensity, chance, zones = session.run(list(OUTPUTS), given)
         return intensity, chance, zones
 
     return run

@@ -18,7 +18,7 @@ from ballcast.core.event_schema import ACTION, PAD
 from ballcast.core.events import Forecast, Prediction
 from ballcast.core.feed_forecast import SHOT, FeedForecast, MatchSummary, Shot
 from ballcast.data.events.event_grid import STEPS, WIDTHS, Detail, observe
-from ballcast.data.events.event_tokens import EventTable, build_table, hide, tokens_before, told_flags
+from ballcast.data.events.event_tokens import EventTable, build_table, detail_flags, hide, tokens_before
 from ballcast.data.events.event_windows import IDENTITIES
 from ballcast.data.events.feed import PERIODS, Feed
 from ballcast.inference.event_model import EventModel
@@ -104,20 +104,20 @@ EARLIEST_MS = 5_000  # of a period: the event transformer was trained from there
 EMIT_THRESHOLD = 0.1  # the least probability of a prediction in `FeedForecast.predictions`
 
 
-def summarise(feed: Feed, provider: str, untold: tuple[str, ...]) -> MatchSummary:
-    """What is known of a match besides its forecasts; `untold`: what the provider does not tell."""
+def summarise(feed: Feed, provider: str, missing: tuple[str, ...]) -> MatchSummary:
+    """What is known of a match besides its forecasts; `missing`: what the feed lacks."""
     begins = period_begins(feed)
     chosen = np.flatnonzero((feed.action == SHOT) | (feed.goal != 0))
     clock = [begins[PERIODS[feed.period[i]]] + int(feed.t_ms[i]) for i in chosen]
     shots = (Shot(at, int(feed.team[i]), int(feed.goal[i])) for at, i in zip(clock, chosen, strict=True))
-    return MatchSummary(feed.match, provider, feed.teams, begins, tuple(shots), feed.counts(), untold)
+    return MatchSummary(feed.match, provider, feed.teams, begins, tuple(shots), feed.counts(), missing)
 
 
 def forecast_events(
     model: EventModel,
     feed: Feed,
     *,
-    untold: Sequence[str] = (),
+    missing: Sequence[str] = (),
     every_ms: int = 1000,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Generator[FeedForecast, None, None]:
@@ -126,7 +126,7 @@ def forecast_events(
     Args:
         model: an event transformer.
         feed: the match.
-        untold: what the provider does not tell, by the names of `event_schema.TOLD`.
+        missing: what the feed lacks, by the names of `event_schema.DETAILS`.
         every_ms: interval of the forecasts between events, from 5 s of each period to its last event.
         progress: called with the forecasts done and in all.
 
@@ -134,7 +134,7 @@ def forecast_events(
         The forecasts in order of time, on one clock (`period_begins`). A forecast at an event knows that the event has
         begun, and not how it ends.
     """
-    begins, flags = period_begins(feed), told_flags(untold)
+    begins, flags = period_begins(feed), detail_flags(missing)
     times = {name: _times(half, every_ms) for name, half in feed.halves()}
     done, total = 0, sum(len(at_ms) for at_ms, _ in times.values())
     if not total:
@@ -164,9 +164,9 @@ def _run(
         Chance (S, 3, C, 5) by teams 0 and 1 and by either, zones (S, 12, 8), likely times (S, 32, C), and the team of
         the last event (S,), whose view the zones have.
     """
-    told = np.broadcast_to(flags, (len(at_ms), len(flags)))
+    available = np.broadcast_to(flags, (len(at_ms), len(flags)))
     tokens = tokens_before(np, table, at_ms, tokens=model.tokens, observed_ms=model.observed_ms)
-    codes, values = hide(np, *tokens, told)
+    codes, values = hide(np, *tokens, available)
     there = codes[..., ACTION] != PAD
     # From the padding before the first token, which its features refer to.
     length = np.where(there.any(1), np.minimum(model.tokens - there.argmax(1) + 1, model.tokens), 1)
@@ -175,7 +175,7 @@ def _run(
     for begin in range(0, len(order), TOKENS_BATCH):
         some = order[begin : begin + TOKENS_BATCH]
         kept = int(length[some].max())
-        outputs = model.run(codes[some, -kept:], values[some, -kept:], told[some])
+        outputs = model.run(codes[some, -kept:], values[some, -kept:], available[some])
         likely = select_times(outputs.intensity.sum(1).transpose(1, 0, 2).copy(), REACHES_MS, count=2)
         parts.append((outputs.chance, outputs.zones, likely))
     back = np.argsort(order)

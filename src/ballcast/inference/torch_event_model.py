@@ -23,8 +23,8 @@ class Outputs(nn.Module):
         super().__init__()
         self.network = network
 
-    def forward(self, codes: Tensor, values: Tensor, told: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return expected(self.network(codes, values, told))
+    def forward(self, codes: Tensor, values: Tensor, available: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return expected(self.network(codes, values, available))
 
 
 def load_network(folder: Path, network: Mapping[str, Any]) -> EventTransformer:
@@ -43,8 +43,8 @@ def load_torch(folder: Path, network: Mapping[str, Any], device: str) -> "Run":
     model = Outputs(load_network(folder, network)).to(device)
 
     @torch.inference_mode()
-    def run(codes: Any, values: Any, told: Any) -> tuple[Any, Any, Any]:
-        given = (torch.from_numpy(array).to(device) for array in (codes, values, told))
+    def run(codes: Any, values: Any, available: Any) -> tuple[Any, Any, Any]:
+        given = (torch.from_numpy(array).to(device) for array in (codes, values, available))
         intensity, chance, zones = (output.cpu().numpy() for output in model(*given))
         return intensity, chance, zones
 

@@ -17,10 +17,10 @@ class Subscription:
     The iteration ends after the last status ("ended", "stopped", "error") or `close()`.
     """
 
-    def __init__(self, hub: "Broadcast", *, previews: bool, room: int) -> None:
+    def __init__(self, hub: "Broadcast", *, previews: bool, capacity: int) -> None:
         self.previews = previews
         self._hub = hub
-        self._queue: BoundedQueue[Record] = BoundedQueue(room, when_full="drop_oldest")
+        self._queue: BoundedQueue[Record] = BoundedQueue(capacity, when_full="drop_oldest")
         self._next: Record | None = None  # taken already; comes after the notice of those dropped before it
 
     def get(self, timeout: float | None = None) -> Record | None:
@@ -74,9 +74,9 @@ class Broadcast:
         self._latest: dict[type, Record] = {}
         self._lock = threading.Lock()
 
-    def subscribe(self, *, previews: bool = False, room: int = 64) -> Subscription:
-        """Add a listener. previews: send images too. room: records that may wait."""
-        listener = Subscription(self, previews=previews, room=max(1, room))
+    def subscribe(self, *, previews: bool = False, capacity: int = 64) -> Subscription:
+        """Add a listener. previews: send images too. capacity: records that may wait."""
+        listener = Subscription(self, previews=previews, capacity=max(1, capacity))
         with self._lock:
             for record in sorted(self._latest.values(), key=lambda r: isinstance(r, Status)):  # the status may be last
                 if previews or not isinstance(record, Preview):

@@ -59,9 +59,9 @@ class ClusterSession:
         self._owner.begin(self)
         return self
 
-    def subscribe(self, *, previews: bool = False, room: int = 64) -> Subscription:
+    def subscribe(self, *, previews: bool = False, capacity: int = 64) -> Subscription:
         """See `LiveSession.subscribe`."""
-        return self._broadcast.subscribe(previews=previews, room=room)
+        return self._broadcast.subscribe(previews=previews, capacity=capacity)
 
     @property
     def status(self) -> Status:

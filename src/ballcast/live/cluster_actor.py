@@ -25,7 +25,7 @@ from ballcast.live.status import Record, Status, wall_ms
 if TYPE_CHECKING:
     from ballcast.live.cluster import ClusterSession
 
-ROOM = 256  # records of a stream that may wait, and of all streams
+CAPACITY = 256  # records of a stream that may wait, and of all streams
 POLL_S = 0.5  # the longest that an actor waits for a record before it answers: so soon a new stream begins
 SILENT_S = 10.0  # without an answer of an actor, until its streams are shown as waiting
 AGAIN_S = 1.0  # until an actor whose machine died is asked again
@@ -58,7 +58,7 @@ class Follower:
     def __init__(self, model: dict[str, Any], every_ms: int, emit: EmitConfig | None, any_video: bool) -> None:
         self._every_ms, self._emit, self._any_video, self._fault = every_ms, emit, any_video, ""
         self._sessions: dict[str, LiveSession | None] = {}  # None: it could not be opened
-        self._items: queue.Queue[Item] = queue.Queue(ROOM)
+        self._items: queue.Queue[Item] = queue.Queue(CAPACITY)
         os.environ["OMP_NUM_THREADS"] = str(cores())  # Ray sets 1, for the one core that is asked for
         try:
             opened = open_model(**model)
@@ -89,7 +89,7 @@ class Follower:
             self._sessions[key] = self._begin(key, orders[key])
         items: list[Item] = []
         end = time.monotonic() + wait_s
-        while len(items) < ROOM:
+        while len(items) < CAPACITY:
             try:
                 items.append(self._items.get(timeout=0 if items else max(0.0, end - time.monotonic())))
             except queue.Empty:
@@ -118,7 +118,7 @@ class Follower:
             threading.Thread(target=self._items.put, args=(item,), daemon=True).start()
             return None
         session = self._scheduler.session(source, emit=self._emit, any_video=self._any_video, ring=ring, **shape)
-        records = session.subscribe(previews=bool(shape), room=ROOM)
+        records = session.subscribe(previews=bool(shape), capacity=CAPACITY)
         session.start()
         threading.Thread(target=self._relay, args=(key, records, session), daemon=True).start()
         return session

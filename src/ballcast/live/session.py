@@ -150,9 +150,9 @@ class LiveSession:
         """Frames that wait to be computed, and frames dropped since the start."""
         return len(self._queue), self._session_status.status.dropped
 
-    def subscribe(self, *, previews: bool = False, room: int = 64) -> Subscription:
+    def subscribe(self, *, previews: bool = False, capacity: int = 64) -> Subscription:
         """A queue of all records from now on, begun with the latest ones; see `Broadcast.subscribe`."""
-        return self._broadcast.subscribe(previews=previews, room=room)
+        return self._broadcast.subscribe(previews=previews, capacity=capacity)
 
     @property
     def status(self) -> Status:

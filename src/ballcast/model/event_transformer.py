@@ -16,6 +16,7 @@ from ballcast.core.event_schema import (
     ACTION,
     AGE,
     CODES,
+    DETAILS,
     HORIZONS_S,
     KIND,
     KINDS,
@@ -23,7 +24,6 @@ from ballcast.core.event_schema import (
     PAD,
     SAME_TEAM,
     TOKENS,
-    TOLD,
     ZONES,
 )
 from ballcast.core.events import GRID_BINS
@@ -69,7 +69,7 @@ class EventTransformer(nn.Module):
         self.ranks = embedding(config.tokens, dim, std=0.02)
         self.queries = embedding(config.slots, dim, std=0.02)
         self.values = nn.Sequential(nn.Linear(_FEATURES, dim), nn.GELU(), nn.Linear(dim, dim))
-        self.told = nn.Linear(len(TOLD), dim)
+        self.told = nn.Linear(len(DETAILS), dim)  # the name in saved weights
         self.since = nn.Linear(_AGES, dim)
         self.layers = nn.ModuleList(
             EncoderLayer(dim=dim, heads=config.heads, ffn=config.ffn, dropout=config.dropout)
@@ -80,8 +80,8 @@ class EventTransformer(nn.Module):
         self.time_head = nn.Linear(dim, C * GRID_BINS)
         self.zone_head = nn.Linear(dim, ZONES[0] * ZONES[1])
 
-    def forward(self, codes: Tensor, values: Tensor, told: Tensor) -> EventSlots:
-        """Codes (B, N, 7) int64, values (B, N, 5) and told (B, flags) float → slots; see `event_tokens`.
+    def forward(self, codes: Tensor, values: Tensor, available: Tensor) -> EventSlots:
+        """Codes (B, N, 7) int64, values (B, N, 5) and available (B, flags) float → slots; see `event_tokens`.
 
         N may be less than the model's `tokens`: padding in front can be left out, except the last of it.
         """
@@ -89,7 +89,7 @@ class EventTransformer(nn.Module):
         ranks = self.ranks.weight[-codes.shape[1] :]
         tokens = self.codes(_one_hot(codes)) + self.values(_features(codes, values)) + ranks  # (B, N, d)
         since = self.since(_ages(values[:, -1, AGE]))  # (B, d) of the newest token: the time since the last event
-        context = (self.told(told) + since)[:, None]
+        context = (self.told(available) + since)[:, None]
         queries = self.queries.weight + context  # (B, K, d)
         x = torch.cat([tokens, queries], 1)  # (B, N + K, d)
         there = torch.cat([action != PAD, torch.ones_like(queries[..., 0], dtype=torch.bool)], 1)

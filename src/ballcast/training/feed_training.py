@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ballcast.core.actions import FPS, HORIZON_MS
-from ballcast.core.event_schema import END_Y, OTHER, TOLD, ZONES, Y
+from ballcast.core.event_schema import DETAILS, END_Y, OTHER, ZONES, Y
 from ballcast.core.events import GRID_BINS, GRID_STEP
 from ballcast.data.events.event_tokens import PERIOD_MS, EventTable, build_table, hide, tokens_before
 from ballcast.data.events.feed import Feed
@@ -197,7 +197,7 @@ def distillation(slots: EventSlots, teachers: Sequence[EventSlots]) -> Tensor:
 def random_flags(count: int, plain: float, device: torch.device) -> Tensor:
     """(count, flags) bool: what the feed tells; in a share `plain` of the rows each flag is off with 4 in 10."""
     poor = torch.rand(count, 1, device=device) < plain
-    return ~(poor & (torch.rand(count, len(TOLD), device=device) < 0.4))
+    return ~(poor & (torch.rand(count, len(DETAILS), device=device) < 0.4))
 
 
 class FeedTrainer:
@@ -243,12 +243,12 @@ class FeedTrainer:
             )
             coming = coming_after(self.feeds, at, config.slots)
             values, coming = _mirror(values, coming)
-            told = torch.ones(how.batch, len(TOLD), dtype=torch.bool, device=self.device)
-            taught = [self._forward(t, codes, values, told) for t in self.teachers]
+            available = torch.ones(how.batch, len(DETAILS), dtype=torch.bool, device=self.device)
+            taught = [self._forward(t, codes, values, available) for t in self.teachers]
             if how.plain:
-                told = random_flags(how.batch, how.plain, self.device)
-                codes, values = hide(torch, codes, values, told)
-        slots = self._forward(self.model, codes, values, told)
+                available = random_flags(how.batch, how.plain, self.device)
+                codes, values = hide(torch, codes, values, available)
+        slots = self._forward(self.model, codes, values, available)
         loss = criterion(slots, coming, how, self.feeds.rates)
         if taught:
             loss = (1 - how.distil) * loss + how.distil * distillation(slots, taught)
@@ -259,10 +259,10 @@ class FeedTrainer:
             torch._foreach_lerp_(list(self.average.parameters()), list(self.model.parameters()), 1 - how.ema)
             self.loss.lerp_(loss.detach(), 0.02)
 
-    def _forward(self, model: EventTransformer, codes: Tensor, values: Tensor, told: Tensor) -> EventSlots:
+    def _forward(self, model: EventTransformer, codes: Tensor, values: Tensor, available: Tensor) -> EventSlots:
         on_gpu = self.device.type == "cuda"
         with torch.autocast(self.device.type, torch.bfloat16, enabled=on_gpu, cache_enabled=False):
-            return model(codes, values, told.float())
+            return model(codes, values, available.float())
 
     def run(
         self, report: Callable[[float, int], None] = lambda share, step: None, reports: Sequence[float] = ()

@@ -211,7 +211,7 @@ class Stream:
             self._session, self.started = session, self.started + 1
             self._session_id = secrets.token_hex(8)
             self._channel = Channel(self._loop, keep=KEPT)
-            records = session.subscribe(previews=True, room=256)
+            records = session.subscribe(previews=True, capacity=256)
             thread = threading.Thread(target=self._relay, args=(records, self._channel, session), daemon=True)
             thread.start()
             await asyncio.to_thread(session.start)  # last: a cluster takes its time, and a viewer may leave meanwhile

@@ -10,6 +10,7 @@ from ballcast.core.actions import ACTION_INDEX
 from ballcast.core.event_schema import (
     ACTION,
     AGE,
+    DETAILS,
     END_X,
     END_Y,
     ENDED,
@@ -23,11 +24,10 @@ from ballcast.core.event_schema import (
     SAME_PLAYER,
     SAME_TEAM,
     TOKENS,
-    TOLD,
     X,
     Y,
 )
-from ballcast.data.events.event_tokens import EventTable, build_table, hide, tokens_before, told_flags
+from ballcast.data.events.event_tokens import EventTable, build_table, detail_flags, hide, tokens_before
 from ballcast.data.events.feed import Feed
 from tests.data.events.test_event_grid import altered
 
@@ -102,7 +102,7 @@ def test_torch_and_numpy_build_the_same(tmp_path: Path) -> None:
     half = feed(made_up(90, 1), tmp_path)
     table, at = build_table([half, half]), np.array([31_000, 45_001, 60_000 + (1 << 32)])
     tensors = EventTable(**{name: torch.from_numpy(column) for name, column in vars(table).items()})
-    told = np.random.default_rng(0).random((3, len(TOLD))) < 0.5
+    told = np.random.default_rng(0).random((3, len(DETAILS))) < 0.5
     ours = tokens_before(np, table, at)
     theirs = tokens_before(torch, tensors, torch.from_numpy(at))
     poor, poor_theirs = hide(np, *ours, told), hide(torch, *theirs, torch.from_numpy(told))
@@ -116,8 +116,8 @@ def test_what_is_not_told_is_hidden(tmp_path: Path) -> None:
     given = tokens_before(np, build_table([half]), np.arange(30_000, half.t_ms.max(), 500))
 
     def hidden(*names: str) -> tuple[np.ndarray, np.ndarray]:
-        flags = told_flags(names)
-        return hide(np, *given, np.broadcast_to(flags, (len(given[0]), len(TOLD))))
+        flags = detail_flags(names)
+        return hide(np, *given, np.broadcast_to(flags, (len(given[0]), len(DETAILS))))
 
     for one, other in zip(hidden(), given, strict=True):
         np.testing.assert_array_equal(one, other)

@@ -8,7 +8,7 @@ from feeds import feed, made_up
 
 from ballcast.core.errors import InputError
 from ballcast.data.events.feed_files import find_lineup, recognise
-from ballcast.data.events.kloppy_feed import match_files, read_match, untold
+from ballcast.data.events.kloppy_feed import match_files, missing_details, read_match
 from ballcast.data.events.wyscout import EVENT_NAMES, SUB_EVENT_NAMES, read_v2
 from tests.data.events.test_kloppy_feed import sample
 
@@ -99,8 +99,8 @@ def test_a_feed_of_unknown_names_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_providers_do_not_tell() -> None:
-    assert untold(sample("wyscout_events_v3.json"), "wyscout") == ()
-    missing = untold(sample("datafactory_events.json"), "datafactory")
+    assert missing_details(sample("wyscout_events_v3.json"), "wyscout") == ()
+    missing = missing_details(sample("datafactory_events.json"), "datafactory")
     assert {"HEADER", "HIGH PASS", "BALL PLAYER BLOCK", "PLAYER SUCCESSFUL TACKLE", "duels"} <= set(missing)
     counts = read_match(sample("datafactory_events.json")).counts()
     assert [counts[name] for name in ("header", "high pass", "block", "tackle")] == [0] * 4

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ballcast.core.actions import ACTION_INDEX, OBSERVED_MS
-from ballcast.core.event_schema import CODES, GROUPS, KINDS, OTHER, PAD, RENAMED, TOKENS, TOLD
+from ballcast.core.event_schema import CODES, DETAILS, GROUPS, KINDS, OTHER, PAD, RENAMED, TOKENS
 from ballcast.data.events.feed import Feed
 
 PERIOD_MS = 1 << 32  # more than any period lasts: the clock of a table puts its periods this far apart
@@ -115,18 +115,18 @@ def _cast(xp: Any, array: Any, kind: Any) -> Any:
     return array.astype(kind) if xp is np else array.to(kind)
 
 
-def hide(xp: Any, codes: Any, values: Any, told: Any) -> tuple[Any, Any]:
+def hide(xp: Any, codes: Any, values: Any, available: Any) -> tuple[Any, Any]:
     """Hide what a feed does not tell, as its tokens would look.
 
     Args:
         xp: numpy or torch.
         codes: (S, N, 7), values: (S, N, 5), as from `tokens_before`.
-        told: (S, flags) bool, in the order of `TOLD`: False hides.
+        available: (S, flags) bool, in the order of `DETAILS`: False hides.
 
     Returns:
-        Codes and values of the poorer feed. A duel that is neither told nor an action is missing.
+        Codes and values of the poorer feed. A duel that is neither available nor an action is missing.
     """
-    flag = {name: ~told[:, i, None] for i, name in enumerate(TOLD)}  # (S, 1) each: to be hidden
+    flag = {name: ~available[:, i, None] for i, name in enumerate(DETAILS)}  # (S, 1) each: to be hidden
     action, kind, outcome, team, player, ended, located = (codes[..., i] for i in range(CODES))
     for name, kinds in GROUPS.items():
         numbers = [KINDS.index(k) for k in kinds]
@@ -147,8 +147,8 @@ def hide(xp: Any, codes: Any, values: Any, told: Any) -> tuple[Any, Any]:
     return xp.stack([action, kind, outcome, team, player, ended, located], -1), values
 
 
-def told_flags(missing: Sequence[str]) -> NDArray[np.bool_]:
-    """(flags,) bool in the order of `TOLD`, False for the names in `missing`."""
-    unknown = set(missing) - set(TOLD)
+def detail_flags(missing: Sequence[str]) -> NDArray[np.bool_]:
+    """(flags,) bool in the order of `DETAILS`, False for the names in `missing`."""
+    unknown = set(missing) - set(DETAILS)
     assert not unknown, f"no such flags: {unknown}"
-    return np.array([name not in missing for name in TOLD])
+    return np.array([name not in missing for name in DETAILS])

@@ -75,7 +75,7 @@ def _time_statsbomb(event: Any) -> timedelta:
 class Provider:
     """How a provider's matches are read: kloppy's function, its argument for the events and for the second file.
 
-    `untold`: what its feeds do not tell besides the kinds that have no row, by the names of `event_schema.TOLD`.
+    `missing`: what its feeds lack besides the kinds that have no row, by the names of `event_schema.DETAILS`.
     """
 
     load: str
@@ -86,7 +86,7 @@ class Provider:
     lineup: str = ""
     time: Callable[[Any], timedelta] = _time
     suffixes: tuple[str, ...] = (".json",)
-    untold: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 PROVIDERS = {
@@ -99,7 +99,7 @@ PROVIDERS = {
         _of_json,
         "lineup_data",
         _time_statsbomb,
-        untold=("DRIVE",),  # a carry is recorded after nearly every pass, three times as often as Wyscout's touches
+        missing=("DRIVE",),  # a carry is recorded after nearly every pass, three times as often as Wyscout's touches
     ),
     "opta": Provider("opta.load", "f24_data", OPTA, kinds.OPTA, _of_opta, "f7_data", suffixes=(".xml",)),
     "statsperform": Provider(
@@ -113,7 +113,7 @@ PROVIDERS = {
         _of_kloppy,
         "meta_data",
         suffixes=(".xml",),
-        untold=("HEADER", "BALL PLAYER BLOCK", "PLAYER SUCCESSFUL TACKLE", "DRIVE", "end"),
+        missing=("HEADER", "BALL PLAYER BLOCK", "PLAYER SUCCESSFUL TACKLE", "DRIVE", "end"),
     ),
     "datafactory": Provider(
         "datafactory.load",
@@ -121,7 +121,7 @@ PROVIDERS = {
         KLOPPY,
         kinds.KLOPPY,
         _of_kloppy,
-        untold=("HEADER", "HIGH PASS", "BALL PLAYER BLOCK", "PLAYER SUCCESSFUL TACKLE"),
+        missing=("HEADER", "HIGH PASS", "BALL PLAYER BLOCK", "PLAYER SUCCESSFUL TACKLE"),
     ),
 }
 
@@ -160,14 +160,14 @@ def warn_missing_kinds(path: Path, provider: str) -> None:
         )
 
 
-def untold(path: Path, provider: str) -> tuple[str, ...]:
-    """What a provider's feeds do not tell, by the names of `event_schema.TOLD`; Wyscout's version 2 tells it all."""
+def missing_details(path: Path, provider: str) -> tuple[str, ...]:
+    """What a provider's feeds lack, by the names of `event_schema.DETAILS`; Wyscout's version 2 lacks nothing."""
     if provider == "wyscout" and _is_v2(path):
         return ()
     how = _provider(provider)
     missing = kinds.missing_kinds(how.kinds)
     groups = (name for name, own in GROUPS.items() if all(kind in missing for kind in own))
-    return (*groups, *how.untold)
+    return (*groups, *how.missing)
 
 
 def match_files(source: Path, provider: str) -> list[Path]:
@@ -209,17 +209,17 @@ def read_match(path: Path, provider: str = AUTO, lineup: Path | None = None) -> 
 
 
 class OpenedFeed(NamedTuple):
-    """A match, its provider, and what the provider does not tell (`untold`)."""
+    """A match, its provider, and what its feeds lack (`missing`)."""
 
     feed: Feed
     provider: str
-    untold: tuple[str, ...]
+    missing: tuple[str, ...]
 
 
 def open_feed(path: Path, provider: str = AUTO, lineup: Path | None = None) -> OpenedFeed:
-    """Read a match as `read_match` does, with what its provider does not tell."""
+    """Read a match as `read_match` does, with what its provider's feeds lack."""
     provider = recognise(path) if provider == AUTO else provider
-    return OpenedFeed(read_match(path, provider, lineup), provider, untold(path, provider))
+    return OpenedFeed(read_match(path, provider, lineup), provider, missing_details(path, provider))
 
 
 LEAST_MAPPED = 0.25  # share of the events that are one of the ten actions; whole matches have 0.6 and more
