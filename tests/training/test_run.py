@@ -230,7 +230,7 @@ def test_killed_at_random_moments_the_curve_goes_on_bit_for_bit(splits: Path, tm
     assert start_training(splits, whole).wait(120) == 0
     kills, rng = 0, random.Random(0)
     broken = tmp_path / "broken"
-    for _ in range(8):
+    for _ in range(5):
         process = start_training(splits, broken)
         before = (broken / "steps.csv").stat().st_mtime_ns if (broken / "steps.csv").exists() else 0
         while process.poll() is None:  # wait until it has saved something new, then a random moment more
