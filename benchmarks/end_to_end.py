@@ -47,8 +47,8 @@ from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.store import FeatureStore
 from ballcast.inference.baselines import ClassPrior, Markov
 from ballcast.metrics.average_precision import Matches, match_all, match_arrays, score_of_matches
-from ballcast.metrics.bootstrap import Intervals, bootstrap_matches, difference
-from ballcast.metrics.spotting import Peaks, average_precisions, suppress_non_maxima
+from ballcast.metrics.bootstrap import Intervals, bootstrap_matches, difference, interval
+from ballcast.metrics.spotting import resampled_spotting, suppress_non_maxima
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.postprocess import (
     PEAKS,
@@ -279,30 +279,11 @@ def spotted(data: Any, games: Sequence[Game], first: int, *, mirrored: bool) -> 
             suppress_non_maxima(scores, data["times"], apart_ms=SPOTTING.apart_ms, smooth_ms=SPOTTING.smooth_ms)
         )
     seen = [[e for e in game.events if e.position_ms >= begin] for game in games]
-    return resampled_spotting(list(zip(seen, peaks, strict=True)))
-
-
-def resampled_spotting(games: Sequence[tuple[Any, Peaks]], resamples: int = 1000) -> tuple[float, np.ndarray]:
-    """Mean AP over the classes with at least 5 actions, of all games and of resamples of them."""
-    from ballcast.metrics.spotting import _match, _of
-
-    rng = np.random.default_rng(0)
-    draws = np.vstack([np.ones(len(games), int), rng.multinomial(len(games), [1 / len(games)] * len(games), resamples)])
-    columns = []
-    for action in range(len(ACTIONS)):
-        events = [np.array([e.position_ms for e in own if e.action == action], float) for own, _ in games]
-        if sum(map(len, events)) < SPOTTING.least:
-            continue
-        found = [_of(peaks, action) for _, peaks in games]
-        own = [_match([e], [f], SPOTTING.tolerance_ms) for e, f in zip(events, found, strict=True)]
-        score = np.concatenate([np.sort(s)[::-1] for _, s in found])
-        true, game = np.concatenate(own), np.repeat(np.arange(len(games)), [len(t) for t in own])
-        order = np.argsort(-score, kind="stable")
-        true, game = true[order], game[order]
-        number = np.array([len(e) for e in events])
-        columns.append([average_precisions(np.repeat(true, d[game]), max(int(d @ number), 1))[0] for d in draws])
-    values = np.mean(columns, 0)
-    return float(values[0]), values[1:]
+    count, rng = len(games), np.random.default_rng(0)
+    weights = np.vstack([np.ones(count, int), rng.multinomial(count, [1 / count] * count, 1000)])
+    options = {"tolerance_ms": SPOTTING.tolerance_ms, "least": SPOTTING.least}
+    means = resampled_spotting(list(zip(seen, peaks, strict=True)), weights, **options)
+    return float(means[0]), means[1:]
 
 
 def clips_of(games: Sequence[Game]) -> list[Clip]:
@@ -329,13 +310,13 @@ def scored_rows(work: Path, games: dict[str, list[Game]], title: str) -> Iterato
             spotting = {}
             if "seen_spotting" in data:
                 ap, draws = spotted(data, chosen, first, mirrored=mirrored)
-                spotting = {"AP": ap, "AP interval": np.quantile(draws, [0.025, 0.975]).tolist()}
+                spotting = {"AP": ap, "AP interval": interval(draws).tolist()}
             yield row, mirrored, anticipated(data, part, clips, mirrored=mirrored), spotting
 
 
 def mean_interval(intervals: Intervals, classes: np.ndarray) -> list[float]:
     """The 95 % interval of the mean over some classes (10,) bool; one with a few actions moves the mean by points."""
-    return np.quantile(intervals.resampled[:, :, classes].mean((1, 2)), [0.025, 0.975]).tolist()
+    return interval(intervals.resampled[:, :, classes].mean((1, 2))).tolist()
 
 
 def table(args: argparse.Namespace) -> None:

@@ -5,7 +5,14 @@ import pytest
 
 from ballcast.core.actions import ACTIONS
 from ballcast.core.events import Event
-from ballcast.metrics.spotting import Peaks, average_precisions, random_score, spotting_score, suppress_non_maxima
+from ballcast.metrics.spotting import (
+    Peaks,
+    average_precisions,
+    random_score,
+    resampled_spotting,
+    spotting_score,
+    suppress_non_maxima,
+)
 
 
 def peaks(*found: tuple[int, float, float]) -> Peaks:
@@ -168,3 +175,25 @@ def test_many_ties_keep_their_order() -> None:
     score = spotting_score([(passes(*(5000 * np.flatnonzero(right)).tolist()), found)])
     order = sorted(range(300), key=lambda i: -scores[i])
     assert (score.ap[0], score.area[0]) == pytest.approx(average_precisions(right[order], int(right.sum())))
+
+
+def test_a_game_that_is_drawn_twice_counts_twice() -> None:
+    """As the score of games that are listed so often; a class with too few actions is left out of both."""
+    rng, games = np.random.default_rng(0), []
+    for _ in range(4):
+        events = [
+            Event(ACTIONS[int(a)], int(t))
+            for a, t in zip(rng.integers(0, 2, 12), rng.integers(0, 60_000, 12), strict=True)
+        ]
+        found = [
+            (int(a), float(t), float(s))
+            for a, t, s in zip(rng.integers(0, 3, 40), rng.uniform(0, 6e4, 40), rng.random(40), strict=True)
+        ]
+        games.append((events, peaks(*found)))
+    weights = np.array([[1, 1, 1, 1], [2, 0, 1, 1], [0, 0, 4, 0], [0, 3, 0, 1]])
+    means = resampled_spotting(games, weights, least=1)
+    for row, mean in zip(weights, means, strict=True):
+        listed = [game for game, count in zip(games, row, strict=True) for _ in range(count)]
+        assert mean == pytest.approx(spotting_score(listed, least=1).avg)
+    assert len(set(means.round(6))) == 4
+    assert resampled_spotting(games, weights, least=1000).tolist() == [0, 0, 0, 0]

@@ -50,22 +50,22 @@ class Intervals:
     @property
     def at(self) -> Floats:
         """(2, 6): low and high end for the mAP at each tolerance."""
-        return _interval(self.resampled.mean(2))
+        return interval(self.resampled.mean(2))
 
     @property
     def avg(self) -> Floats:
         """(2,): for the ranking criterion, the mean over the six tolerances."""
-        return _interval(self.resampled.mean(2).mean(1))
+        return interval(self.resampled.mean(2).mean(1))
 
     @property
     def per_class(self) -> Floats:
         """(2, 6, 10): for each action's AP at each tolerance."""
-        return _interval(self.resampled)
+        return interval(self.resampled)
 
     @property
     def class_avg(self) -> Floats:
         """(2, 10): for each action's AP, the mean over the tolerances."""
-        return _interval(self.resampled.mean(1))
+        return interval(self.resampled.mean(1))
 
     @property
     def above_zero(self) -> float:
@@ -210,6 +210,6 @@ def _weighted_counts(
     return split[:, :tolerances], split[:, tolerances:]
 
 
-def _interval(values: Floats) -> Floats:
+def interval(values: Floats) -> Floats:
     """(2, …): low and high end of values (R, …)."""
     return np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)

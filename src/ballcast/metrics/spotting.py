@@ -122,6 +122,35 @@ def spotting_score(
     return SpottingScore(ap, area, counts, least)
 
 
+def resampled_spotting(
+    games: Sequence[tuple[Sequence[Event], Peaks]],
+    weights: NDArray[np.int64],
+    *,
+    tolerance_ms: float = 1000,
+    least: int = 5,
+) -> Floats:
+    """Mean 11-point AP of resampled games (R,): as `spotting_score(…).avg`, with games counted several times or not.
+
+    Args:
+        games, tolerance_ms: as of `spotting_score`.
+        weights: (R, G), how often each game counts.
+        least: actions a class must have in all games, each once, to be part of the means.
+    """
+    columns = []
+    for action in range(len(ACTIONS)):
+        times = [np.array([e.position_ms for e in events if e.action == action], float) for events, _ in games]
+        counts = np.array([len(own) for own in times])
+        if counts.sum() < least:
+            continue
+        found = [_of(peaks, action) for _, peaks in games]
+        true = [_match([own], [peaks], tolerance_ms) for own, peaks in zip(times, found, strict=True)]
+        score = np.concatenate([np.sort(scores)[::-1] for _, scores in found])
+        game, order = np.repeat(np.arange(len(games)), [len(own) for own in true]), np.argsort(-score, kind="stable")
+        true_of, game = np.concatenate(true)[order], game[order]
+        columns.append([average_precisions(np.repeat(true_of, w[game]), max(int(w @ counts), 1))[0] for w in weights])
+    return np.mean(columns, 0) if columns else np.zeros(len(weights))
+
+
 def random_score(
     games: Sequence[tuple[Sequence[Event], Floats]],
     *,

@@ -12,6 +12,7 @@ from ballcast.core.util import print_table
 from ballcast.data.labels.soccernet import OFFICIAL_CLIPS
 from ballcast.features.store import FILE_NAME
 from ballcast.metrics.average_precision import TOLERANCES
+from ballcast.metrics.bootstrap import interval
 from ballcast.report.sections import PUBLISHED
 from ballcast.report.terminal import HEADINGS
 from ballcast.workflows.reproduce.job import (
@@ -78,7 +79,7 @@ def _row(recipe: str, reading: str, split: str, runs: list[dict[str, Any]]) -> d
         "events": found[0]["events"],
         "mean": dict(zip(KEYS, values.mean(0).tolist(), strict=True)),
         "deviation": dict(zip(KEYS, deviation.tolist(), strict=True)),
-        "interval": _interval(_resampled(found)),
+        "interval": interval(_resampled(found)).tolist(),
         "predictions": float(np.mean([row["predictions"] for row in found])),
         "published": PUBLISHED_MEANS.get((recipe, reading)) if split == "test" else None,
     }
@@ -87,10 +88,6 @@ def _row(recipe: str, reading: str, split: str, runs: list[dict[str, Any]]) -> d
 def _resampled(rows: list[dict[str, Any]]) -> np.ndarray:
     """Return the mean over the seeds in each resample of the clips, (R,)."""
     return np.mean([row["resampled"] for row in rows], axis=0)
-
-
-def _interval(values: np.ndarray) -> list[float]:
-    return np.quantile(values, [0.025, 0.975]).tolist()
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
@@ -162,7 +159,7 @@ def _difference(scores: dict[str, list[dict[str, Any]]], other: str) -> str:
     for split in SCORED:
         pair = [[_find(run, split, "untuned") for run in scores[name]] for name in ("paper", other)]
         gain = 100 * (np.mean([r["avg"] for r in pair[0]]) - np.mean([r["avg"] for r in pair[1]]))
-        low, high = (100 * bound for bound in _interval(_resampled(pair[0]) - _resampled(pair[1])))
+        low, high = (100 * bound for bound in interval(_resampled(pair[0]) - _resampled(pair[1])))
         gains.append(f"{gain:+.2f} [{low:+.2f}, {high:+.2f}] on {split}")
     paper = f"; in the paper {STATIC_GAIN}" if other == "static" else ""
     return f"the paper's model minus {RECIPES[other].title}, untuned: {', '.join(gains)}{paper}."
