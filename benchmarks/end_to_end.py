@@ -3,14 +3,16 @@
     python -m benchmarks.end_to_end train --data ../shared/data/simbaa DIR … --work DIR --group models --steps 2500
     python -m benchmarks.end_to_end frozen --data ../shared/data/simbaa DIR … --work DIR --backbone DIR
     python -m benchmarks.end_to_end embedded --data ../shared/data/simbaa DIR … --work DIR
+    python -m benchmarks.end_to_end tuned --data ../shared/data/simbaa DIR … --work DIR
     python -m benchmarks.end_to_end speed --work DIR
     python -m benchmarks.end_to_end table --data ../shared/data/simbaa DIR … --work DIR
 
 `train` trains the rows of a group of benchmarks/variants/end_to_end.yaml one after the other on frames that are
 decoded once, and writes the outputs of each on all test matches to WORK/<row>.npz; rows that are there are not
 repeated. `frozen` writes the same of the paper's model and FAANTRA on features of --backbone, one like the paper's;
-`embedded` that of the embedded model. `table` scores them with 95 % intervals by match, over all ten classes and over
-those with at least 5 actions. Folders are of simulated matches (docs/backbone.md, "More matches of your own").
+`embedded` that of the embedded model. `tuned` fits that one as `ballcast tune` does on the validation matches, and
+scores it. `table` scores all rows with 95 % intervals by match, over all ten classes and over those with at least 5
+actions. Folders are of simulated matches (docs/backbone.md, "More matches of your own").
 """
 
 import argparse
@@ -46,6 +48,8 @@ from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.store import FeatureStore
 from ballcast.inference.baselines import ClassPrior, Markov
+from ballcast.inference.store_predictor import emission
+from ballcast.inference.tuning import fit, match_scores
 from ballcast.metrics.average_precision import Matches, match_all, match_arrays, score_of_matches
 from ballcast.metrics.bootstrap import Intervals, bootstrap_matches, difference, interval
 from ballcast.metrics.spotting import resampled_spotting, suppress_non_maxima
@@ -59,8 +63,10 @@ from ballcast.model.postprocess import (
     mean_intensity,
     select_times,
 )
+from ballcast.model.score_mapping import ScoreMapping
+from ballcast.model.slots import Slots
 from ballcast.training.end_to_end import EndToEndData, EndToEndTask
-from ballcast.training.engine import Ranks, predict_slots
+from ballcast.training.engine import Ranks, join_slots, predict_slots
 from ballcast.training.learner import EndToEnd, load_learner, use_triton
 from ballcast.training.progress import ProgressUpdate
 from ballcast.training.run import train
@@ -168,6 +174,49 @@ def embedded_row(args: argparse.Namespace) -> None:
     if not target.exists():
         tests = FrameCache([*games["test"], *games["test_more"]], device, "auto", lines=args.lines or 224)
         write_outputs(load_learner(MODEL, BACKBONE), tests, target, {"row": "embedded"}, mirrored=True)
+
+
+def tuned_rows(args: argparse.Namespace) -> None:
+    """What `ballcast tune` gives the embedded model: fitted on the validation matches, scored on the test matches."""
+    games, learner = games_of(args.data), load_learner(MODEL, BACKBONE)
+    sets = [title for title in ("valid", "test", "test_more") if games[title]]
+    clips = {title: clips_of(games[title]) for title in sets}
+    emit, weight = learner.anticipator.emit, learner.anticipator.pos_weight
+    slots = {title: [official_slots(learner, games[title], flip=flip) for flip in (False, True)] for title in sets}
+    for name, views in (("embedded", 1), ("embedded, mirrored", 2)):
+        outputs = {title: [SlotProbabilities.of(view) for view in slots[title][:views]] for title in sets}
+        emitted = {title: emission(slots[title][0], emit) if views == 1 else None for title in sets}
+        untuned = ScoreMapping.untuned(weight)
+        before = {t: e.kept if (e := emitted[t]) else untuned.scores(outputs[t]) for t in sets}
+        fitted = fit(outputs["valid"], clips["valid"], before["valid"], pos_weight=weight, emission=emitted["valid"])
+        outside = f"{100 * fitted.outside_before:.2f} → {100 * fitted.outside_after:.2f}"
+        print(f"{name:19} valid     in folds it was not fitted on {outside}", flush=True)
+        for title in sets[1:]:
+            names = [clip.name.rpartition("+")[0] for clip in clips[title]]
+            groups = names if len(games[title]) >= 10 else None
+            scores = before[title], fitted.calibration.scores(outputs[title], emitted[title])
+            found = [match_scores(clips[title], own) for own in scores]
+            first, second = (bootstrap_matches(matches, len(names), groups=groups) for matches in found)
+            means = [
+                f"{100 * score_of_matches(own).avg:.2f} {np.round(100 * intervals.avg, 2)}"
+                for own, intervals in zip(found, (first, second), strict=True)
+            ]
+            paired = np.round(100 * difference(first, second).avg, 2)
+            print(f"{name:19} {title:9} untuned {means[0]}, tuned {means[1]}, difference {paired}", flush=True)
+
+
+@torch.no_grad()
+def official_slots(learner: EndToEnd, games: Sequence[Game], *, flip: bool) -> Slots:
+    """Slots at the official moments of games, of mirrored frames with `flip`; each game is decoded on its own."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    encoder, outputs = BatchEncoder(learner.backbone.to(device), device=device, compiled=False), []
+    for game in games:
+        bank = FrameCache([game], device, "memory")
+        ends, _ = official_moments(bank.games, bank.first, bank.length)
+        features = encoder.fetch_windows(bank.read(0, bank.total), (ends - learner.span).tolist(), mirrored=flip)
+        slots, _ = learner.to(device)(torch.from_numpy(features.array()).to(device).float())
+        outputs.append(slots)
+    return join_slots(outputs)
 
 
 def write_outputs(learner: EndToEnd, tests: FrameCache, target: Path, about: dict[str, Any], *, mirrored: bool) -> None:
@@ -498,7 +547,14 @@ def main() -> None:
     JOBS[args.job](args)
 
 
-JOBS = {"train": train_rows, "frozen": frozen_rows, "embedded": embedded_row, "table": table, "speed": speed}
+JOBS = {
+    "train": train_rows,
+    "frozen": frozen_rows,
+    "embedded": embedded_row,
+    "tuned": tuned_rows,
+    "table": table,
+    "speed": speed,
+}
 
 
 if __name__ == "__main__":

@@ -141,9 +141,10 @@ def _all_stacks(engine: BatchEncoder, frames: Tensor) -> Tensor:
 
 def without_sharing(engine: BatchEncoder, stacks: Tensor) -> Tensor:
     """All stacks in one batch; on a CPU in bites that fit its caches, as ours, so that only the sharing differs."""
-    at_once = len(stacks) if engine.device.type == "cuda" else engine.at_once
+    on_gpu = engine.device.type == "cuda"
     x = stacks.to(engine.dtype, memory_format=torch.channels_last) / 255
-    maps = torch.cat([engine.backbone.encode(some) for some in x.split(at_once)])
+    maps = engine.backbone.encode(x) if on_gpu else engine.encode(stacks)
+    at_once = len(stacks) if on_gpu else engine.at_once
     return torch.cat([engine.backbone.mix(some) for some in maps.split(at_once * engine.config.stacks)])
 
 

@@ -71,7 +71,7 @@ The probability of each of ten ball actions, by team, within 1 to 5 seconds, fro
 football match's event feed. An event transformer with {millions:.1f} million weights in half precision; `events.onnx`
 reads them from `model.safetensors`. Use: `ballcast predict --events FILE`, or `ballcast.load("events").feed(path)`.
 
-Trained on {source}. England was held out. In training, what poorer feeds do not tell was hidden at random;
+Trained on {source}. England was held out. In training, details that poorer feeds lack were hidden at random;
 probabilities are calibrated on validation matches of the same leagues.
 
 Keep this attribution with the weights.

@@ -136,7 +136,11 @@ def test_a_recipe_may_build_on_another(tmp_path: Path) -> None:
     [
         ("train: {bacth: 1}\n", "extends: base.yaml\n", "base.yaml: unknown key 'train.bacth'"),
         ("", "extends: base.yaml\ntrain: {bacth: 1}\n", "own.yaml: unknown key 'train.bacth'"),
-        ("", "extends: papre\n", "papre: no such file, and no recipe of this name comes with ballcast"),
+        ("", "extends: papre\n", "own.yaml: extends 'papre', but there is no such file beside it, and no recipe"),
+        ("", 'extends: "x/a\\0b"\n', "own.yaml: extends 'x/a\\x00b', but there is no such file"),
+        ("", f"extends: {'x' * 300}\n", "but there is no such file beside it"),
+        ("", "extends: /dev/zero\n", "own.yaml: extends '/dev/zero', but there is no such file"),
+        ("", "extends: .\n", "own.yaml: extends '.', but there is no such file"),
         ("", "extends: [paper]\n", "own.yaml: 'extends' must be the name of a recipe or a file, not a list"),
         ("", "extends: ''\n", "own.yaml: 'extends' must be the name"),
         ("extends: own.yaml\n", "extends: base.yaml\n", "base.yaml: extends own.yaml, which extends it in turn"),
@@ -153,15 +157,33 @@ def test_a_fault_names_its_file_of_two(base: str, own: str, words: str, tmp_path
     assert words in str(caught.value)
 
 
-def test_the_head_alone_is_e2e_but_for_what_its_recipe_gives() -> None:
-    head, e2e = load(Recipe, Path("e2e-head")), load(Recipe, Path("e2e"))
-    assert (head.encoder.learns, bool(head.encoder.features), head.encoder.network) == (
-        False,
-        True,
-        e2e.encoder.network,
-    )
-    assert (head.model, head.loss, head.data, head.emit) == (e2e.model, e2e.loss, e2e.data, e2e.emit)
-    assert head.train.warmup_epochs + head.train.restart_epochs == head.train.epochs
+def test_what_is_extended_does_not_depend_on_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = load(Recipe, Path("e2e-head"))
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "own.yaml").write_text("extends: base.yaml\n")
+    for name in ("e2e", "e2e.yaml", "base.yaml"):
+        (tmp_path / name).write_text("train: {lr: 0.5}\n")
+    monkeypatch.chdir(tmp_path)
+    assert load(Recipe, Path("e2e-head")) == head
+    with pytest.raises(InputError, match=r"own/own.yaml: extends 'base.yaml', but there is no such file beside it"):
+        load(Recipe, Path("own/own.yaml"))
+
+
+def test_a_chain_of_recipes_has_an_end(tmp_path: Path) -> None:
+    (tmp_path / "0.yaml").write_text("extends: paper\n")
+    for n in range(1, 20):
+        (tmp_path / f"{n}.yaml").write_text(f"extends: {n - 1}.yaml\n")
+    assert load(Recipe, tmp_path / "14.yaml") == load(Recipe, Path("paper"))
+    with pytest.raises(InputError, match="more than 16 files extend one another"):
+        load(Recipe, tmp_path / "19.yaml")
+
+
+def test_the_head_alone_is_e2e_with_these_settings() -> None:
+    settings = "encoder.start=embedded encoder.learns=false encoder.features=cache/e2e augment.mixup=0.2 train.batch=32"
+    settings += " train.lr=2.0e-4 train.weight_decay=0.05 train.epochs=8 train.restart_epochs=7"
+    assert load(Recipe, Path("e2e-head")) == load(Recipe, Path("e2e"), settings.split())
 
 
 def test_round_trip_through_yaml(tmp_path: Path) -> None:

@@ -74,6 +74,13 @@ def test_on_a_cpu_fewer_stacks_of_larger_frames_go_through_at_once(
     assert_same(got, expected)
 
 
+def test_on_a_cpu_freed_memory_is_kept(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[bool] = []
+    monkeypatch.setattr(batch_encoder, "keep_freed_memory", lambda: calls.append(True))
+    BatchEncoder(backbone, device="cpu")
+    assert calls == [True]
+
+
 def test_a_window_encodes_41_stacks(backbone: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     encode = BatchEncoder.encode

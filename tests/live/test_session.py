@@ -50,9 +50,9 @@ def tiny(step: int = 2, stride: int = 6, every_ms: int = 1000) -> RollingAnticip
     return RollingAnticipator(TorchRuntime(model, backbone), every_ms=every_ms, emit=ALL)
 
 
-def follow(session: LiveSession, room: int = 100_000) -> list[Record]:
+def follow(session: LiveSession, capacity: int = 100_000) -> list[Record]:
     """All its records, from start to end."""
-    with session.subscribe(capacity=room) as records, session:
+    with session.subscribe(capacity=capacity) as records, session:
         return list(records)
 
 

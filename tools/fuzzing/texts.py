@@ -202,7 +202,8 @@ class RecipeYaml(Target):
 
     def prepare(self) -> None:
         faantra = parse_overrides(["model.kind=faantra", "model.width=24"])
-        self.seeds = [to_yaml(Recipe()).encode(), json.dumps(faantra).encode()]
+        extended = b"extends: e2e-head\ntrain: {lr: 1.0e-3, seed: 7}\ndata: {boost: {SHOT: 3.0}}\n"
+        self.seeds = [to_yaml(Recipe()).encode(), json.dumps(faantra).encode(), extended]
 
     def drive(self, path: Path, out: Path) -> None:
         build_all(load(Recipe, path))

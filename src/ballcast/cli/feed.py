@@ -97,7 +97,7 @@ def _write_extras(
         else:
             write_table(path, timeline, match)
             typer.echo(f"{path}: {len(timeline)} rows")
-    describe_feed(match.provider, match.counts, match.missing)
+    describe_feed(match.provider, match.counts, match.missing_details)
     for moment in chosen[:SHOWN]:
         came = "goal" if moment.goal else "shot" if moment.shot else ""
         text = f"{match.teams[moment.team]}: shot within 5 s {100 * moment.probability:.0f} %"

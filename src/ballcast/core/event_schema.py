@@ -1,4 +1,4 @@
-"""What event feeds and the models of them share: kinds of events, the columns of a token, what a feed may not tell."""
+"""What event feeds and the models of them share: kinds of events, columns of a token, details that a feed may lack."""
 
 from ballcast.core.actions import ACTIONS
 
@@ -36,7 +36,7 @@ X, Y, END_X, END_Y, AGE = range(5)
 CODES, VALUES = 7, 5
 TOKENS = 24  # the last events before T; 30 s hold more than these in one window of a thousand
 
-# What a feed may not tell, by name: groups of kinds, properties, and actions with what they are called instead.
+# Details that a feed may lack, by name: groups of kinds, properties, and actions with what they are called instead.
 GROUPS: dict[str, tuple[str, ...]] = {
     "stoppages": ("offside", "whistle"),
     "keeper": ("save", "keeper out"),

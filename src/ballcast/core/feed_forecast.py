@@ -66,7 +66,7 @@ class MatchSummary:
     """What is known of a match besides its forecasts.
 
     - `teams`: names by number. `begins`: the begin of each period on the forecasts' clock, in ms.
-    - `counts`: events of each action. `missing`: what the feed lacks.
+    - `counts`: events of each action. `missing_details`: what the feed lacks.
     """
 
     match: str
@@ -75,7 +75,7 @@ class MatchSummary:
     begins: Mapping[str, int]
     shots: tuple[Shot, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
-    missing: tuple[str, ...] = ()
+    missing_details: tuple[str, ...] = ()
 
     def clock(self, at_ms: int) -> str:
         """The match's clock at a time of the forecasts' clock: "1H 12:34", minutes as on the scoreboard."""

@@ -67,10 +67,11 @@ def set_thread_defaults() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Keep what this process frees for its next arrays, to its end; has an effect with glibc, so on most Linux systems.
+    """Keep what the main thread frees for its next arrays, until the process ends; only with glibc (most of Linux).
 
     glibc returns large blocks to the system at once, which fills every page with zeros when it is taken again: on two
-    cores that took longer than the networks (`python -m benchmarks.memory`).
+    cores that took up to twice as long as the networks (`python -m benchmarks.memory`). The price is memory: what is
+    kept has gaps.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:

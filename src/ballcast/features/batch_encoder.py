@@ -33,7 +33,7 @@ from ballcast.features.stack_index import (
 )
 
 CPU_BATCH = 8  # stacks or snippets at once on a CPU: more do not fit its caches, and take up to twice the time
-CPU_PIXELS = CPU_BATCH * 224 * 416  # fewer stacks of larger frames: no slower, a quarter of the memory at 720p
+CPU_PIXELS = CPU_BATCH * 224 * 416  # fewer stacks of larger frames: no slower, and half of the memory at 720p
 
 
 class BatchEncoder:
@@ -43,6 +43,8 @@ class BatchEncoder:
         backbone: the network; it is left as it is, and later changes to it are not seen here on a GPU.
         device: where to compute; by default where the backbone lies.
         compiled: compile for the GPU, which takes a minute at the first window of each frame size; ignored on the CPU.
+
+    On the CPU, it lets the process keep memory that it frees (`keep_freed_memory`).
     """
 
     def __init__(
@@ -183,7 +185,8 @@ class BatchEncoder:
         # Frame encoders may have layers of any kind; outside convolutions, fp16 is for autocast to choose.
         mixed = self.dtype == torch.float16 and not self.config.blocks
         with torch.autocast(self.device.type, self.dtype, enabled=mixed, cache_enabled=False):
-            at_once = self.at_once if self._whole else min(self.at_once, max(1, CPU_PIXELS // x[0, 0].numel()))
+            pixels = x.shape[-2] * x.shape[-1]
+            at_once = self.at_once if self._whole else min(self.at_once, max(1, CPU_PIXELS // pixels))
             if len(x) <= at_once:
                 return self.backbone.encode(x)
             return torch.cat([self.backbone.encode(some) for some in x.split(at_once)])

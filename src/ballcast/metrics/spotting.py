@@ -134,7 +134,8 @@ def resampled_spotting(
     Args:
         games, tolerance_ms: as of `spotting_score`.
         weights: (R, G), how often each game counts.
-        least: actions a class must have in all games, each once, to be part of the means.
+        least: actions a class must have in all games, each once, to be part of the means; in a resample without any
+            its AP is 0.
     """
     columns = []
     for action in range(len(ACTIONS)):

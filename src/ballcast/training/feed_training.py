@@ -37,7 +37,7 @@ class FeedTraining:
     """How to train: `seconds` in all, `batch` windows a step, the rest as usual.
 
     - `poisson`: weight of the loss on the expected actions of each class and bin.
-    - `plain`: share of the windows from which what a poorer feed would not tell is hidden.
+    - `plain`: share of the windows from which details that a poorer feed would lack are hidden.
     - `distil`: weight of the teachers' outputs against the labels, if there are teachers.
     - `steps`: stop after so many, whatever the time; 0: no limit.
     """
@@ -195,7 +195,7 @@ def distillation(slots: EventSlots, teachers: Sequence[EventSlots]) -> Tensor:
 
 
 def random_flags(count: int, plain: float, device: torch.device) -> Tensor:
-    """(count, flags) bool: what the feed tells; in a share `plain` of the rows each flag is off with 4 in 10."""
+    """(count, flags) bool: the details of the feed; in a share `plain` of the rows each flag is off with 4 in 10."""
     poor = torch.rand(count, 1, device=device) < plain
     return ~(poor & (torch.rand(count, len(DETAILS), device=device) < 0.4))
 

@@ -133,7 +133,11 @@ def feed_page(request: Request, feed_id: FeedId) -> HTMLResponse:
     tree = read_json(path, "page of a match")
     about = tree.pop("about")
     match = MatchSummary(
-        about["match"], about["provider"], tuple(about["teams"]), about["begins"], missing=about["missing_details"]
+        about["match"],
+        about["provider"],
+        tuple(about["teams"]),
+        about["begins"],
+        missing_details=about.get("missing_details", ()),
     )
     return HTMLResponse(page.feed_page(tree, match, script="/feed_page.js"))
 
@@ -165,7 +169,7 @@ def main(arguments: list[str]) -> int:
         model = open_event_model(FilePath(hub.embedded_model(hub.EVENTS)))
         made, match = list(forecast_events(model, feed, missing=missing)), summarise(feed, provider, missing)
         about: dict[str, Any] = {"match": match.match, "provider": match.provider, "teams": list(match.teams)}
-        about |= {"begins": dict(match.begins), "missing_details": list(match.missing)}
+        about |= {"begins": dict(match.begins), "missing_details": list(match.missing_details)}
         write_json(folder / PAGE, page_data(made, match, moments(made, match)) | {"about": about})
     except BallcastError as error:
         sys.stderr.write(f"{error}\n")

@@ -102,16 +102,16 @@ def test_torch_and_numpy_build_the_same(tmp_path: Path) -> None:
     half = feed(made_up(90, 1), tmp_path)
     table, at = build_table([half, half]), np.array([31_000, 45_001, 60_000 + (1 << 32)])
     tensors = EventTable(**{name: torch.from_numpy(column) for name, column in vars(table).items()})
-    told = np.random.default_rng(0).random((3, len(DETAILS))) < 0.5
+    available = np.random.default_rng(0).random((3, len(DETAILS))) < 0.5
     ours = tokens_before(np, table, at)
     theirs = tokens_before(torch, tensors, torch.from_numpy(at))
-    poor, poor_theirs = hide(np, *ours, told), hide(torch, *theirs, torch.from_numpy(told))
+    poor, poor_theirs = hide(np, *ours, available), hide(torch, *theirs, torch.from_numpy(available))
     for one, other in zip((*ours, *poor), (*theirs, *poor_theirs), strict=True):
         np.testing.assert_array_equal(one, other.numpy())
     np.testing.assert_array_equal(ours[0][1], tokens_before(np, build_table([half]), at[1:2])[0][0])
 
 
-def test_what_is_not_told_is_hidden(tmp_path: Path) -> None:
+def test_details_that_a_feed_lacks_are_hidden(tmp_path: Path) -> None:
     half = feed(made_up(200, 2), tmp_path)
     given = tokens_before(np, build_table([half]), np.arange(30_000, half.t_ms.max(), 500))
 

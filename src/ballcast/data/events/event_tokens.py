@@ -116,7 +116,7 @@ def _cast(xp: Any, array: Any, kind: Any) -> Any:
 
 
 def hide(xp: Any, codes: Any, values: Any, available: Any) -> tuple[Any, Any]:
-    """Hide what a feed does not tell, as its tokens would look.
+    """Hide the details that a feed lacks, as its tokens would look.
 
     Args:
         xp: numpy or torch.

@@ -75,7 +75,7 @@ def _time_statsbomb(event: Any) -> timedelta:
 class Provider:
     """How a provider's matches are read: kloppy's function, its argument for the events and for the second file.
 
-    `missing`: what its feeds lack besides the kinds that have no row, by the names of `event_schema.DETAILS`.
+    `missing_details`: what its feeds lack besides the kinds that have no row, by the names of `event_schema.DETAILS`.
     """
 
     load: str
@@ -86,7 +86,7 @@ class Provider:
     lineup: str = ""
     time: Callable[[Any], timedelta] = _time
     suffixes: tuple[str, ...] = (".json",)
-    missing: tuple[str, ...] = ()
+    missing_details: tuple[str, ...] = ()
 
 
 PROVIDERS = {
@@ -99,7 +99,7 @@ PROVIDERS = {
         _of_json,
         "lineup_data",
         _time_statsbomb,
-        missing=("DRIVE",),  # a carry is recorded after nearly every pass, three times as often as Wyscout's touches
+        missing_details=("DRIVE",),  # a carry follows nearly every pass, three times as often as Wyscout's touches
     ),
     "opta": Provider("opta.load", "f24_data", OPTA, kinds.OPTA, _of_opta, "f7_data", suffixes=(".xml",)),
     "statsperform": Provider(
@@ -113,7 +113,7 @@ PROVIDERS = {
         _of_kloppy,
         "meta_data",
         suffixes=(".xml",),
-        missing=("HEADER", "BALL PLAYER BLOCK", "PLAYER SUCCESSFUL TACKLE", "DRIVE", "end"),
+        missing_details=("HEADER", "BALL PLAYER BLOCK", "PLAYER SUCCESSFUL TACKLE", "DRIVE", "end"),
     ),
     "datafactory": Provider(
         "datafactory.load",
@@ -121,7 +121,7 @@ PROVIDERS = {
         KLOPPY,
         kinds.KLOPPY,
         _of_kloppy,
-        missing=("HEADER", "HIGH PASS", "BALL PLAYER BLOCK", "PLAYER SUCCESSFUL TACKLE"),
+        missing_details=("HEADER", "HIGH PASS", "BALL PLAYER BLOCK", "PLAYER SUCCESSFUL TACKLE"),
     ),
 }
 
@@ -167,7 +167,7 @@ def missing_details(path: Path, provider: str) -> tuple[str, ...]:
     how = _provider(provider)
     missing = kinds.missing_kinds(how.kinds)
     groups = (name for name, own in GROUPS.items() if all(kind in missing for kind in own))
-    return (*groups, *how.missing)
+    return (*groups, *how.missing_details)
 
 
 def match_files(source: Path, provider: str) -> list[Path]:
@@ -209,11 +209,11 @@ def read_match(path: Path, provider: str = AUTO, lineup: Path | None = None) -> 
 
 
 class OpenedFeed(NamedTuple):
-    """A match, its provider, and what its feeds lack (`missing`)."""
+    """A match, its provider, and what its feeds lack (`missing_details`)."""
 
     feed: Feed
     provider: str
-    missing: tuple[str, ...]
+    missing_details: tuple[str, ...]
 
 
 def open_feed(path: Path, provider: str = AUTO, lineup: Path | None = None) -> OpenedFeed:
