@@ -71,9 +71,10 @@ def keep_freed_memory() -> None:
 
     glibc returns large blocks to the system at once, which fills every page with zeros when it is taken again: on two
     cores that took up to twice as long as the networks (`python -m benchmarks.memory`). The price is memory: what is
-    kept has gaps.
+    kept has gaps. A user who sets MALLOC_MMAP_MAX_ or MALLOC_TRIM_THRESHOLD_ has chosen otherwise.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    chosen = {"MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_"} & os.environ.keys()
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" and not chosen else None
     if mallopt is not None:
         mallopt(-4, 0)  # M_MMAP_MAX: no block has a mapping of its own
         mallopt(-1, -1)  # M_TRIM_THRESHOLD: the heap is never cut
