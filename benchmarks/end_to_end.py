@@ -180,12 +180,16 @@ def tuned_rows(args: argparse.Namespace) -> None:
     """What `ballcast tune` gives the embedded model: fitted on the validation matches, scored on the test matches."""
     games, learner = games_of(args.data), load_learner(MODEL, BACKBONE)
     sets = [title for title in ("valid", "test", "test_more") if games[title]]
+    if not games["valid"]:
+        raise SystemExit("tuned needs validation matches: give their folder with --data too")
     clips = {title: clips_of(games[title]) for title in sets}
     emit, weight = learner.anticipator.emit, learner.anticipator.pos_weight
-    slots = {title: [official_slots(learner, games[title], flip=flip) for flip in (False, True)] for title in sets}
-    for name, views in (("embedded", 1), ("embedded, mirrored", 2)):
-        outputs = {title: [SlotProbabilities.of(view) for view in slots[title][:views]] for title in sets}
-        emitted = {title: emission(slots[title][0], emit) if views == 1 else None for title in sets}
+    outputs: dict[str, list[SlotProbabilities]] = {title: [] for title in sets}
+    for name, flip in (("embedded", False), ("embedded, mirrored", True)):
+        slots = {title: official_slots(learner, games[title], flip=flip) for title in sets}
+        for title in sets:
+            outputs[title].append(SlotProbabilities.of(slots[title]))
+        emitted = {title: None if flip else emission(slots[title], emit) for title in sets}  # as `ballcast tune`
         untuned = ScoreMapping.untuned(weight)
         before = {t: e.kept if (e := emitted[t]) else untuned.scores(outputs[t]) for t in sets}
         fitted = fit(outputs["valid"], clips["valid"], before["valid"], pos_weight=weight, emission=emitted["valid"])
