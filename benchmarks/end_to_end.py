@@ -363,7 +363,7 @@ def scored_rows(work: Path, games: dict[str, list[Game]], title: str) -> Iterato
             spotting = {}
             if "seen_spotting" in data:
                 ap, draws = spotted(data, chosen, first, mirrored=mirrored)
-                spotting = {"AP": ap, "AP interval": interval(draws).tolist()}
+                spotting = {"AP": ap, "AP interval": interval(draws).tolist(), "draws": draws}
             yield row, mirrored, anticipated(data, part, clips, mirrored=mirrored), spotting
 
 
@@ -381,25 +381,28 @@ def table(args: argparse.Namespace) -> None:
         groups = names if len(games[title]) >= 10 else None
         for row, mirrored, matches, spotting in scored_rows(args.work, games, title):
             intervals = bootstrap_matches(matches, len(names), groups=groups)
+            draws = spotting.pop("draws", None)  # of AP, the same resamples of games for every row
             line = {"mAP": score_of_matches(matches).avg, "interval": intervals.avg.tolist(), **spotting}
             line |= {f"mAP of {often[title].sum()}": intervals.ap[:, often[title]].mean()}
             line |= {"its interval": mean_interval(intervals, often[title])}
-            results[row, title, mirrored] = (line, intervals)
+            results[row, title, mirrored] = (line, intervals, draws)
             shown = ", ".join(f"{k} {np.round(100 * np.array(v), 2)}" for k, v in line.items())
             print(f"{row:16} {title:9} {'mirrored' if mirrored else '':9} {shown}", flush=True)
     if args.against not in {row for row, _, _ in results}:
         print(f"no row {args.against!r} to compare with")
     for title in sets:
-        for (row, other, mirrored), (_, intervals) in results.items():
+        for (row, other, mirrored), (_, intervals, draws) in results.items():
             base = results.get((args.against, title, False))
             if other == title and base and (row, mirrored) != (args.against, False):
                 paired = difference(base[1], intervals)
                 low, high = 100 * paired.avg
                 least, most = 100 * np.array(mean_interval(paired, often[title]))
-                print(
-                    f"{row}{', mirrored' * mirrored} − {args.against}, {title}: between {low:.2f} and {high:.2f}; "
-                    f"of {often[title].sum()} classes between {least:.2f} and {most:.2f}"
-                )
+                means = f"of {often[title].sum()} classes between {least:.2f} and {most:.2f}"
+                if draws is not None and base[2] is not None:
+                    least, most = 100 * interval(draws - base[2])
+                    means += f"; AP between {least:.2f} and {most:.2f}"
+                name = f"{row}{', mirrored' * mirrored}"
+                print(f"{name} − {args.against}, {title}: between {low:.2f} and {high:.2f}; {means}")
     if args.json:
         write_json(args.json, {" | ".join(map(str, k)): v[0] for k, v in results.items()}, indent=1)
 
