@@ -42,9 +42,8 @@ browser:
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver; } >/dev/null 2>&1; } || \
 	  echo "no chromedriver: the tests of pages will skip"
 
-# Three processes on two cores: tests wait for servers, browsers and clusters a third of their time.
 test: setup-dev lint browser
-	$(BIN)/pytest -n 3 --dist worksteal
+	$(BIN)/pytest -n 2 --dist worksteal
 
 lint: setup-dev
 	$(BIN)/ruff check src tests benchmarks tools

@@ -12,7 +12,7 @@ import pytest
 from hub_server import Hub
 from warm_cli import WarmCli
 
-# Three workers on two cores: a thread each, in them and in what they start.
+# Two workers on two cores: a thread each, in them and in what they start.
 os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
 
 # The same cases on every run: a red main must be somebody's change, not a draw. No deadline: the machine is shared.

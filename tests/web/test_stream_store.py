@@ -170,7 +170,9 @@ def test_logs_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     before, level = root.handlers, logging.getLogger("ballcast").level
     try:
         monitoring.log_as("json")
-        logging.getLogger("ballcast.web").info("stream %s: running", "pitch", extra={"stream": "pitch", "dropped": 3})
+        logging.getLogger("ballcast.web").info(
+            "stream %s: running", "pitch", extra={"stream": "pitch", "dropped": 3, "_ray_timestamp_ns": 1}
+        )
         line = json.loads(capsys.readouterr().err.splitlines()[-1])
     finally:
         root.handlers = before

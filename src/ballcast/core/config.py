@@ -16,7 +16,7 @@ import yaml
 from ballcast.core.checks import show
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_bytes
-from ballcast.core.hub import RECIPES, find_recipe
+from ballcast.core.hub import find_extended, find_recipe
 
 T = TypeVar("T")
 EXTENDS = "extends"  # the key of a file that builds on another recipe
@@ -95,7 +95,9 @@ def read_config(cls: type[Any], path: Path, above: tuple[Path, ...] = ()) -> dic
     if EXTENDS not in tree:
         return tree
     name = tree.pop(EXTENDS)
-    base = _find_base(path, name)
+    if not isinstance(name, str) or not name:
+        raise InputError(f"{path}: '{EXTENDS}' must be the name of a recipe or a file, not {show(name)}")
+    base = find_extended(path, name)
     if base.resolve() in chain:
         raise InputError(f"{path}: extends {name}, which extends it in turn; give one of them all its keys")
     if len(chain) == LONGEST_CHAIN:
@@ -103,24 +105,6 @@ def read_config(cls: type[Any], path: Path, above: tuple[Path, ...] = ()) -> dic
     given = read_config(cls, base, chain)
     from_dict(cls, given, str(base))  # so that an error in it names it
     return _merged(cls, given, tree)
-
-
-def _find_base(path: Path, name: object) -> Path:
-    """The file that `path` extends: one beside it, or a recipe of the package; never one of the current folder."""
-    if not isinstance(name, str) or not name:
-        raise InputError(f"{path}: '{EXTENDS}' must be the name of a recipe or a file, not {show(name)}")
-    recipes = {recipe.stem: recipe for recipe in sorted(RECIPES.glob("*.yaml"))}
-    try:
-        if (path.parent / name).is_file():
-            return path.parent / name
-    except (OSError, ValueError):  # a name that no file can have
-        pass
-    if name.removesuffix(".yaml") in recipes:
-        return recipes[name.removesuffix(".yaml")]
-    raise InputError(
-        f"{path}: extends {show(name)}, but there is no such file beside it, and no recipe of this name comes with "
-        f"ballcast; there are {', '.join(recipes)}"
-    )
 
 
 def _merged(cls: type[Any], base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
@@ -85,8 +85,30 @@ def find_recipe(path: Path) -> Path:
         return own
     if path.suffix or path.exists():
         return path
-    known = ", ".join(sorted(recipe.stem for recipe in RECIPES.glob("*.yaml")))
-    raise InputError(f"{path}: no such file, and no recipe of this name comes with ballcast; there are {known}")
+    raise InputError(
+        f"{path}: no such file, and no recipe of this name comes with ballcast; there are {', '.join(recipe_names())}"
+    )
+
+
+def find_extended(path: Path, name: str) -> Path:
+    """Return what the recipe `path` extends: the file `name` beside it, or the recipe of this name in the package.
+
+    Unlike `find_recipe`, it never looks in the current folder.
+    """
+    with suppress(OSError, ValueError):  # a name that no file can have
+        if (path.parent / name).is_file():
+            return path.parent / name
+    if name.removesuffix(".yaml") in recipe_names():
+        return RECIPES / f"{name.removesuffix('.yaml')}.yaml"
+    raise InputError(
+        f"{path}: extends {name!r}, but there is no such file beside it, and no recipe of this name comes with "
+        f"ballcast; there are {', '.join(recipe_names())}"
+    )
+
+
+def recipe_names() -> list[str]:
+    """The recipes of the package."""
+    return sorted(recipe.stem for recipe in RECIPES.glob("*.yaml"))
 
 
 SNBAA = "SoccerNet/ActionAnticipation"  # the challenge's data set

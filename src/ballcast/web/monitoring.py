@@ -139,7 +139,8 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        tree |= {key: value for key, value in record.__dict__.items() if key not in _STANDARD}
+        # Ray marks every record with fields of its own, which begin with an underscore.
+        tree |= {k: value for k, value in record.__dict__.items() if k not in _STANDARD and not k.startswith("_")}
         if record.exc_info:
             tree["exception"] = self.formatException(record.exc_info)
         return json.dumps(tree, default=str)
