@@ -196,11 +196,10 @@ def tuned_rows(args: argparse.Namespace) -> None:
         outside = f"{100 * fitted.outside_before:.2f} → {100 * fitted.outside_after:.2f}"
         print(f"{name:19} valid     in folds it was not fitted on {outside}", flush=True)
         for title in sets[1:]:
-            names = [clip.name.rpartition("+")[0] for clip in clips[title]]
-            groups = names if len(games[title]) >= 10 else None
             scores = before[title], fitted.calibration.scores(outputs[title], emitted[title])
             found = [match_scores(clips[title], own) for own in scores]
-            first, second = (bootstrap_matches(matches, len(names), groups=groups) for matches in found)
+            groups = groups_of(games[title], clips[title])
+            first, second = (bootstrap_matches(own, len(clips[title]), groups=groups) for own in found)
             means = [
                 f"{100 * score_of_matches(own).avg:.2f} {np.round(100 * intervals.avg, 2)}"
                 for own, intervals in zip(found, (first, second), strict=True)
@@ -345,6 +344,11 @@ def clips_of(games: Sequence[Game]) -> list[Clip]:
     return official_moments(games, 0 * length, length)[1]
 
 
+def groups_of(games: Sequence[Game], clips: Sequence[Clip]) -> list[str] | None:
+    """The match of each clip, to resample matches; None, to resample clips: there are too few matches."""
+    return [clip.name.rpartition("+")[0] for clip in clips] if len(games) >= 10 else None
+
+
 def scored_rows(work: Path, games: dict[str, list[Game]], title: str) -> Iterator[tuple[str, bool, Matches, Any]]:
     """Yield the name of a row, whether mirrored frames count too, its matches on a test set and its spotting scores:
     the baselines that need no video, then every row of `work`."""
@@ -377,10 +381,10 @@ def table(args: argparse.Namespace) -> None:
     sets = [title for title in ("test", "test_more") if games[title]]
     often = {title: np.array([*count_actions(games[title]).values()]) >= SPOTTING.least for title in sets}
     for title in sets:
-        names = [clip.name.rpartition("+")[0] for clip in clips_of(games[title])]
-        groups = names if len(games[title]) >= 10 else None
+        clips = clips_of(games[title])
+        groups = groups_of(games[title], clips)
         for row, mirrored, matches, spotting in scored_rows(args.work, games, title):
-            intervals = bootstrap_matches(matches, len(names), groups=groups)
+            intervals = bootstrap_matches(matches, len(clips), groups=groups)
             draws = spotting.pop("draws", None)  # of AP, the same resamples of games for every row
             line = {"mAP": score_of_matches(matches).avg, "interval": intervals.avg.tolist(), **spotting}
             line |= {f"mAP of {often[title].sum()}": intervals.ap[:, often[title]].mean()}
