@@ -151,7 +151,8 @@ def train_rows(args: argparse.Namespace) -> None:
         seconds = time.perf_counter() - began
         about = {"row": name, "steps": progress.step, "seconds": seconds, "matches": len(chosen), "lines": lines}
         about |= {"epoch": progress.best_epoch, "valid": progress.best} if valid else {}
-        write_outputs(load_learner(run / "best"), tests, target, about, mirrored=args.group != "parts")
+        mirrored = args.group != "parts" and not args.unmirrored
+        write_outputs(load_learner(run / "best"), tests, target, about, mirrored=mirrored)
         print(f"{name}: {json.dumps(about)}, {time.perf_counter() - began:.0f} s in all", flush=True)
 
 
@@ -173,7 +174,8 @@ def embedded_row(args: argparse.Namespace) -> None:
     games, target = games_of(args.data), args.work / "embedded.npz"
     if not target.exists():
         tests = FrameCache([*games["test"], *games["test_more"]], device, "auto", lines=args.lines or 224)
-        write_outputs(load_learner(MODEL, BACKBONE), tests, target, {"row": "embedded"}, mirrored=True)
+        learner = load_learner(MODEL, BACKBONE)
+        write_outputs(learner, tests, target, {"row": "embedded"}, mirrored=not args.unmirrored)
 
 
 def tuned_rows(args: argparse.Namespace) -> None:
@@ -537,6 +539,7 @@ def main() -> None:
     parser.add_argument("--rows", nargs="*", help="only these rows")
     parser.add_argument("--steps", type=int, default=2000, help="of a row with share 1; of a measurement")
     parser.add_argument("--lines", type=int, default=0, help="instead of the rows' own")
+    parser.add_argument("--unmirrored", action="store_true", help="no outputs of mirrored frames: half the time")
     parser.add_argument("--kernels", action="store_true", help="speed: list the kernels that take longest, too")
     parser.add_argument("--how", nargs="+", help="speed: of triton, eager, compiled only these")
     parser.add_argument("--against", default="paper, frozen", help="the row that others are compared with")
