@@ -151,8 +151,9 @@ def train_rows(args: argparse.Namespace) -> None:
         seconds = time.perf_counter() - began
         about = {"row": name, "steps": progress.step, "seconds": seconds, "matches": len(chosen), "lines": lines}
         about |= {"epoch": progress.best_epoch, "valid": progress.best} if valid else {}
-        mirrored = args.group != "parts" and not args.unmirrored
-        write_outputs(load_learner(run / "best"), tests, target, about, mirrored=mirrored)
+        if row.get("scored", True):
+            mirrored = args.group != "parts" and not args.unmirrored
+            write_outputs(load_learner(run / "best"), tests, target, about, mirrored=mirrored)
         print(f"{name}: {json.dumps(about)}, {time.perf_counter() - began:.0f} s in all", flush=True)
 
 
