@@ -42,7 +42,7 @@ from ballcast.data.labels.label_sets import LabelSet
 from ballcast.data.samples.batches import Samples
 from ballcast.data.samples.feature_cache import FeatureCache
 from ballcast.data.samples.frames import FrameCache
-from ballcast.data.samples.moments import official_moments
+from ballcast.data.samples.game_samples import official_clips
 from ballcast.data.samples.windows import WindowSet, game_windows
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
@@ -72,7 +72,7 @@ from ballcast.training.progress import ProgressUpdate
 from ballcast.training.run import train
 from ballcast.training.splits import TrainingData
 from ballcast.training.spotting_eval import middles_ms, spot
-from ballcast.training.window_eval import SPOTTING, game_scores, predict_moments
+from ballcast.training.window_eval import SPOTTING, game_scores, predict_clips
 from ballcast.video.luma import array_shape
 from benchmarks.pixels import EVERY_MS, features_of
 
@@ -213,12 +213,12 @@ def tuned_rows(args: argparse.Namespace) -> None:
 
 @torch.no_grad()
 def official_slots(learner: EndToEnd, games: Sequence[Game], *, flip: bool) -> Slots:
-    """Slots at the official moments of games, of mirrored frames with `flip`; each game is decoded on its own."""
+    """Slots of the official clips of games, of mirrored frames with `flip`; each game is decoded on its own."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     encoder, outputs = BatchEncoder(learner.backbone.to(device), device=device, compiled=False), []
     for game in games:
         bank = FrameCache([game], device, "memory")
-        ends, _ = official_moments(bank.games, bank.first, bank.length)
+        ends, _ = official_clips(bank.games, bank.first, bank.length)
         features = encoder.fetch_windows(bank.read(0, bank.total), (ends - learner.span).tolist(), mirrored=flip)
         slots, _ = learner.to(device)(torch.from_numpy(features.array()).to(device).float())
         outputs.append(slots)
@@ -226,7 +226,7 @@ def official_slots(learner: EndToEnd, games: Sequence[Game], *, flip: bool) -> S
 
 
 def write_outputs(learner: EndToEnd, tests: FrameCache, target: Path, about: dict[str, Any], *, mirrored: bool) -> None:
-    """Write the model's slots at the official moments and its spotting scores along the matches; `mirrored`: also of
+    """Write the model's slots of the official clips and its spotting scores along the matches; `mirrored`: also of
     mirrored frames."""
     learner = learner.to(tests.device)
     bank: FrameCache | FeatureCache = tests
@@ -234,7 +234,7 @@ def write_outputs(learner: EndToEnd, tests: FrameCache, target: Path, about: dic
         bank = FeatureCache(tests, learner.backbone, target.parent / "features", every=1)
     arrays: dict[str, Any] = {}
     for view, flip in (("seen", False), ("mirrored", True))[: 1 + mirrored]:
-        _, slots = predict_moments(learner, bank, flip=flip)
+        _, slots = predict_clips(learner, bank, flip=flip)
         for key in ("objectness", "classes", "offsets"):
             arrays[f"{view}_{key}"] = getattr(slots, key).half().cpu().numpy()
         arrays["counts"] = slots.counts
@@ -344,7 +344,7 @@ def spotted(data: Any, games: Sequence[Game], first: int, *, mirrored: bool) -> 
 def clips_of(games: Sequence[Game]) -> list[Clip]:
     """The official clips of simulated matches, 5 minutes each."""
     length = np.full(len(games), 7500)
-    return official_moments(games, 0 * length, length)[1]
+    return official_clips(games, 0 * length, length)[1]
 
 
 def groups_of(games: Sequence[Game], clips: Sequence[Clip]) -> list[str] | None:

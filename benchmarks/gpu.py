@@ -43,8 +43,8 @@ STEPS = (
          "--lines 224 --streams 1 --seconds 2 --network tiny"),
     Step("followers", "benchmarks.streams --lines 720 --streams 100 --processes 2 --only scheduler --seconds 8 "
          "--out OUT/followers.json", 150, "--lines 224 --streams 2 --processes 2 --seconds 2 --network tiny"),
-    Step("live", "benchmarks.live --seconds 15 --moments 200 --only latency --model MODEL --backbone BACKBONE "
-         "--json OUT/live.json", 60, "--seconds 20 --moments 2 --size 224p"),
+    Step("live", "benchmarks.live --seconds 15 --forecasts 200 --only latency --model MODEL --backbone BACKBONE "
+         "--json OUT/live.json", 60, "--seconds 20 --forecasts 2 --size 224p"),
     Step("tests", "pytest -q -m gpu -p no:cacheprovider tests", 480, "--collect-only"),
     Step("embedded", "benchmarks.end_to_end embedded --data DATA --work OUT/models", 60, "", True),
     Step("frozen", "benchmarks.end_to_end frozen --data DATA --work OUT/models --backbone PAPER train.epochs=8 "

@@ -58,7 +58,7 @@ def main() -> None:
     add_options(parser, threads=2)
     parser.add_argument("--every", type=float, default=1.0, help="seconds from one anticipation to the next")
     parser.add_argument("--seconds", type=float, default=60.0, help="of real time")
-    parser.add_argument("--moments", type=int, help="back to back; default: 600 on a GPU, 30 on a CPU")
+    parser.add_argument("--forecasts", type=int, help="back to back; default: 600 on a GPU, 30 on a CPU")
     parser.add_argument("--model", help="a trained model's folder")
     parser.add_argument("--backbone", help="the backbone it was trained on")
     parser.add_argument("--only", choices=["latency", "work", "hour", "grid"], action="append")
@@ -84,7 +84,7 @@ def main() -> None:
     frames = made_up(*array_shape((H, W), colour=rolling.colour))
     if "latency" in parts:
         result["latency"] = latency(
-            rolling, frames, args.seconds, args.moments or (600 if on_gpu else 30), on_gpu=on_gpu
+            rolling, frames, args.seconds, args.forecasts or (600 if on_gpu else 30), on_gpu=on_gpu
         )
     if "work" in parts:
         result["work"] = work(rolling, model, backbone, frames, on_gpu=on_gpu)
@@ -131,7 +131,7 @@ class Camera:
 
 
 def latency(
-    rolling: RollingAnticipator, frames: list[np.ndarray], seconds: float, moments: int, *, on_gpu: bool
+    rolling: RollingAnticipator, frames: list[np.ndarray], seconds: float, forecasts: int, *, on_gpu: bool
 ) -> dict[str, Any]:
     """In real time, then back to back; milliseconds."""
     began = time.perf_counter()
@@ -148,7 +148,7 @@ def latency(
     states = [r for r in received if isinstance(r, Status)]
     busy = [r.busy for r in states if r.state in ("running", "slow")][1:]
     live: dict[str, Any] = {
-        "moments": len(made),
+        "forecasts": len(made),
         **percentiles([r.latency_ms for r in made]),
         "most_behind_ms": max((r.behind_ms for r in made), default=0),
         "dropped_frames": states[-1].dropped,
@@ -156,26 +156,26 @@ def latency(
         "busy": round(statistics.mean(busy), 3) if busy else None,
         "held": all(r.state not in ("slow", "skipped") for r in states),
     }
-    print(f"  in real time, {seconds:g} s: {_said(live)}; {live['busy'] or 0:.0%} busy, ", end="")
+    print(f"  in real time, {seconds:g} s: {_line(live)}; {live['busy'] or 0:.0%} busy, ", end="")
     print(
         "real time held" if live["held"] else f"NOT held: every {live['every_ms']} ms, {live['dropped_frames']} dropped"
     )
     rolling.every_ms = asked_ms
-    times, total = back_to_back(rolling, frames, moments)
-    video_s = (moments - 1) * asked_ms / 1000
-    quick: dict[str, Any] = {"moments": moments, **percentiles(times), "times_real_time": round(video_s / total, 2)}
-    print(f"  back to back: {_said(quick)}; {quick['times_real_time']:.1f} × real time")
+    times, total = back_to_back(rolling, frames, forecasts)
+    video_s = (forecasts - 1) * asked_ms / 1000
+    quick: dict[str, Any] = {"forecasts": forecasts, **percentiles(times), "times_real_time": round(video_s / total, 2)}
+    print(f"  back to back: {_line(quick)}; {quick['times_real_time']:.1f} × real time")
     if on_gpu:
         print(f"  target (H200, 1280×720): p95 under {TARGET_MS:g} ms {max(live['p95'], quick['p95']) < TARGET_MS}")
     return {"ready_s": round(ready, 1), "real_time": live, "back_to_back": quick}
 
 
-def back_to_back(rolling: RollingAnticipator, frames: list[np.ndarray], moments: int) -> tuple[list[float], float]:
+def back_to_back(rolling: RollingAnticipator, frames: list[np.ndarray], forecasts: int) -> tuple[list[float], float]:
     """Milliseconds of the push that gives an anticipation, for each, and the seconds from the first to the last."""
     rolling.reset()
     times: list[float] = []
     n, first = 0, 0.0
-    while len(times) < moments:
+    while len(times) < forecasts:
         began = time.perf_counter()
         made = rolling.push(frames[n % len(frames)])
         n += 1
@@ -191,9 +191,9 @@ def percentiles(times: list[float]) -> dict[str, float]:
     return {f"p{p}": round(float(np.percentile(times, p)), 3) for p in (50, 95, 99)}
 
 
-def _said(figures: dict[str, Any]) -> str:
+def _line(figures: dict[str, Any]) -> str:
     times = ", ".join(f"{p} {figures[p]:.1f}" for p in ("p50", "p95", "p99"))
-    return f"{times} ms ({figures['moments']} moments)"
+    return f"{times} ms ({figures['forecasts']} forecasts)"
 
 
 # -- work ----------------------------------------------------------------------------------------------------------
@@ -225,8 +225,8 @@ def work(
         step += flop(lambda: model.anticipate(tokens, present))
         whole = flop(anew)
         anew_ms = timed(anew, 5 if on_gpu else 1, on_gpu=on_gpu)
-    moments = 50 if on_gpu else 5
-    step_ms = 1000 * back_to_back(rolling, frames, moments + 1)[1] / moments
+    forecasts = 50 if on_gpu else 5
+    step_ms = 1000 * back_to_back(rolling, frames, forecasts + 1)[1] / forecasts
     figures = {
         "step_gflop": round(step / 1e9, 2),
         "anew_gflop": round(whole / 1e9, 2),
@@ -302,7 +302,7 @@ def grid(
     for match in (m for m in read_matches(folder / MATCHES) if m.split == split):
         with VideoFile(folder / match.video) as video:
             frames = video.read(0, min(match.frames, round(most_s * FPS)), colour=backbone.config.colour)
-        exact = range(0, len(frames) - WINDOW_FRAMES + 1, WINDOW_FRAMES)  # all moments' windows, M of them
+        exact = range(0, len(frames) - WINDOW_FRAMES + 1, WINDOW_FRAMES)  # all forecasts' windows, M of them
         found = engine.windows(frames, [*exact, *(snap(start, stride) for start in exact)])  # (2 M, N, D)
         windows = {"exact": found[: len(exact)], "snapped": found[len(exact) :]}
         for end in range(CLIP_FRAMES, len(frames) + 1, WINDOW_FRAMES):
@@ -318,11 +318,11 @@ def grid(
             for kind in predictions:
                 (predictions[kind][name],) = emit(slots[kind], model.emit)
     figures = {
-        "moments": len(clips),
+        "forecasts": len(clips),
         "features_relative": round(statistics.mean(features_moved), 5),
         "scores_relative": round(statistics.mean(scores_moved), 5),
     }
-    print(f"  snapped against exact windows, {len(clips)} moments of split {split}: features differ by ", end="")
+    print(f"  snapped against exact windows, {len(clips)} forecasts of split {split}: features differ by ", end="")
     print(f"{figures['features_relative']:.2%} (L2), the slots' scores by {figures['scores_relative']:.2%} (L1)")
     if trained:
         figures |= {

@@ -65,12 +65,12 @@ def main() -> None:
             for kind in args.only or KINDS:
                 rows[kind] = measured(kind, folders.get(kind, folders["ONNX"]), args)
                 ratio = rows["torch"]["clip_ms"] / rows[kind]["clip_ms"] if "torch" in rows else float("nan")
-                print(f"{kind:15} {_said(rows[kind])}; {ratio:.2f} × torch", flush=True)
+                print(f"{kind:15} {_line(rows[kind])}; {ratio:.2f} × torch", flush=True)
     if args.json:
         write_json(args.json, rows, indent=1)
 
 
-def _said(row: dict[str, float]) -> str:
+def _line(row: dict[str, float]) -> str:
     return (
         f"ready {row['ready_s']:.2f} s, first anticipation {row['first_s']:.2f} s, a clip {row['clip_ms']:.1f} ms, "
         f"{row['times_real_time']:.2f} × real time, {row['rss_mb']:.0f} MB (at most {row['peak_mb']:.0f})"
@@ -86,7 +86,7 @@ def beside_neighbours(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
             for kind, policy in (("torch", "ACTIVE"), ("torch", "PASSIVE"), ("ONNX", "PASSIVE")):
                 name = f"{kind}, {policy.lower()}, {count} neighbours"
                 rows[name] = measured(kind, folder, args, policy)
-                print(f"{name:32} {_said(rows[name])}", flush=True)
+                print(f"{name:32} {_line(rows[name])}", flush=True)
         finally:
             for process in busy:
                 process.kill()

@@ -328,7 +328,9 @@ def _line(step: dict[str, Any]) -> str:
     if "failed" in step:
         return f"failed: {step['failed']}"
     times = f"p50 {step['p50']}, p95 {step['p95']}, p99 {step['p99']} ms" if "p50" in step else "no forecast"
-    told = "real time held" if step["held"] else f"NOT held: {step['waiting']} waiting, {step['slow']} slow or broken"
+    verdict = (
+        "real time held" if step["held"] else f"NOT held: {step['waiting']} waiting, {step['slow']} slow or broken"
+    )
     gpu = f", GPU {step['gpu_percent']} %" if "gpu_percent" in step else ""
     batch = (
         f", {step['steps_a_batch']} steps a batch, {step['threads_busy']:.2f} threads busy"
@@ -336,7 +338,7 @@ def _line(step: dict[str, Any]) -> str:
         else ""
     )
     made = f"{step['forecasts']} of {step['expected']} forecasts, {step['frames_lost']} frames lost"
-    return f"{times}; {told}; {made}; {step['cores_used']} cores{gpu}{batch}"
+    return f"{times}; {verdict}; {made}; {step['cores_used']} cores{gpu}{batch}"
 
 
 if __name__ == "__main__":

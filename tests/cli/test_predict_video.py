@@ -129,4 +129,4 @@ def test_times() -> None:
 
 
 def test_a_summary_of_nothing() -> None:
-    assert summarise([], 1000).moments == []
+    assert summarise([], 1000).highlights == []

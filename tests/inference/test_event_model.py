@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from ballcast.api import FeedForecasts, load
 from ballcast.cli import app
 from ballcast.core.errors import InputError
-from ballcast.core.feed_forecast import EITHER, SHOT, columns, moments
+from ballcast.core.feed_forecast import EITHER, SHOT, columns, shot_chances
 from ballcast.inference.event_model import calibrated, fit_calibration, open_event_model
 from ballcast.inference.feed_predictor import forecast_events, summarise
 from ballcast.inference.feed_tables import read_kickoffs, write_clips, write_table
@@ -114,7 +114,7 @@ def test_tables_and_clips(folder: Path, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     write_table(tmp_path / "t.parquet", made, about)
     assert parquet.read_table(tmp_path / "t.parquet").num_rows == len(made)
-    chosen = moments(made, about, count=3)
+    chosen = shot_chances(made, about, count=3)
     assert all(abs(a.at_ms - b.at_ms) >= 15_000 for a in chosen for b in chosen if a is not b)
     write_clips(tmp_path / "c.xml", chosen, about, read_kickoffs("1H=100", about.begins))
     found = ElementTree.parse(tmp_path / "c.xml").findall(".//instance")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ballcast.core.errors import MissingExtra
-from ballcast.core.feed_forecast import SHOT, FeedForecast, MatchSummary, Moment, Shot, moments
+from ballcast.core.feed_forecast import SHOT, FeedForecast, MatchSummary, Shot, ShotChance, shot_chances
 from ballcast.report.feed_page import draw_match, feed_page, page_data, write_feed_page
 
 
@@ -29,7 +29,7 @@ def made(count: int = 60) -> tuple[list[FeedForecast], MatchSummary]:
 
 def test_the_page_holds_the_forecasts_between_events() -> None:
     forecasts, match = made()
-    data = page_data(forecasts, match, moments(forecasts, match))
+    data = page_data(forecasts, match, shot_chances(forecasts, match))
     regular = [f for f in forecasts if not f.event]
     assert data["at"] == [f.at_ms for f in regular]
     shot = np.frombuffer(base64.b64decode(data["shot"]), np.uint16).reshape(-1, 2)
@@ -42,7 +42,7 @@ def test_the_page_holds_the_forecasts_between_events() -> None:
 
 def test_names_cannot_break_the_page(tmp_path: Path) -> None:
     forecasts, match = made()
-    html = feed_page(page_data(forecasts, match, moments(forecasts, match)), match)
+    html = feed_page(page_data(forecasts, match, shot_chances(forecasts, match)), match)
     assert "<b>A</b>" not in html
     assert "&lt;b&gt;A&lt;/b&gt;" in html
     held = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.S)
@@ -53,12 +53,12 @@ def test_names_cannot_break_the_page(tmp_path: Path) -> None:
     assert "<style>" not in served  # the server allows no inline styles and scripts
 
 
-def test_moments_say_what_came() -> None:
+def test_chances_say_what_came() -> None:
     forecasts, match = made()
-    for moment in moments(forecasts, match):
-        came = [s for s in match.shots if moment.at_ms <= s.at_ms < moment.at_ms + 5000]
-        assert moment.shot == bool(came)
-        assert moment.goal == any(s.goal for s in came)
+    for chance in shot_chances(forecasts, match):
+        came = [s for s in match.shots if chance.at_ms <= s.at_ms < chance.at_ms + 5000]
+        assert chance.shot == bool(came)
+        assert chance.goal == any(s.goal for s in came)
 
 
 def test_the_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_the_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(MissingExtra, match="mplsoccer"):
             draw_match(forecasts, match, [])
     pytest.importorskip("mplsoccer")
-    picture = write_feed_page(tmp_path / "m.html", forecasts, match, moments(forecasts, match, 4))
+    picture = write_feed_page(tmp_path / "m.html", forecasts, match, shot_chances(forecasts, match, 4))
     assert picture == tmp_path / "m.png"
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert draw_match(forecasts, match, [Moment(forecasts[0].at_ms, 0, 0.5, True, False)])
+    assert draw_match(forecasts, match, [ShotChance(forecasts[0].at_ms, 0, 0.5, True, False)])

@@ -34,10 +34,10 @@ from ballcast.model.anticipator import Anticipator
 from ballcast.training.augment import Augmentation, planes
 from ballcast.training.end_to_end import EndToEndTask
 from ballcast.training.engine import Ranks
-from ballcast.training.learner import MomentBatch, build_learner, load_learner
+from ballcast.training.learner import SampleBatch, build_learner, load_learner
 from ballcast.training.progress import ProgressUpdate
 from ballcast.training.run import train
-from ballcast.training.window_eval import game_scores, predict_moments, run_windows
+from ballcast.training.window_eval import game_scores, predict_clips, run_windows
 
 CPU = torch.device("cpu")
 SMALL = [
@@ -107,8 +107,8 @@ def test_mirrored_and_along_a_game(matches: Path, tmp_path: Path) -> None:
     train(recipe(matches, "train.epochs=1"), tmp_path / "run", device=CPU)
     learner = load_learner(tmp_path / "run/best")
     bank = FrameCache(find_games(matches)[:1], CPU)
-    clips, seen = predict_moments(learner, bank)
-    _, mirrored = predict_moments(learner, bank, flip=True)
+    clips, seen = predict_clips(learner, bank)
+    _, mirrored = predict_clips(learner, bank, flip=True)
     assert len(clips) == len(seen.objectness) == len(mirrored.objectness)
     assert not torch.equal(seen.objectness, mirrored.objectness)
     scores, times = game_scores(learner, bank, 0)
@@ -254,7 +254,7 @@ def test_features_computed_once_are_those_of_the_frames(
             assert (turned - seen).abs().max() > 2e-3
             found = bank.take(bank.total + first + learner.stack_offsets)
             torch.testing.assert_close(found, turned, rtol=0, atol=2e-4)
-    calls: list[tuple[MomentBatch, Augmentation]] = []
+    calls: list[tuple[SampleBatch, Augmentation]] = []
     steps = task.step
     task.step = lambda *given: calls.append(given) or torch.zeros(5)  # type: ignore[assignment, func-returns-value]
     list(task.train_epoch(0, 0))

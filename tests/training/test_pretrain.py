@@ -60,8 +60,8 @@ def test_it_learns_to_spot(matches: Path, tmp_path: Path) -> None:
         *("augment.flip=0", "augment.shift=0", "augment.zoom=0", "spotting.every=4", "backbone.projected=16"),
     )
     said: list[str] = []
-    moments: list[ProgressUpdate] = []
-    progress = Pretraining(config, tmp_path, device=CPU, show=moments.append, log=said.append).fit()
+    updates: list[ProgressUpdate] = []
+    progress = Pretraining(config, tmp_path, device=CPU, show=updates.append, log=said.append).fit()
     assert progress.finished
     assert progress.step == 160
     report = json.loads((tmp_path / "report.json").read_text())
@@ -72,7 +72,7 @@ def test_it_learns_to_spot(matches: Path, tmp_path: Path) -> None:
     assert report["valid"]["mean_ap"] == progress.best
     assert any("minutes" in text for text in said)
     assert said[0].startswith("train: 1 game, 500 frames")
-    assert moments[-1].score is not None
+    assert updates[-1].score is not None
     backbone = Backbone.load(tmp_path / "best")
     assert backbone.config.classes == len(ACTIONS)
     assert backbone.metadata["trained_on"] == ["match_000"]
@@ -86,8 +86,8 @@ class Cut(Exception):
 
 
 def cut_after(steps: int) -> Callable[[ProgressUpdate], None]:
-    def show(moment: ProgressUpdate) -> None:
-        if moment.epoch * moment.steps + moment.step == steps:
+    def show(update: ProgressUpdate) -> None:
+        if update.epoch * update.steps + update.step == steps:
             raise Cut
 
     return show

@@ -91,9 +91,9 @@ def test_shuffled_labels_teach_nothing(tmp_path: Path) -> None:
 
 
 def test_a_run_folder_holds_everything(splits: Path, tmp_path: Path) -> None:
-    moments: list[ProgressUpdate] = []
+    updates: list[ProgressUpdate] = []
     made = recipe(splits)
-    progress = train(made, tmp_path / "run", device=CPU, show=moments.append)
+    progress = train(made, tmp_path / "run", device=CPU, show=updates.append)
     names = {p.name for p in (tmp_path / "run").iterdir()}
     assert names == {
         *(
@@ -116,8 +116,8 @@ def test_a_run_folder_holds_everything(splits: Path, tmp_path: Path) -> None:
     )
     total = [float(v) for v in column(tmp_path / "run", "total")]
     assert terms[0] + terms[1] + terms[2] + 0.5 * terms[3] == pytest.approx(total, rel=1e-5)
-    assert moments[-1].score is not None
-    assert moments[-1].score.avg == pytest.approx(float(column(tmp_path / "run", "avg", "epochs.csv")[-1]))
+    assert updates[-1].score is not None
+    assert updates[-1].score.avg == pytest.approx(float(column(tmp_path / "run", "avg", "epochs.csv")[-1]))
     model = Anticipator.from_pretrained(tmp_path / "run" / "best")
     assert model.metadata["validation"]["avg"] == progress.best
     assert model.metadata["backbone"]["hash"] == "made up"

@@ -27,12 +27,12 @@ Plot = Annotated[
     Path | None, typer.Option("--plot", help="--events: the match as a page (.html), and a picture beside it (.png).")
 ]
 Clips = Annotated[
-    Path | None, typer.Option("--clips", help="--events: the likeliest moments as a clip list (Sportscode .xml).")
+    Path | None, typer.Option("--clips", help="--events: the likeliest shots as a clip list (Sportscode .xml).")
 ]
 Kickoff = Annotated[
     str | None, typer.Option("--kickoff", help="--clips: when each period begins in the video: 1H=12.5,2H=3925.")
 ]
-SHOWN = 8  # moments that are printed
+SHOWN = 8  # chances that are printed
 
 
 def predict_feed(given: dict[str, Any], changes: list[str]) -> None:
@@ -78,12 +78,12 @@ def predict_feed(given: dict[str, Any], changes: list[str]) -> None:
 def _write_extras(
     forecasts: "FeedForecasts", timeline: "tuple[FeedForecast, ...]", wanted: dict[str, Path], kickoff: str | None
 ) -> None:
-    """Write table, page and clip list, and print counts and the likeliest moments."""
-    from ballcast.core.feed_forecast import moments
+    """Write table, page and clip list, and print counts and the likeliest shots."""
+    from ballcast.core.feed_forecast import shot_chances
     from ballcast.inference.feed_tables import read_kickoffs, write_clips, write_table
 
     match = forecasts.match
-    chosen = moments(timeline, match)
+    chosen = shot_chances(timeline, match)
     kickoffs = read_kickoffs(kickoff, match.begins) if kickoff is not None else None
     for name, path in wanted.items():
         if name == "plot":
@@ -98,10 +98,10 @@ def _write_extras(
             write_table(path, timeline, match)
             typer.echo(f"{path}: {len(timeline)} rows")
     describe_feed(match.provider, match.counts, match.missing_details)
-    for moment in chosen[:SHOWN]:
-        came = "goal" if moment.goal else "shot" if moment.shot else ""
-        text = f"{match.teams[moment.team]}: shot within 5 s {100 * moment.probability:.0f} %"
-        typer.echo(f"{match.clock(moment.at_ms):>9}  {text}  {came}".rstrip())
+    for chance in chosen[:SHOWN]:
+        came = "goal" if chance.goal else "shot" if chance.shot else ""
+        text = f"{match.teams[chance.team]}: shot within 5 s {100 * chance.probability:.0f} %"
+        typer.echo(f"{match.clock(chance.at_ms):>9}  {text}  {came}".rstrip())
 
 
 def describe_feed(provider: str, counts: "Mapping[str, int]", missing: "Sequence[str]") -> None:

@@ -32,7 +32,7 @@ Strict = Annotated[
     bool, typer.Option("--strict", help="VIDEO: stop at damage; by default go on after it and list the gap.")
 ]
 SUFFIXES = {"out": ".anticipation.json", "osl": ".osl.json", "csv": ".csv", "overlay": ".overlay.mp4", "html": ".html"}
-MOMENTS = 3  # that are printed
+HIGHLIGHTS = 3  # that are printed
 
 
 @dataclass(frozen=True)
@@ -247,12 +247,12 @@ def _print_summary(timeline: "list[Forecast]", every_ms: int) -> None:
     from ballcast.core.events import clock
     from ballcast.core.timeline_summary import summarise
 
-    found = summarise(timeline, every_ms, MOMENTS)
-    if not found.moments:
+    found = summarise(timeline, every_ms, HIGHLIGHTS)
+    if not found.highlights:
         return
     most = ", ".join(f"{SHORT_NAMES[ACTION_INDEX[label]]} {n:.0f}" for label, n in list(found.expected.items())[:4])
     typer.echo(f"expected most, by the sum of probabilities: {most}")
-    for moment in found.moments:
-        best = moment.surest
+    for highlight in found.highlights:
+        best = highlight.surest
         name = SHORT_NAMES[ACTION_INDEX[best.label]]
         typer.echo(f"  {clock(best.position_ms):>9}  {name} {100 * best.confidence:.0f} %")

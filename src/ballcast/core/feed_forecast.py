@@ -85,7 +85,7 @@ class MatchSummary:
 
 
 @dataclass(frozen=True)
-class Moment:
+class ShotChance:
     """A peak of the probability of a shot within 5 s: who would shoot, how likely, and whether a shot came."""
 
     at_ms: int
@@ -131,12 +131,12 @@ def table_rows(forecasts: Sequence[FeedForecast], match: MatchSummary) -> Iterat
         )
 
 
-APART_MS = 15_000  # two moments are at least this far apart
+APART_MS = 15_000  # two chances are at least this far apart
 
 
-def moments(forecasts: Sequence[FeedForecast], match: MatchSummary, count: int = 12) -> list[Moment]:
+def shot_chances(forecasts: Sequence[FeedForecast], match: MatchSummary, count: int = 12) -> list[ShotChance]:
     """The times at which a shot was likeliest, the likeliest first."""
-    found: list[Moment] = []
+    found: list[ShotChance] = []
     for made in sorted(forecasts, key=lambda f: -f.within(SHOT, 5)):
         if len(found) == count:
             break
@@ -145,5 +145,5 @@ def moments(forecasts: Sequence[FeedForecast], match: MatchSummary, count: int =
         team = int(made.chance[0, SHOT, -1] < made.chance[1, SHOT, -1])
         came = [shot for shot in match.shots if made.at_ms <= shot.at_ms < made.at_ms + 5_000]
         goal = any(shot.goal for shot in came)
-        found.append(Moment(made.at_ms, team, made.within(SHOT, 5), bool(came), goal))
+        found.append(ShotChance(made.at_ms, team, made.within(SHOT, 5), bool(came), goal))
     return found

@@ -1,4 +1,4 @@
-"""What was expected along a video, in a few figures: how often each action, and the surest moments."""
+"""What was expected along a video, in a few figures: how often each action, and the highlights."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from ballcast.core.actions import ACTIONS, HORIZON_MS
 from ballcast.core.events import Forecast, Prediction
 
-APART_MS = 10_000  # between two moments that are listed
+APART_MS = 10_000  # between two highlights that are listed
 
 
 @dataclass(frozen=True)
-class Moment:
+class Highlight:
     """A forecast and its surest prediction."""
 
     made: Forecast
@@ -19,15 +19,15 @@ class Moment:
 
 @dataclass(frozen=True)
 class TimelineSummary:
-    """`expected`: label → the number of actions that the forecasts add up to, largest first. `moments`: in order of
+    """`expected`: label → the number of actions that the forecasts add up to, largest first. `highlights`: in order of
     time, the surest of the video, at least `APART_MS` apart."""
 
     expected: dict[str, float]
-    moments: list[Moment]
+    highlights: list[Highlight]
 
 
 def summarise(timeline: Sequence[Forecast], every_ms: int, count: int = 6) -> TimelineSummary:
-    """Summarise forecasts that were made every `every_ms`; `count`: of moments, at most.
+    """Summarise forecasts that were made every `every_ms`; `count`: of highlights, at most.
 
     Forecasts overlap: each second is seen by as many as fit into the horizon, so their sum is divided by that number.
     """
@@ -36,11 +36,13 @@ def summarise(timeline: Sequence[Forecast], every_ms: int, count: int = 6) -> Ti
         for p in made.predictions:
             sums[p.label] += p.confidence * min(1.0, every_ms / HORIZON_MS)
     expected = dict(sorted(((k, v) for k, v in sums.items() if v), key=lambda pair: -pair[1]))
-    surest = [Moment(made, max(made.predictions, key=lambda p: p.confidence)) for made in timeline if made.predictions]
-    chosen: list[Moment] = []
-    for moment in sorted(surest, key=lambda m: -m.surest.confidence):
+    surest = [
+        Highlight(made, max(made.predictions, key=lambda p: p.confidence)) for made in timeline if made.predictions
+    ]
+    chosen: list[Highlight] = []
+    for highlight in sorted(surest, key=lambda m: -m.surest.confidence):
         if len(chosen) == count:
             break
-        if all(abs(moment.surest.position_ms - other.surest.position_ms) >= APART_MS for other in chosen):
-            chosen.append(moment)
+        if all(abs(highlight.surest.position_ms - other.surest.position_ms) >= APART_MS for other in chosen):
+            chosen.append(highlight)
     return TimelineSummary(expected, sorted(chosen, key=lambda m: m.surest.position_ms))

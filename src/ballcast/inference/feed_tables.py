@@ -7,10 +7,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from ballcast.core.errors import InputError, MissingExtra
-from ballcast.core.feed_forecast import FeedForecast, MatchSummary, Moment, columns, table_rows
+from ballcast.core.feed_forecast import FeedForecast, MatchSummary, ShotChance, columns, table_rows
 from ballcast.core.files import write_bytes
 
-BEFORE_MS, AFTER_MS = 10_000, 8_000  # of a moment, in its clip
+BEFORE_MS, AFTER_MS = 10_000, 8_000  # of a chance, in its clip
 
 
 def write_table(path: Path, forecasts: Sequence[FeedForecast], match: MatchSummary) -> None:
@@ -56,27 +56,27 @@ def read_kickoffs(text: str, begins: Mapping[str, int]) -> dict[str, int]:
 
 
 def write_clips(
-    path: Path, chosen: Sequence[Moment], match: MatchSummary, kickoffs: Mapping[str, int] | None = None
+    path: Path, chosen: Sequence[ShotChance], match: MatchSummary, kickoffs: Mapping[str, int] | None = None
 ) -> None:
-    """Write the moments as Sportscode XML, which video analysis tools open, in order of time.
+    """Write the chances as Sportscode XML, which video analysis tools open, in order of time.
 
     Args:
         path: the file.
-        chosen: the moments.
+        chosen: the chances.
         match: of them.
         kickoffs: when each period begins in the video, in ms; by default the forecasts' clock, on which periods follow
             each other without a break.
     """
     root = ElementTree.Element("file")
     instances = ElementTree.SubElement(root, "ALL_INSTANCES")
-    for number, moment in enumerate(sorted(chosen, key=lambda m: m.at_ms), 1):
-        period, clock = match.clock(moment.at_ms).split(" ")
-        at = moment.at_ms + ((kickoffs or match.begins)[period] - match.begins[period])
-        outcome = "goal" if moment.goal else "shot" if moment.shot else "no shot"
-        text = f"shot within 5 s: {100 * moment.probability:.0f} %"
+    for number, chance in enumerate(sorted(chosen, key=lambda m: m.at_ms), 1):
+        period, clock = match.clock(chance.at_ms).split(" ")
+        at = chance.at_ms + ((kickoffs or match.begins)[period] - match.begins[period])
+        outcome = "goal" if chance.goal else "shot" if chance.shot else "no shot"
+        text = f"shot within 5 s: {100 * chance.probability:.0f} %"
         instance = ElementTree.SubElement(instances, "instance")
         values = {"ID": number, "start": max(at - BEFORE_MS, 0) / 1000, "end": (at + AFTER_MS) / 1000}
-        for key, value in {**values, "code": match.teams[moment.team]}.items():
+        for key, value in {**values, "code": match.teams[chance.team]}.items():
             ElementTree.SubElement(instance, key).text = str(value)
         for group, label in (("clock", f"{period} {clock}"), ("forecast", text), ("what came", outcome)):
             entry = ElementTree.SubElement(instance, "label")

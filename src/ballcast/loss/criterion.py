@@ -162,7 +162,7 @@ class Criterion(nn.Module):
             ce = functional.cross_entropy(slots.presence.float().transpose(1, 2), truth, reduction="none")
             counts = self.ce_weights[truth] * weight.unsqueeze(1)
             return (ce * counts).sum(), counts.sum()
-        if presence.is_floating_point():  # shaped already, by `data.samples.moments`
+        if presence.is_floating_point():  # shaped already, by `data.samples.game_samples`
             truth = presence
             focal = soft_focal_bce(slots.presence, truth, gamma=config.focal_gamma, alpha=config.focal_alpha)
         else:

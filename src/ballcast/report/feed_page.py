@@ -1,4 +1,4 @@
-"""A match's forecasts as one HTML page with a replay, and as a picture: timeline, likeliest moments, next action.
+"""A match's forecasts as one HTML page with a replay, and as a picture: timeline, likeliest shots, next action.
 
 The page is laid out by `feed_page.html.j2` and drawn by `feed_page.js`, which the server's page uses too.
 """
@@ -17,7 +17,7 @@ from ballcast.core import palette
 from ballcast.core.actions import SHORT_NAMES
 from ballcast.core.errors import MissingExtra
 from ballcast.core.event_schema import ZONES
-from ballcast.core.feed_forecast import EITHER, SHOT, FeedForecast, MatchSummary, Moment
+from ballcast.core.feed_forecast import EITHER, SHOT, FeedForecast, MatchSummary, ShotChance
 from ballcast.core.files import write_bytes
 from ballcast.report.report import TEMPLATES
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 TEAM_COLOURS = ("#f94e83", "#2c93b7")  # as in feed_page.js
-PITCHES = 3  # moments that are shown on a pitch in the picture
+PITCHES = 3  # chances that are shown on a pitch in the picture
 
 
-def page_data(forecasts: Sequence[FeedForecast], match: MatchSummary, chosen: Sequence[Moment]) -> dict[str, Any]:
-    """What `feed_page.js` draws: forecasts between events, packed, and the match's shots and moments.
+def page_data(forecasts: Sequence[FeedForecast], match: MatchSummary, chosen: Sequence[ShotChance]) -> dict[str, Any]:
+    """What `feed_page.js` draws: forecasts between events, packed, and the match's shots and their chances.
 
     Probabilities within 5 s are per mille: `teams` (n, 2) of a shot, `actions` (n, 10); `zones` (n, 12, 8) of 255.
     All are bytes in base64, `at` in ms.
@@ -75,7 +75,7 @@ def read_script() -> str:
 
 
 def write_feed_page(
-    path: Path, forecasts: Sequence[FeedForecast], match: MatchSummary, chosen: Sequence[Moment]
+    path: Path, forecasts: Sequence[FeedForecast], match: MatchSummary, chosen: Sequence[ShotChance]
 ) -> Path:
     """Write the page, and the picture beside it with the suffix .png; returns the picture's path."""
     picture = path.with_suffix(".png")
@@ -84,8 +84,8 @@ def write_feed_page(
     return picture
 
 
-def draw_match(forecasts: Sequence[FeedForecast], match: MatchSummary, chosen: Sequence[Moment]) -> bytes:
-    """Draw the match as a PNG: the timeline of both teams, and the likeliest moments on pitches."""
+def draw_match(forecasts: Sequence[FeedForecast], match: MatchSummary, chosen: Sequence[ShotChance]) -> bytes:
+    """Draw the match as a PNG: the timeline of both teams, and the likeliest shots on pitches."""
     try:
         from mplsoccer import Pitch
     except ImportError:
@@ -96,15 +96,15 @@ def draw_match(forecasts: Sequence[FeedForecast], match: MatchSummary, chosen: S
     rows = figure.add_gridspec(2, PITCHES, height_ratios=(1.15, 1))
     _draw_timeline(figure.add_subplot(rows[0, :]), forecasts, match, chosen)
     at = {made.at_ms: made for made in forecasts}
-    for column, moment in enumerate(chosen[:PITCHES]):
+    for column, chance in enumerate(chosen[:PITCHES]):
         axes = figure.add_subplot(rows[1, column])
-        made = at[moment.at_ms]
+        made = at[chance.at_ms]
         Pitch(pitch_type="wyscout", line_zorder=2, linewidth=1).draw(ax=axes)
         edges = [np.linspace(0, 100, n + 1) for n in ZONES]
         axes.pcolormesh(*edges, made.zones.T, cmap="Reds", zorder=1)
-        came = "goal" if moment.goal else "shot" if moment.shot else "no shot"
-        title = f"{match.clock(moment.at_ms)}  {match.teams[moment.team]}"
-        axes.set_title(f"{title}\nshot within 5 s: {100 * moment.probability:.0f} % ({came})", fontsize=10)
+        came = "goal" if chance.goal else "shot" if chance.shot else "no shot"
+        title = f"{match.clock(chance.at_ms)}  {match.teams[chance.team]}"
+        axes.set_title(f"{title}\nshot within 5 s: {100 * chance.probability:.0f} % ({came})", fontsize=10)
         axes.text(50, 104, f"where the next action is expected; {match.teams[made.team]} →", ha="center", fontsize=8)
     file = BytesIO()
     figure.savefig(file, format="png", dpi=110)
@@ -112,14 +112,14 @@ def draw_match(forecasts: Sequence[FeedForecast], match: MatchSummary, chosen: S
 
 
 def _draw_timeline(
-    axes: "Axes", forecasts: Sequence[FeedForecast], match: MatchSummary, chosen: Sequence[Moment]
+    axes: "Axes", forecasts: Sequence[FeedForecast], match: MatchSummary, chosen: Sequence[ShotChance]
 ) -> None:
     """P(shot within 5 s) along the match, team 1 upwards, team 2 downwards; shots and goals at the edge."""
     minutes = np.array([made.at_ms for made in forecasts]) / 60_000
-    chance = 100 * np.stack([made.chance[:EITHER, SHOT, -1] for made in forecasts])
-    top = max(20.0, float(chance.max()) * 1.15)
+    percent = 100 * np.stack([made.chance[:EITHER, SHOT, -1] for made in forecasts])
+    top = max(20.0, float(percent.max()) * 1.15)
     for team, sign in ((0, 1), (1, -1)):
-        axes.fill_between(minutes, 0, sign * chance[:, team], color=TEAM_COLOURS[team], lw=0, label=match.teams[team])
+        axes.fill_between(minutes, 0, sign * percent[:, team], color=TEAM_COLOURS[team], lw=0, label=match.teams[team])
         for shot in (shot for shot in match.shots if shot.team == team):
             own = -sign if shot.goal < 0 else sign
             goal = shot.goal != 0
@@ -133,11 +133,11 @@ def _draw_timeline(
             )
     for begin in list(match.begins.values())[1:]:
         axes.axvline(begin / 60_000, color="grey", lw=1, ls="--")
-    for moment in chosen[:PITCHES]:
-        side = 1 - 2 * moment.team
+    for chance in chosen[:PITCHES]:
+        side = 1 - 2 * chance.team
         axes.annotate(
-            f"{100 * moment.probability:.0f} %",
-            (moment.at_ms / 60_000, side * min(100 * moment.probability, 0.8 * top)),
+            f"{100 * chance.probability:.0f} %",
+            (chance.at_ms / 60_000, side * min(100 * chance.probability, 0.8 * top)),
             ha="center",
             va="bottom" if side > 0 else "top",
             fontsize=8,

@@ -1,4 +1,4 @@
-"""The forecasts along a video as one HTML page that can be sent to anybody: timeline, surest moments with pictures.
+"""The forecasts along a video as one HTML page that can be sent to anybody: timeline, surest predictions with pictures.
 
 Laid out by `video_page.html.j2`, drawn by `video_page.js`; it needs nothing but a browser.
 """
@@ -30,7 +30,7 @@ def write_video_page(
 
     Args:
         path: the HTML file.
-        video: the video's file, for pictures of the surest moments.
+        video: the video's file, for pictures of the surest predictions.
         timeline: its forecasts. gaps: where nothing could be forecast.
         about: as in the JSON file: `every_ms`, `model`, `origin`.
     """
@@ -43,7 +43,7 @@ def write_video_page(
         origin=about.get("origin", ""),
         gaps=[(clock(gap.begin_ms), f"{(gap.end_ms - gap.begin_ms) / 1000:.1f} s", gap.reason) for gap in gaps],
         expected=[(SHORT_NAMES[ACTION_INDEX[k]], ACTION_INDEX[k], f"{v:.0f}") for k, v in found.expected.items()],
-        moments=_moments(found, video),
+        highlights=_highlights(found, video),
         forecasts=len(timeline),
         data=page_data(timeline, gaps, every_ms),
         version=__version__,
@@ -73,20 +73,20 @@ def page_data(timeline: Sequence[Forecast], gaps: Sequence[Gap], every_ms: int) 
     }
 
 
-def _moments(found: TimelineSummary, video: Path) -> list[dict[str, Any]]:
-    """The surest moments, each with the picture at the time of its forecast."""
-    times = [moment.made.at_ms for moment in found.moments]
+def _highlights(found: TimelineSummary, video: Path) -> list[dict[str, Any]]:
+    """The surest predictions, each with the picture at the time of its forecast."""
+    times = [highlight.made.at_ms for highlight in found.highlights]
     pictures = stills(video, times, STILL_WIDTH, strict=False)  # none of the times lies in a gap
     rows = []
-    for moment, picture in zip(found.moments, pictures, strict=True):
-        best = moment.surest
+    for highlight, picture in zip(found.highlights, pictures, strict=True):
+        best = highlight.surest
         rows.append(
             {
-                "at": moment.made.at_ms,
-                "clock": clock(moment.made.at_ms),
+                "at": highlight.made.at_ms,
+                "clock": clock(highlight.made.at_ms),
                 "action": ACTION_INDEX[best.label],
                 "label": SHORT_NAMES[ACTION_INDEX[best.label]],
-                "ahead": f"{(best.position_ms - moment.made.at_ms) / 1000:.1f}",
+                "ahead": f"{(best.position_ms - highlight.made.at_ms) / 1000:.1f}",
                 "sure": round(100 * best.confidence),
                 "picture": "" if picture is None else _jpeg(picture),
             }

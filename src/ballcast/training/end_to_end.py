@@ -1,6 +1,6 @@
 """Training end to end: from the frames of games to slots, the encoder and the anticipator together.
 
-Each sample is the windows of 5 s before a moment, any frame of a game; the spotting loss is on every observed stack,
+Each sample is the windows of 5 s before any frame of a game; the spotting loss is on every observed stack,
 the anticipation loss on what comes. Frames are decoded once (`FrameCache`); a step gathers them, changes them on the
 device, and never waits for the host.
 
@@ -29,7 +29,7 @@ from ballcast.data.labels.label_sets import LabelSet, choose_label_sets
 from ballcast.data.samples.feature_cache import FeatureCache
 from ballcast.data.samples.frames import FrameCache, open_frames
 from ballcast.data.samples.frames import Progress as Decoded
-from ballcast.data.samples.moments import MomentSampler, spotting_targets
+from ballcast.data.samples.game_samples import GameSampler, spotting_targets
 from ballcast.features.frame_network import to_channels_last
 from ballcast.features.stack_index import snippet_count
 from ballcast.loss.criterion import Criterion
@@ -41,7 +41,7 @@ from ballcast.training.ema import Ema
 from ballcast.training.engine import Ranks, mode
 from ballcast.training.learner import (
     EndToEndStep,
-    MomentBatch,
+    SampleBatch,
     build_learner,
     load_learner,
     quick_products,
@@ -49,7 +49,7 @@ from ballcast.training.learner import (
 )
 from ballcast.training.run_folder import EPOCH_COLUMNS, STEP_COLUMNS
 from ballcast.training.steps import build_optimizer, learning_rate, set_learning_rate
-from ballcast.training.window_eval import Bank, score_moments, score_spotting
+from ballcast.training.window_eval import Bank, score_clips, score_spotting
 
 REPORT = "report.json"
 
@@ -125,7 +125,7 @@ class EndToEndTask:
             recipe, games, folder, bank.size, resumed=resumed, classes=[len(s.labels) for s in sets]
         ).to(device)
         once, stride, windows = bool(recipe.encoder.features), recipe.encoder.network.stride, recipe.model.windows
-        self.sampler = MomentSampler(
+        self.sampler = GameSampler(
             games, bank.first, bank.length, windows=windows, config=recipe.data, grid=stride if once else 1
         )
         self._offsets = self.learner.stack_offsets if once else self.learner.frame_offsets  # of what is seen
@@ -241,7 +241,7 @@ class EndToEndTask:
                     rate = learning_rate(epoch * total + i, total, recipe.train)
                     set_learning_rate(self.optimizer, rate)
                     presence = [table[middles_of[i]] for table in self._targets]
-                    sample = MomentBatch(seen, classes[i], position_ms[i], presence, source[i])
+                    sample = SampleBatch(seen, classes[i], position_ms[i], presence, source[i])
                     yield rate, self.step(sample, changes[i])
 
         return steps()
@@ -251,7 +251,7 @@ class EndToEndTask:
         if self.data.valid is None:
             return None
         self._spotting = score_spotting(self.learner, self.data.valid).avg
-        return score_moments(self.learner, self.data.valid, self.recipe.emission)
+        return score_clips(self.learner, self.data.valid, self.recipe.emission)
 
     def curves(self, score: Score) -> dict[str, float]:
         named = dict(zip((*TOLERANCES, "avg"), [*score.at.values(), score.avg], strict=True))
@@ -278,7 +278,7 @@ class EndToEndTask:
             "steps": progress.step,
             "seconds": seconds,
             "test": [game.name for game in self.data.test.games],
-            "anticipation": score_moments(learner, self.data.test, self.recipe.emission).as_dict(),
+            "anticipation": score_clips(learner, self.data.test, self.recipe.emission).as_dict(),
             "spotting": score_spotting(learner, self.data.test).as_dict(),
         }
         write_json(self.folder / REPORT, report, indent=1)

@@ -169,7 +169,7 @@ def load_learner(folder: Path, encoder: Path | None = None) -> EndToEnd:
 
 
 @dataclass
-class MomentBatch:
+class SampleBatch:
     """B samples of a step.
 
     - `seen` (B, W · F, H, W) uint8, or I420: frames; or (B, W · N, D) float32: features.
@@ -215,7 +215,7 @@ class EndToEndStep:
         if device.type == "cuda" and recipe.train.compile:
             self._losses = torch.compile(self.losses, dynamic=False)
 
-    def losses(self, batch: MomentBatch, how: Augmentation) -> Losses:
+    def losses(self, batch: SampleBatch, how: Augmentation) -> Losses:
         """The losses of a batch; MixUp counts the targets of both samples, each by its share."""
         frames = batch.seen.ndim > 3
         seen = change(batch.seen, how, colour=self.learner.colour) if frames else mix(batch.seen, how)
@@ -240,7 +240,7 @@ class EndToEndStep:
             losses = losses._replace(total=total, auxiliary=auxiliary)
         return losses
 
-    def __call__(self, batch: MomentBatch, how: Augmentation) -> Tensor:
+    def __call__(self, batch: SampleBatch, how: Augmentation) -> Tensor:
         self.optimizer.zero_grad(set_to_none=True)
         losses = self._losses(batch, how)
         descend(losses.total, self.parameters, self.optimizer, clip=self.recipe.train.clip, ema=self.ema)

@@ -10,7 +10,7 @@ from ballcast.core.events import Clip, merge_arrays
 from ballcast.core.pretrain_config import SpottingConfig
 from ballcast.data.samples.feature_cache import FeatureCache
 from ballcast.data.samples.frames import FrameCache
-from ballcast.data.samples.moments import official_moments
+from ballcast.data.samples.game_samples import official_clips
 from ballcast.features.stack_index import snippet_middle
 from ballcast.metrics.average_precision import Score, score_arrays
 from ballcast.metrics.spotting import Peaks, SpottingScore, spotting_score, suppress_non_maxima
@@ -27,7 +27,7 @@ SPOTTING = SpottingConfig(smooth_ms=80)
 
 @torch.no_grad()
 def run_windows(learner: EndToEnd, bank: Bank, ends: np.ndarray, *, flip: bool = False) -> Slots:
-    """The slots at the moments `ends` (S,), numbers of frames; with `flip`, those of mirrored frames, not features."""
+    """The slots of windows that end before the frames `ends` (S,); `flip`: of mirrored frames, not of features."""
     if flip and isinstance(bank, FeatureCache):
         raise ValueError("features cannot be mirrored; give frames")
     device, training = next(learner.parameters()).device, learner.training
@@ -48,15 +48,15 @@ def run_windows(learner: EndToEnd, bank: Bank, ends: np.ndarray, *, flip: bool =
     return join_slots(outputs)
 
 
-def predict_moments(learner: EndToEnd, bank: Bank, *, flip: bool = False) -> tuple[list[Clip], Slots]:
+def predict_clips(learner: EndToEnd, bank: Bank, *, flip: bool = False) -> tuple[list[Clip], Slots]:
     """The official clips of the bank's games, and their slots, in order; with `flip`, of mirrored frames."""
-    ends, clips = official_moments(bank.games, bank.first, bank.length)
+    ends, clips = official_clips(bank.games, bank.first, bank.length)
     return clips, run_windows(learner, bank, ends, flip=flip)
 
 
-def score_moments(learner: EndToEnd, bank: Bank, config: EmitConfig) -> Score:
+def score_clips(learner: EndToEnd, bank: Bank, config: EmitConfig) -> Score:
     """The official score on the clips of the bank's games."""
-    clips, slots = predict_moments(learner, bank)
+    clips, slots = predict_clips(learner, bank)
     return score_arrays(clips, *merge_arrays(*emit_flat(slots, config)))
 
 

@@ -20,7 +20,7 @@ from starlette.responses import HTMLResponse
 
 from ballcast.core import hub
 from ballcast.core.errors import BallcastError, InputError
-from ballcast.core.feed_forecast import MatchSummary, moments
+from ballcast.core.feed_forecast import MatchSummary, shot_chances
 from ballcast.core.files import read_json, remove_stale, write_json
 from ballcast.core.sandbox import confine
 from ballcast.web.decoder import environment, limit_memory, lower_priority
@@ -170,7 +170,7 @@ def main(arguments: list[str]) -> int:
         made, match = list(forecast_events(model, feed, missing=missing)), summarise(feed, provider, missing)
         about: dict[str, Any] = {"match": match.match, "provider": match.provider, "teams": list(match.teams)}
         about |= {"begins": dict(match.begins), "missing_details": list(match.missing_details)}
-        write_json(folder / PAGE, page_data(made, match, moments(made, match)) | {"about": about})
+        write_json(folder / PAGE, page_data(made, match, shot_chances(made, match)) | {"about": about})
     except BallcastError as error:
         sys.stderr.write(f"{error}\n")
         return 2

@@ -22,7 +22,7 @@ from ballcast.training.engine import predict_slots
 from ballcast.training.learner import load_learner
 from ballcast.training.run_folder import EPOCH_COLUMNS, Table
 from ballcast.training.splits import TrainingData, open_splits, scored_windows
-from ballcast.training.window_eval import predict_moments
+from ballcast.training.window_eval import predict_clips
 
 REPORT = "report.html"
 
@@ -109,5 +109,5 @@ def _from_videos(recipe: Recipe, folder: Path, device: torch.device) -> _Validat
         return None
     learner = load_learner(folder / "best").to(device)
     bank = open_frames(games, config, device, colour=learner.colour)
-    clips, slots = predict_moments(learner, bank)
+    clips, slots = predict_clips(learner, bank)
     return _Validated(learner.anticipator, slots, clips, ", ".join(config.train), ", ".join(config.valid))

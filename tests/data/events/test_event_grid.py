@@ -106,7 +106,7 @@ def test_real_matches_read_the_same(shared: Path) -> None:
                 assert events == plain_events(half, T)
 
 
-def test_moments_run_from_30_s_to_5_s_before_the_last_event(tmp_path: Path) -> None:
+def test_windows_run_from_30_s_to_5_s_before_the_last_event(tmp_path: Path) -> None:
     half = feed([event(s, 10, KINDS[0]) for s in (1.0, 58.0)], tmp_path)
     assert window_ends(half, 7000).tolist() == [30_000, 37_000, 44_000, 51_000]
     assert len(window_ends(half.take([0]), 7000)) == 0

@@ -44,7 +44,7 @@ def test_what_a_command_reads_an_earlier_one_wrote(name: str) -> None:
 
 
 def test_the_hours_are_work_over_rate() -> None:
-    """e2e: 30 epochs of 22 900 moments of 62 stacks; decoded are 5 s of each of 4587 + 1169 clips."""
+    """e2e: 30 epochs of 22 900 samples of 62 stacks; decoded are 5 s of each of 4587 + 1169 clips."""
     rates = {
         **UNMEASURED,
         "decode 224p": Rate("frames", 1000.0, 500.0),

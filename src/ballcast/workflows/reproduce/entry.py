@@ -198,7 +198,7 @@ def _end_to_end(name: str, videos: str, out: str, rates: tuple[str, str], *chang
     changed = "".join(f" {change}" for change in changes)
     return Command(
         f"ballcast train {name} games.sources=[{videos}]{changed} --out {out}",
-        f"{recipe.train.epochs} epochs of {PAPER_SAMPLES} moments with {stacks} stacks",
+        f"{recipe.train.epochs} epochs of {PAPER_SAMPLES} samples with {stacks} stacks",
         ((rates[0], _frames()), (rates[1], float(recipe.train.epochs * PAPER_SAMPLES * stacks))),
     )
 
@@ -215,7 +215,7 @@ def _head(videos: str, start: str, out: str) -> Command:
     samples = recipe.train.epochs * PAPER_SAMPLES
     return Command(
         f"ballcast train e2e-head games.sources=[{videos}] encoder.start={start} --out {out}",
-        f"features once, then {recipe.train.epochs} epochs of {PAPER_SAMPLES} moments",
+        f"features once, then {recipe.train.epochs} epochs of {PAPER_SAMPLES} samples",
         (("features e2e", 2 * _frames() / FPS), ("train e2e head", float(samples * recipe.model.clips))),
     )
 

@@ -1,4 +1,4 @@
-"""Moments of games to anticipate from, for end-to-end training: any frame with its windows before and 5 s after it.
+"""Samples of games for end-to-end training: any frame with the windows before it and the actions of 5 s after it.
 
 A draw depends only on the random generator it is given, so a resumed run repeats it.
 """
@@ -30,8 +30,8 @@ HORIZON_FRAMES = HORIZON_MS // FRAME_MS
 
 
 @dataclass(frozen=True)
-class Moments:
-    """S moments of games.
+class GameSamples:
+    """S samples of games.
 
     - `frame` (S,): the number of the first frame that is not seen, in a `FrameCache`.
     - `game` (S,): the number of its game.
@@ -46,19 +46,19 @@ class Moments:
     def __len__(self) -> int:
         return len(self.frame)
 
-    def __getitem__(self, chosen: slice | Ints) -> "Moments":
-        """Some of the moments."""
-        return Moments(self.frame[chosen], self.game[chosen], self.classes[chosen], self.position_ms[chosen])
+    def __getitem__(self, chosen: slice | Ints) -> "GameSamples":
+        """Some of the samples."""
+        return GameSamples(self.frame[chosen], self.game[chosen], self.classes[chosen], self.position_ms[chosen])
 
 
-class MomentSampler:
-    """Draws moments of games.
+class GameSampler:
+    """Draws samples of games.
 
     Args:
         games: G games.
         first, length: (G,) number of each one's first frame, and its number of frames (see `FrameCache`).
-        windows: W, windows of 5 s that are seen before a moment.
-        config: `every_ms`, one moment is drawn from every so long a part of a game; `boost`, as in `plan_epoch`.
+        windows: W, windows of 5 s that are seen of a sample.
+        config: `every_ms`, one sample is drawn from every so long a part of a game; `boost`, as in `plan_epoch`.
         grid: what is seen begins a multiple of so many frames after the beginning of the game.
     """
 
@@ -66,7 +66,7 @@ class MomentSampler:
         self, games: Sequence[Game], first: Ints, length: Ints, *, windows: int, config: DataConfig, grid: int = 1
     ) -> None:
         self.config, self._grid = config, grid
-        self._low = first + windows * WINDOW_FRAMES  # (G,) where a moment may lie, both included
+        self._low = first + windows * WINDOW_FRAMES  # (G,) where `frame` may lie, both included
         self._high = first + length - HORIZON_FRAMES
         if (self._high < self._low).any():
             short = games[int((self._high - self._low).argmin())]
@@ -90,18 +90,18 @@ class MomentSampler:
     def __len__(self) -> int:
         return len(self._begin)
 
-    def draw(self, rng: np.random.Generator) -> Moments:
-        """Draw one moment from every part, in random order; with boosts, parts with rare actions more often."""
+    def draw(self, rng: np.random.Generator) -> GameSamples:
+        """Draw one sample from every part, in random order; with boosts, parts with rare actions more often."""
         frame = rng.integers(self._begin, self._end + 1)
         frame -= (frame - self._low[self._game]) % self._grid
-        moments = self._label(frame, self._game)
-        weights = sample_weights(moments.classes, self.config)
+        samples = self._label(frame, self._game)
+        weights = sample_weights(samples.classes, self.config)
         if weights is None:
-            return moments[rng.permutation(len(frame))]
-        return moments[rng.choice(len(frame), len(frame), p=weights / weights.sum())]
+            return samples[rng.permutation(len(frame))]
+        return samples[rng.choice(len(frame), len(frame), p=weights / weights.sum())]
 
-    def _label(self, frame: Ints, game: Ints) -> Moments:
-        """The moments at the frames `frame` (S,) of the games number `game` (S,)."""
+    def _label(self, frame: Ints, game: Ints) -> GameSamples:
+        """The samples at the frames `frame` (S,) of the games number `game` (S,)."""
         classes = np.full((len(frame), MAX_EVENTS), -1, np.int64)
         position_ms = np.full((len(frame), MAX_EVENTS), OBSERVED_MS, np.int64)
         now_ms = (frame - self._first[game]) * FRAME_MS
@@ -112,14 +112,14 @@ class MomentSampler:
                 there = begin + m < end
                 rows, event = own[there], (begin + m)[there]
                 classes[rows, m], position_ms[rows, m] = actions[event], times[event] - now_ms[rows] + OBSERVED_MS
-        return Moments(frame, game, classes, position_ms)
+        return GameSamples(frame, game, classes, position_ms)
 
 
-def official_moments(games: Sequence[Game], first: Ints, length: Ints) -> tuple[Ints, list[Clip]]:
+def official_clips(games: Sequence[Game], first: Ints, length: Ints) -> tuple[Ints, list[Clip]]:
     """The ends of official clips: those of SN-BAA where a game is made of them, else one every 5 s from 30 s on.
 
     Args:
-        games, first, length: as of `MomentSampler`.
+        games, first, length: as of `GameSampler`.
 
     Returns:
         The number of the first frame after each clip (S,), and the clips.

@@ -1,4 +1,4 @@
-"""Moments of games: what comes after them, where they are drawn from, and the spotting targets of frames."""
+"""Samples of games: what comes after them, where they are drawn from, and the spotting targets of frames."""
 
 from dataclasses import replace
 
@@ -9,24 +9,24 @@ from ballcast.core.anticipator_config import DataConfig
 from ballcast.core.errors import InputError
 from ballcast.core.events import Event
 from ballcast.data.labels.games import Game
-from ballcast.data.samples.moments import MomentSampler, official_moments, spotting_targets
+from ballcast.data.samples.game_samples import GameSampler, official_clips, spotting_targets
 
 GAME = Game("a", "train", (), (Event("PASS", 9000), Event("SHOT", 11_000), Event("OUT", 16_999)))
 
 
-def test_the_actions_of_a_moment_are_those_of_the_next_five_seconds() -> None:
+def test_the_actions_of_a_sample_are_those_of_the_next_five_seconds() -> None:
     """By hand: at frame 250 (10 s) the shot is 1 s away and the out 6.999 s; at frame 300 (12 s) the out is 4.999 s."""
-    sampler = MomentSampler([GAME], np.array([0]), np.array([1000]), windows=1, config=DataConfig(boost={}))
+    sampler = GameSampler([GAME], np.array([0]), np.array([1000]), windows=1, config=DataConfig(boost={}))
     at = sampler._label(np.array([250, 300, 225]), np.zeros(3, np.int64))
-    assert at.classes[:, 0].tolist() == [6, 7, 0]  # shot, out, pass (at exactly 9 s, the moment itself)
+    assert at.classes[:, 0].tolist() == [6, 7, 0]  # shot, out, pass (at exactly 9 s, the frame itself)
     assert at.position_ms[:, 0].tolist() == [31_000, 34_999, 30_000]
     assert (at.classes[:2, 1:] == -1).all()
     assert at.classes[2, 1] == 6
 
 
-def test_moments_are_drawn_from_every_part_and_have_their_windows() -> None:
+def test_samples_are_drawn_from_every_part_and_have_their_windows() -> None:
     config = DataConfig(boost={}, every_ms=2000)
-    sampler = MomentSampler([GAME, GAME], np.array([0, 1000]), np.array([1000, 700]), windows=2, config=config)
+    sampler = GameSampler([GAME, GAME], np.array([0, 1000]), np.array([1000, 700]), windows=2, config=config)
     drawn = sampler.draw(np.random.default_rng(0))
     again = sampler.draw(np.random.default_rng(0))
     assert (drawn.frame == again.frame).all()
@@ -41,11 +41,11 @@ def test_moments_are_drawn_from_every_part_and_have_their_windows() -> None:
 
 def test_a_game_that_is_too_short_is_one_sentence() -> None:
     with pytest.raises(InputError, match="shorter than 5 s to see and 5 s to anticipate"):
-        MomentSampler([GAME], np.array([0]), np.array([200]), windows=1, config=DataConfig())
+        GameSampler([GAME], np.array([0]), np.array([200]), windows=1, config=DataConfig())
 
 
-def test_official_moments_are_every_five_seconds_from_thirty_on() -> None:
-    ends, clips = official_moments([GAME], np.array([100]), np.array([1000]))
+def test_official_clips_end_every_five_seconds_from_thirty_on() -> None:
+    ends, clips = official_clips([GAME], np.array([100]), np.array([1000]))
     assert ends.tolist() == [850, 975]
     assert [clip.name for clip in clips] == ["a+0", "a+5000"]
 
@@ -63,15 +63,13 @@ def test_of_several_games_the_shortest_is_named() -> None:
     games = [replace(GAME, name=name) for name in "abc"]
     first = np.array([0, 1000, 5000])
     with pytest.raises(InputError, match="b: is shorter than 10 s to see and 5 s to anticipate"):
-        MomentSampler(games, first, np.array([374, 100, 1000]), windows=2, config=DataConfig())
-    assert len(MomentSampler(games, first, np.array([375, 375, 375]), windows=2, config=DataConfig())) == 3  # one each
+        GameSampler(games, first, np.array([374, 100, 1000]), windows=2, config=DataConfig())
+    assert len(GameSampler(games, first, np.array([375, 375, 375]), windows=2, config=DataConfig())) == 3  # one each
 
 
-def test_a_moment_lies_anywhere_in_its_part() -> None:
+def test_a_sample_lies_anywhere_in_its_part() -> None:
     """Parts of 10 frames from 125 on; the last, of one frame, is where the 5 s after it end with the game."""
-    sampler = MomentSampler(
-        [GAME], np.array([0]), np.array([271]), windows=1, config=DataConfig(boost={}, every_ms=400)
-    )
+    sampler = GameSampler([GAME], np.array([0]), np.array([271]), windows=1, config=DataConfig(boost={}, every_ms=400))
     rng = np.random.default_rng(0)
     drawn = np.stack([np.sort(sampler.draw(rng).frame) for _ in range(300)])
     assert drawn.min(0).tolist() == [125, 135, 145]
@@ -80,19 +78,19 @@ def test_a_moment_lies_anywhere_in_its_part() -> None:
 
 
 def test_rare_actions_are_drawn_more_often() -> None:
-    """A shot within 5 s counts a million times: every drawn moment is before it."""
+    """A shot within 5 s counts a million times: every drawn sample is before it."""
     config = DataConfig(boost={"SHOT": 1e6}, every_ms=1000)
-    sampler = MomentSampler([GAME], np.array([0]), np.array([1000]), windows=1, config=config)
+    sampler = GameSampler([GAME], np.array([0]), np.array([1000]), windows=1, config=config)
     drawn = sampler.draw(np.random.default_rng(0))
     assert len(drawn) == len(sampler)
     assert (drawn.classes == 6).any(1).all()
     assert len(set(drawn.frame.tolist())) > 1
 
 
-def test_a_moment_has_eight_actions_at_most_in_order() -> None:
+def test_a_sample_has_eight_actions_at_most_in_order() -> None:
     events = tuple(Event("PASS" if i % 2 else "SHOT", 10_000 + 500 * i) for i in range(12))
     late = Game("b", "train", (), tuple(replace(e, position_ms=e.position_ms + 100) for e in events))
-    sampler = MomentSampler(
+    sampler = GameSampler(
         [replace(GAME, events=events), late],
         np.array([0, 1000]),
         np.array([1000, 1000]),
@@ -107,11 +105,11 @@ def test_a_moment_has_eight_actions_at_most_in_order() -> None:
     assert at[1:].game.tolist() == [1, 0]
 
 
-def test_official_moments_of_several_games() -> None:
+def test_official_clips_of_several_games() -> None:
     """750 frames seen and 125 to come: 874 frames are too short, 875 hold one clip, 1000 two. Named clips are kept."""
     named = Game("c", "train", (), GAME.events, {"clip_3": 25})
     games = [replace(GAME, name="a"), replace(GAME, name="b"), named]
-    ends, clips = official_moments(games, np.array([0, 2000, 4000]), np.array([874, 1000, 900]))
+    ends, clips = official_clips(games, np.array([0, 2000, 4000]), np.array([874, 1000, 900]))
     assert ends.tolist() == [2750, 2875, 4775]
     assert [clip.name for clip in clips] == ["b+0", "b+5000", "clip_3"]
     assert [e.position_ms for e in clips[1].observation] == [4000, 6000, 11_999]
