@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ballcast.core.anticipator_config import ModelConfig
-from ballcast.core.checks import check_signature, sign_safetensors
+from ballcast.core.checks import add_safetensors_checksum, verify_checksum
 from ballcast.features.backbone import Backbone
 from ballcast.model.anticipator import Anticipator
 from ballcast.training.checkpoint import Progress, load_state, save_state
@@ -51,7 +51,7 @@ def main() -> None:
         written = cpu(lambda: save_state(path, model, optimizer, Progress()))
         read = cpu(lambda: load_state(path, model, optimizer))
         raw = path.read_bytes()
-    signed, checked = cpu(lambda: sign_safetensors(raw)), cpu(lambda: check_signature(raw, path))
+    signed, checked = cpu(lambda: add_safetensors_checksum(raw)), cpu(lambda: verify_checksum(raw, path))
     print(f"state of {len(raw) / 1e6:.0f} MB: written in {written:.3f} s, of which checksum {signed:.3f} s")
     print(f"state: read in {read:.3f} s, of which checksum {checked:.3f} s")
     features = hashed / 64 * 16

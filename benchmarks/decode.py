@@ -21,7 +21,7 @@ import numpy as np
 
 from ballcast.core.files import write_json
 from ballcast.core.util import cores
-from ballcast.video.decode_pool import Decoder, DecoderPool, Recording, SharedMemory
+from ballcast.video.decode_pool import Decoder, DecoderPool, SharedMemory, VideoSpec
 from benchmarks.extract import draw
 
 
@@ -58,7 +58,7 @@ def main() -> None:
 
 def measure(path: Path, kind: str, count: int, frames: int) -> dict[str, Any]:
     """Let `count` decoders read the video, each the whole of it, once their processes are there."""
-    recording, device = Recording(str(path)), "cuda" if kind == "nvdec" else "cpu"
+    recording, device = VideoSpec(str(path)), "cuda" if kind == "nvdec" else "cpu"
     with DecoderPool([device] * count, apart=kind != "threads") as pool:
         ready = [pool.submit(partial(_warm, recording=recording, device=device)) for _ in range(count)]
         sizes = [future.result() for future in ready]
@@ -82,7 +82,7 @@ def measure(path: Path, kind: str, count: int, frames: int) -> dict[str, Any]:
     }
 
 
-def _warm(decoder: Decoder, recording: Recording, device: str) -> int:
+def _warm(decoder: Decoder, recording: VideoSpec, device: str) -> int:
     shape = decoder.open(recording)
     time.sleep(0.5)  # so that every decoder is asked
     if device == "cuda" and "CPU" in shape.decoder:
@@ -90,7 +90,7 @@ def _warm(decoder: Decoder, recording: Recording, device: str) -> int:
     return int(np.prod(shape.shape))
 
 
-def _read(decoder: Decoder, recording: Recording, frames: int, memory: SharedMemory) -> int:
+def _read(decoder: Decoder, recording: VideoSpec, frames: int, memory: SharedMemory) -> int:
     return decoder.read(recording, 0, frames, memory)
 
 

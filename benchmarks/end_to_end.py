@@ -42,14 +42,14 @@ from ballcast.data.labels.label_sets import LabelSet
 from ballcast.data.samples.batches import Samples
 from ballcast.data.samples.feature_cache import FeatureCache
 from ballcast.data.samples.frames import FrameCache
-from ballcast.data.samples.game_samples import official_clips
+from ballcast.data.samples.game_samples import evaluation_clips
 from ballcast.data.samples.windows import WindowSet, game_windows
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.store import FeatureStore
 from ballcast.inference.baselines import ClassPrior, Markov
 from ballcast.inference.store_predictor import emission
-from ballcast.inference.tuning import fit, match_scores
+from ballcast.inference.tuning import fit, match_bins
 from ballcast.metrics.average_precision import Matches, match_all, match_arrays, score_of_matches
 from ballcast.metrics.bootstrap import Intervals, bootstrap_matches, difference, interval
 from ballcast.metrics.spotting import resampled_spotting, suppress_non_maxima
@@ -132,14 +132,14 @@ def train_rows(args: argparse.Namespace) -> None:
             caches[lines, colour] = FrameCache(every, device, "auto", lines=lines, colour=colour)
             frames = caches[lines, colour].total
             print(f"{frames} frames decoded in {time.perf_counter() - began:.0f} s", flush=True)
-        bank = caches[lines, colour]
+        cache = caches[lines, colour]
         chosen = games["train"][: row.get("matches")]
         others = label_set(games["train"][len(chosen) :]) if row.get("also") else ()
-        used = bank.subset([*chosen, *(game for own in others for game in own.games)])
+        used = cache.subset([*chosen, *(game for own in others for game in own.games)])
         recipe = recipe_of(row, args.overrides, int(used.length.sum()) // FPS, args.steps, args.work)
-        tests = bank.subset([*games["test"], *games["test_more"]])
+        tests = cache.subset([*games["test"], *games["test_more"]])
         # Epochs of a head are chosen on the validation matches; for frames that would take too long.
-        valid = bank.subset(games["valid"]) if row.get("head") and games["valid"] else None
+        valid = cache.subset(games["valid"]) if row.get("head") and games["valid"] else None
         run, began = args.work / file_name(name), time.perf_counter()
         progress = train(
             recipe,
@@ -191,7 +191,7 @@ def tuned_rows(args: argparse.Namespace) -> None:
     for name, flip in (("embedded", False), ("embedded, mirrored", True)):
         slots = {title: official_slots(learner, games[title], flip=flip) for title in sets}
         for title in sets:
-            outputs[title].append(SlotProbabilities.of(slots[title]))
+            outputs[title].append(SlotProbabilities.from_slots(slots[title]))
         emitted = {title: None if flip else emission(slots[title], emit) for title in sets}  # as `ballcast tune`
         untuned = ScoreMapping.untuned(weight)
         before = {t: e.kept if (e := emitted[t]) else untuned.scores(outputs[t]) for t in sets}
@@ -200,7 +200,7 @@ def tuned_rows(args: argparse.Namespace) -> None:
         print(f"{name:19} valid     in folds it was not fitted on {outside}", flush=True)
         for title in sets[1:]:
             scores = before[title], fitted.calibration.scores(outputs[title], emitted[title])
-            found = [match_scores(clips[title], own) for own in scores]
+            found = [match_bins(clips[title], own) for own in scores]
             groups = groups_of(games[title], clips[title])
             first, second = (bootstrap_matches(own, len(clips[title]), groups=groups) for own in found)
             means = [
@@ -217,9 +217,9 @@ def official_slots(learner: EndToEnd, games: Sequence[Game], *, flip: bool) -> S
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     encoder, outputs = BatchEncoder(learner.backbone.to(device), device=device, compiled=False), []
     for game in games:
-        bank = FrameCache([game], device, "memory")
-        ends, _ = official_clips(bank.games, bank.first, bank.length)
-        features = encoder.fetch_windows(bank.read(0, bank.total), (ends - learner.span).tolist(), mirrored=flip)
+        cache = FrameCache([game], device, "memory")
+        ends, _ = evaluation_clips(cache.games, cache.first, cache.length)
+        features = encoder.start_windows(cache.read(0, cache.total), (ends - learner.span).tolist(), mirrored=flip)
         slots, _ = learner.to(device)(torch.from_numpy(features.array()).to(device).float())
         outputs.append(slots)
     return join_slots(outputs)
@@ -229,17 +229,17 @@ def write_outputs(learner: EndToEnd, tests: FrameCache, target: Path, about: dic
     """Write the model's slots of the official clips and its spotting scores along the matches; `mirrored`: also of
     mirrored frames."""
     learner = learner.to(tests.device)
-    bank: FrameCache | FeatureCache = tests
+    cache: FrameCache | FeatureCache = tests
     if not mirrored and learner.backbone.config.shift == "none":  # windows overlap; a stack is computed once
-        bank = FeatureCache(tests, learner.backbone, target.parent / "features", every=1)
+        cache = FeatureCache(tests, learner.backbone, target.parent / "features", every=1)
     arrays: dict[str, Any] = {}
     for view, flip in (("seen", False), ("mirrored", True))[: 1 + mirrored]:
-        _, slots = predict_clips(learner, bank, flip=flip)
+        _, slots = predict_clips(learner, cache, flip=flip)
         for key in ("objectness", "classes", "offsets"):
             arrays[f"{view}_{key}"] = getattr(slots, key).half().cpu().numpy()
         arrays["counts"] = slots.counts
         if learner.anticipator.config.auxiliary:
-            spotted = [game_scores(learner, bank, g, flip=flip) for g in range(len(tests.games))]
+            spotted = [game_scores(learner, cache, g, flip=flip) for g in range(len(tests.games))]
             arrays |= {f"{view}_spotting": np.stack([s for s, _ in spotted]).astype(np.float16), "times": spotted[0][1]}
     save_row(target, about, learner.anticipator.emit, arrays)
 
@@ -282,13 +282,13 @@ def frozen_windows(stores: dict[Path, FeatureStore], split: str, windows: int) -
 def spot_frozen(backbone: Backbone, folders: Sequence[Path], device: torch.device) -> dict[str, Any]:
     """The backbone's own spotting scores along the test matches."""
     games = games_of(folders)
-    bank = FrameCache([*games["test"], *games["test_more"]], device, "memory")
+    cache = FrameCache([*games["test"], *games["test_more"]], device, "memory")
     engine = BatchEncoder(backbone.to(device), device=device, compiled=False)
     scores = []
-    for first, length in zip(bank.first.tolist(), bank.length.tolist(), strict=True):
-        read = partial(lambda begin, a, b: bank.read(begin + a, begin + b), first)
+    for first, length in zip(cache.first.tolist(), cache.length.tolist(), strict=True):
+        read = partial(lambda begin, a, b: cache.read(begin + a, begin + b), first)
         scores.append(spot(engine, backbone.classifier.to(device), read, length).astype(np.float16))
-    return {"seen_spotting": np.stack(scores), "times": middles_ms(backbone.config, int(bank.length[0]))}
+    return {"seen_spotting": np.stack(scores), "times": middles_ms(backbone.config, int(cache.length[0]))}
 
 
 def save_row(target: Path, about: dict[str, Any], emit: EmitConfig, arrays: dict[str, Any]) -> None:
@@ -314,7 +314,7 @@ def anticipated(data: Any, chosen: slice, clips: Sequence[Any], *, mirrored: boo
 
     if emit.mode != "expected" or not mirrored or "mirrored_objectness" not in data:
         return match_arrays(list(clips), *merge_arrays(*emit_flat(slots("seen"), emit)))
-    views = [SlotProbabilities.of(slots(view)) for view in ("seen", "mirrored")]
+    views = [SlotProbabilities.from_slots(slots(view)) for view in ("seen", "mirrored")]
     found = select_times(mean_intensity(views, [emit.inflation] * 10), [emit.reach_ms] * 10, PEAKS)
     b, at = np.nonzero(found.any(-1))
     return match_arrays(list(clips), *merge_arrays(b, POSITIONS_MS[at], found[b, at]))
@@ -344,7 +344,7 @@ def spotted(data: Any, games: Sequence[Game], first: int, *, mirrored: bool) -> 
 def clips_of(games: Sequence[Game]) -> list[Clip]:
     """The official clips of simulated matches, 5 minutes each."""
     length = np.full(len(games), 7500)
-    return official_clips(games, 0 * length, length)[1]
+    return evaluation_clips(games, 0 * length, length)[1]
 
 
 def groups_of(games: Sequence[Game], clips: Sequence[Clip]) -> list[str] | None:
@@ -443,8 +443,8 @@ def measure_step(
 ) -> dict[str, Any]:
     """A step on frames of noise that lie on the device as a cache's would; `kernels`: where to list what takes long."""
     # Few frames where they are large, so that they take little of the memory that is measured.
-    bank = NoiseCache(4, 2000 if lines < 400 else 1000, (lines, width), device, colour=recipe.encoder.network.colour)
-    task = EndToEndTask(recipe, Path("unused"), device, Ranks(), EndToEndData(bank, None), resumed=False, log=print)
+    cache = NoiseCache(4, 2000 if lines < 400 else 1000, (lines, width), device, colour=recipe.encoder.network.colour)
+    task = EndToEndTask(recipe, Path("unused"), device, Ranks(), EndToEndData(cache, None), resumed=False, log=print)
     on_gpu = device.type == "cuda"
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()

@@ -25,7 +25,7 @@ from ballcast.core.config import to_dict
 from ballcast.core.errors import InputError
 from ballcast.core.events import Prediction
 from ballcast.data.events.event_grid import WIDTHS, Detail
-from ballcast.data.events.event_windows import EVERY_MS, IDENTITIES, EventWindows, Size, build, divide
+from ballcast.data.events.event_windows import EVERY_MS, IDENTITIES, EventWindows, Size, build_windows, split_matches
 from ballcast.data.events.wyscout import read_table
 from ballcast.inference.baselines import ClassPrior, Markov
 from ballcast.training.ablation import training_name
@@ -39,9 +39,9 @@ Splits = dict[str, EventWindows]
 def build_splits(table: Path, size: Size, matches: int | None = None, detail: Detail = "plain") -> Splits:
     """The windows of train, valid and test; of only so many matches each if asked."""
     began = time.perf_counter()
-    feeds = divide(read_table(table), size)
+    feeds = split_matches(read_table(table), size)
     splits = {
-        name: build(feeds[name][:matches], EVERY_MS[name], detail=detail, scored=name != "train")
+        name: build_windows(feeds[name][:matches], EVERY_MS[name], detail=detail, scored=name != "train")
         for name in ("train", "valid", "test")
     }
     sizes = ", ".join(
@@ -57,10 +57,10 @@ def baseline(kind: str, splits: Splits) -> Result:
     events = known.windows.classes, known.windows.position_ms
     predict: Callable[[EventWindows], list[list[Prediction]]]
     if kind == "prior":
-        prior = ClassPrior.of(*events)
+        prior = ClassPrior.fit(*events)
         predict = lambda split: prior.predict_all(len(split.windows))  # noqa: E731
     else:
-        markov = Markov.of(*events, known.last, known.since_ms)
+        markov = Markov.fit(*events, known.last, known.since_ms)
         predict = lambda split: markov.predict_all(split.last, split.since_ms)  # noqa: E731
     rows = {name: scored(splits[name].windows, predict(splits[name])) for name in ("valid", "test")}
     return {**rows, "seconds": time.perf_counter() - began}

@@ -19,7 +19,7 @@ import torch
 from ballcast.core.anticipator_config import HierarchyConfig, ModelConfig, Recipe
 from ballcast.core.backbone_config import BackboneConfig
 from ballcast.core.config import load, to_yaml
-from ballcast.core.pretrain_config import PretrainConfig
+from ballcast.core.pretrain_config import PretrainRecipe
 from ballcast.data.labels.soccernet import read_labels, write_labels
 from ballcast.features.backbone import Backbone
 from ballcast.model.anticipator import Anticipator
@@ -87,7 +87,7 @@ def _write_networks(folder: Path) -> None:
     grid = load(Recipe, None, [*SMALL, "model.clips=33", "model.width=18"])
     Anticipator(grid.model).save_pretrained(folder / "of events")
     (folder / "recipe.yaml").write_text(to_yaml(Recipe()))
-    (folder / "pretrain.yaml").write_text(to_yaml(PretrainConfig()))
+    (folder / "pretrain.yaml").write_text(to_yaml(PretrainRecipe()))
 
 
 def _write_games(folder: Path) -> None:

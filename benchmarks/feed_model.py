@@ -4,9 +4,9 @@
     python -m benchmarks.feed_model score OUT --size full              # validation and England, with intervals
     python -m benchmarks.feed_model ensemble OUT OUT0 OUT1 … --size full
 
-Keys are those of `EventTransformerConfig` and `FeedTraining`. OUT is a folder: `config.json`, `model.safetensors` (the
-moving average of the weights), `log.json`, `rows.json`, and the outputs for each split as `valid.npz` and `test.npz`.
-Choices are made by validation; England is only scored.
+Keys are those of `EventTransformerConfig` and `FeedTrainConfig`. OUT is a folder: `config.json`, `model.safetensors`
+(the moving average of the weights), `log.json`, `rows.json`, and the outputs for each split as `valid.npz` and
+`test.npz`. Choices are made by validation; England is only scored.
 
 Data: Wyscout (Pappalardo, Massucco et al., figshare 2019; Scientific Data 6, 236 (2019); CC BY 4.0).
 """
@@ -27,16 +27,16 @@ from ballcast.core.actions import ACTIONS, OBSERVED_MS
 from ballcast.core.event_schema import DETAILS, HORIZONS_S
 from ballcast.core.events import Clip
 from ballcast.core.files import read_json, write_json
-from ballcast.data.events.event_grid import expect, window_ends
+from ballcast.data.events.event_grid import compute_targets, window_ends
 from ballcast.data.events.event_tokens import PERIOD_MS, EventTable, build_table, hide, tokens_before
-from ballcast.data.events.event_windows import EVERY_MS, Size, divide, make_clips, window_names
+from ballcast.data.events.event_windows import EVERY_MS, Size, make_clips, split_matches, window_names
 from ballcast.data.events.feed import PERIODS, Feed
 from ballcast.data.events.wyscout import read_table
-from ballcast.inference.tuning import match_scores, score_scores
-from ballcast.model.event_transformer import EventTransformer, EventTransformerConfig, expected
+from ballcast.inference.tuning import match_bins, score_bins
+from ballcast.model.event_transformer import EventTransformer, EventTransformerConfig, decode_slots
 from ballcast.model.postprocess import PEAKS, select_times
 from ballcast.model.score_mapping import REACH_MS
-from ballcast.training.feed_training import FeedTrainer, FeedTraining, TrainingFeeds, state
+from ballcast.training.feed_training import FeedDataset, FeedTrainConfig, FeedTrainer, state
 from benchmarks.events import TABLE
 from benchmarks.rows import row_of
 
@@ -55,11 +55,11 @@ class Scored:
 
     @classmethod
     def of(cls, feeds: Sequence[Feed], every_ms: int) -> "Scored":
-        periods = [(feed.match, name, half) for feed in feeds for name, half in feed.halves()]
+        periods = [(feed.match, name, half) for feed in feeds for name, half in feed.periods()]
         at, names, clips = [], [], []
         for number, (match, name, half) in enumerate(periods):
             ends = window_ends(half, every_ms)
-            labels = expect(half, ends)
+            labels = compute_targets(half, ends)
             own = window_names(match, np.full(len(ends), PERIODS.index(name)), ends)
             at.append(number * PERIOD_MS + ends)
             names += own
@@ -88,7 +88,7 @@ def outputs_of(
         if missing:
             available[:, [DETAILS.index(name) for name in missing]] = False
             codes, values = hide(torch, codes, values, available)
-        counts, within, _ = expected(model(codes, values, available.float()))
+        counts, within, _ = decode_slots(model(codes, values, available.float()))
         intensity.append(counts.sum(1).cpu().numpy())
         chance.append(within[:, 2].half().cpu().numpy())
     return {
@@ -113,7 +113,7 @@ def read_scores(intensity: Any, reach_ms: int = REACH_MS, power: float = 1.0) ->
 
 
 def open_splits(table: Path, size: Size, names: Sequence[str], matches: int | None) -> dict[str, list[Feed]]:
-    feeds = divide(read_table(table), size)
+    feeds = split_matches(read_table(table), size)
     return {name: feeds[name][:matches] for name in names}
 
 
@@ -122,7 +122,7 @@ def train(args: argparse.Namespace, device: torch.device) -> None:
     feeds = open_splits(args.data, args.size, ("train", "valid"), args.matches)
     valid = Scored.of(feeds["valid"], EVERY_MS["valid"]).some(args.some)
     teachers = [load_model(Path(folder), device) for folder in args.teachers.split(",") if folder]
-    trainer = FeedTrainer(TrainingFeeds.of(feeds["train"], device), config, how, teachers=teachers)
+    trainer = FeedTrainer(FeedDataset.from_feeds(feeds["train"], device), config, how, teachers=teachers)
     if args.start is not None:
         trainer.start(load_file(args.start / "model.safetensors"))
     began, log = time.perf_counter(), []
@@ -133,7 +133,7 @@ def train(args: argparse.Namespace, device: torch.device) -> None:
             "share": share,
             "step": step,
             "loss": float(trainer.loss),
-            "valid": score_scores(valid.clips, scores).avg,
+            "valid": score_bins(valid.clips, scores).avg,
         }
         log.append(entry | {"seconds": time.perf_counter() - began})
         print(args.out.name, json.dumps(log[-1]), flush=True)
@@ -147,9 +147,9 @@ def train(args: argparse.Namespace, device: torch.device) -> None:
     write_json(args.out / "config.json", asdict(config), indent=1)
 
 
-def read_settings(overrides: Sequence[str], seed: int) -> tuple[EventTransformerConfig, FeedTraining]:
+def read_settings(overrides: Sequence[str], seed: int) -> tuple[EventTransformerConfig, FeedTrainConfig]:
     """The defaults with key=value changes."""
-    config, how = EventTransformerConfig(), FeedTraining(seed=seed)
+    config, how = EventTransformerConfig(), FeedTrainConfig(seed=seed)
     for entry in overrides:
         key, _, text = entry.partition("=")
         for settings in (config, how):
@@ -180,16 +180,16 @@ def score(args: argparse.Namespace, device: torch.device) -> None:
         parts = [_outputs(folder, split, windows, device, args) for folder in members]
         mean = {key: sum(np.asarray(part[key], np.float32) for part in parts) / len(parts) for key in parts[0]}
         if split == "valid":
-            tried = {p: score_scores(windows.clips, read_scores(mean["intensity"], power=p)).avg for p in (1.0, 0.5)}
+            tried = {p: score_bins(windows.clips, read_scores(mean["intensity"], power=p)).avg for p in (1.0, 0.5)}
             power = max(tried, key=tried.__getitem__)
             rows["power"], rows["tried"] = power, tried
         for p in sorted({1.0, power}):
             scores = read_scores(mean["intensity"], power=p)
-            row = row_of(match_scores(windows.clips, scores), windows.names, float(scores.any(-1).sum(1).mean()))
+            row = row_of(match_bins(windows.clips, scores), windows.names, float(scores.any(-1).sum(1).mean()))
             rows[split if p == 1 else f"{split}, power {p:g}"] = row
         for name in filter(None, args.missing.split(";")):
             hidden = outputs_of(load_model(members[0], device), windows, device, missing=name.split(","))
-            rows.setdefault("hidden", {}).setdefault(split, {})[name] = score_scores(
+            rows.setdefault("hidden", {}).setdefault(split, {})[name] = score_bins(
                 windows.clips, read_scores(hidden["intensity"])
             ).avg
         shown = {key: round(100 * rows[key]["avg"], 2) for key in rows if key.startswith(split)}

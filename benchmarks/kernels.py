@@ -216,12 +216,12 @@ def _batches(args: argparse.Namespace, engine: BatchEncoder, *, compiled: bool) 
 @contextmanager
 def depthwise(planes: bool) -> Iterator[None]:
     """Depthwise 3×3×3 convolutions as 2D ones, or as conv3d."""
-    before = network.in_planes
-    network.in_planes = lambda x: planes
+    before = network.use_2d_convolutions
+    network.use_2d_convolutions = lambda x: planes
     try:
         yield
     finally:
-        network.in_planes = before
+        network.use_2d_convolutions = before
 
 
 def longest(run: Callable[[], Tensor], *, on_gpu: bool) -> dict[str, float]:

@@ -37,7 +37,7 @@ from ballcast.core.files import write_json
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.stack_index import snippet_count, start_frame
-from ballcast.inference.rolling import RollingAnticipator
+from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.live.session import LiveSession
 from ballcast.live.status import LiveForecast, Status
@@ -45,8 +45,8 @@ from ballcast.metrics.average_precision import score
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.postprocess import emit
 from ballcast.model.slots import Slots
-from ballcast.video.grid import snap
 from ballcast.video.luma import array_shape
+from ballcast.video.resample import snap
 from ballcast.video.sources import LiveFrame, StreamGap
 from benchmarks.machine import add_options, settle
 
@@ -80,7 +80,7 @@ def main() -> None:
     parts = args.only or ["latency", "work", *(["grid"] if args.matches else [])]
     runtime = TorchRuntime(model, backbone, device=args.device)
     runtime.picture_size = None  # the size asked for is the size to measure
-    rolling = RollingAnticipator(runtime, every_ms=round(1000 * args.every))
+    rolling = StreamPredictor(runtime, every_ms=round(1000 * args.every))
     frames = made_up(*array_shape((H, W), colour=rolling.colour))
     if "latency" in parts:
         result["latency"] = latency(
@@ -131,7 +131,7 @@ class Camera:
 
 
 def latency(
-    rolling: RollingAnticipator, frames: list[np.ndarray], seconds: float, forecasts: int, *, on_gpu: bool
+    rolling: StreamPredictor, frames: list[np.ndarray], seconds: float, forecasts: int, *, on_gpu: bool
 ) -> dict[str, Any]:
     """In real time, then back to back; milliseconds."""
     began = time.perf_counter()
@@ -170,7 +170,7 @@ def latency(
     return {"ready_s": round(ready, 1), "real_time": live, "back_to_back": quick}
 
 
-def back_to_back(rolling: RollingAnticipator, frames: list[np.ndarray], forecasts: int) -> tuple[list[float], float]:
+def back_to_back(rolling: StreamPredictor, frames: list[np.ndarray], forecasts: int) -> tuple[list[float], float]:
     """Milliseconds of the push that gives an anticipation, for each, and the seconds from the first to the last."""
     rolling.reset()
     times: list[float] = []
@@ -200,7 +200,7 @@ def _line(figures: dict[str, Any]) -> str:
 
 
 def work(
-    rolling: RollingAnticipator, model: Anticipator, backbone: Backbone, frames: list[np.ndarray], *, on_gpu: bool
+    rolling: StreamPredictor, model: Anticipator, backbone: Backbone, frames: list[np.ndarray], *, on_gpu: bool
 ) -> dict[str, Any]:
     """One step once running, against the last 30 s anew: each window's distinct stacks once, as extraction does it."""
     c, device = backbone.config, next(backbone.parameters()).device
@@ -261,13 +261,13 @@ def timed(run: Callable[[], object], repeats: int, *, on_gpu: bool) -> float:
     return statistics.median(times)
 
 
-def hour(rolling: RollingAnticipator, frames: list[np.ndarray], seconds: int = 3600) -> dict[str, Any]:
+def hour(rolling: StreamPredictor, frames: list[np.ndarray], seconds: int = 3600) -> dict[str, Any]:
     """Resident memory in MB at each minute of the stream."""
     session, began = LiveSession(Camera(frames, seconds, blocking=True), rolling), time.perf_counter()
     sizes: list[float] = []
     with session.subscribe(capacity=64) as records, session:
         for record in records:
-            if isinstance(record, LiveForecast) and record.anticipation.at_ms // 60_000 > len(sizes):
+            if isinstance(record, LiveForecast) and record.forecast.at_ms // 60_000 > len(sizes):
                 sizes.append(_rss_mb())
     settled = sizes[10:] or sizes
     growth = max(settled) / settled[0] - 1

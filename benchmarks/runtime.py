@@ -26,9 +26,9 @@ from typing import Any
 from ballcast.core.actions import FPS
 from ballcast.core.files import write_json
 from ballcast.core.hub import BACKBONE, MODEL
-from ballcast.inference.onnx_runtime import OnnxRuntime, Sessions
-from ballcast.inference.rolling import RollingAnticipator
+from ballcast.inference.onnx_runtime import OnnxRuntime, OnnxSessions
 from ballcast.inference.runtime import Runtime
+from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.video.file import VideoFile
 
 KINDS = ("torch", "compiled torch", "ONNX", "INT8")
@@ -108,7 +108,7 @@ def measured(kind: str, folder: Path, args: argparse.Namespace, policy: str = "P
 
 
 def child(kind: str, folder: Path, video: Path, seconds: float) -> None:
-    rolling = RollingAnticipator(_runtime(kind, folder))
+    rolling = StreamPredictor(_runtime(kind, folder))
     ready, first = time.time(), 0.0
     steps, since = [], 0.0
     with VideoFile(video) as file:
@@ -139,14 +139,14 @@ def _runtime(kind: str, folder: Path) -> Runtime:
     loaded = TorchRuntime.load(MODEL, BACKBONE, device="cpu")
     if kind == "compiled torch":
         for name in ("encode", "mix"):
-            setattr(loaded.engine, name, torch.compile(getattr(loaded.engine, name), dynamic=False))
+            setattr(loaded.encoder, name, torch.compile(getattr(loaded.encoder, name), dynamic=False))
     return loaded
 
 
 def open_light(folder: Path, threads: int | None = None) -> OnnxRuntime:
     """The embedded model, or an export."""
     if folder == MODEL:
-        return OnnxRuntime(Sessions.embedded(MODEL, BACKBONE, threads=threads))
+        return OnnxRuntime(OnnxSessions.embedded(MODEL, BACKBONE, threads=threads))
     return OnnxRuntime.open(folder, threads=threads)
 
 
@@ -160,7 +160,7 @@ def scores(folders: dict[str, Path], matches: Path, most: float, threads: int) -
     from ballcast.data.labels.games import MATCHES, read_matches
     from ballcast.data.samples.windows import STEP_MS, cut_clip
     from ballcast.inference.export_config import read_config, read_embedded
-    from ballcast.inference.rolling import clip_features, join, score_slots, slots_along
+    from ballcast.inference.stream_predictor import clip_features, join, score_slots, slots_along
 
     folder = folders["ONNX"]
     windows = (read_embedded(folder) if folder == MODEL else read_config(folder)[1]).model.windows

@@ -22,11 +22,11 @@ from ballcast.core.actions import ACTIONS, FPS
 from ballcast.core.events import Forecast, Prediction
 from ballcast.web.server import bind, running
 from ballcast.web.service import Service
-from ballcast.web.settings import Engine, Settings
+from ballcast.web.settings import PredictorFactory, Settings
 
 
 class Quick:
-    """Stands in for a RollingAnticipator where numbers do not matter: no network, four predictions a second."""
+    """Stands in for a StreamPredictor where numbers do not matter: no network, four predictions a second."""
 
     every_ms = 1000
     colour = False
@@ -77,7 +77,7 @@ def main() -> None:
     port, waits = listener.getsockname()[1], []
     with tempfile.TemporaryDirectory() as data:
         settings = Settings(data=Path(data), streams={"stream": str(given.video)})
-        service = Service(settings, Engine(Quick))  # type: ignore[arg-type]
+        service = Service(settings, PredictorFactory(Quick))  # type: ignore[arg-type]
         with running(service, listener):
             until = time.monotonic() + given.seconds
 

@@ -24,7 +24,7 @@ import psutil
 
 from ballcast.web.server import bind, running
 from ballcast.web.service import Service
-from ballcast.web.settings import Engine, Settings
+from ballcast.web.settings import PredictorFactory, Settings
 from benchmarks.serve import Quick
 
 TOKEN = "a token of some length"
@@ -36,7 +36,7 @@ def run_server(pipe: Connection) -> None:
     """Send the port, and run until something comes back."""
     listener = bind("127.0.0.1", 0)
     with tempfile.TemporaryDirectory() as data:
-        service = Service(Settings(data=Path(data), token=TOKEN), Engine(Quick))  # type: ignore[arg-type]
+        service = Service(Settings(data=Path(data), token=TOKEN), PredictorFactory(Quick))  # type: ignore[arg-type]
         with running(service, listener):
             pipe.send(listener.getsockname()[1])
             pipe.recv()

@@ -32,7 +32,7 @@ from benchmarks.streams import networks
 
 
 class Slot:
-    """A place of a stream, with the frames of its next stack as `TorchStackSlot` has them."""
+    """A place of a stream, with the frames of its next stack as `TorchStreamState` has them."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self._array = np.zeros(shape, np.uint8)

@@ -43,8 +43,8 @@ from ballcast.core.util import cores
 from ballcast.features.backbone import Backbone
 from ballcast.features.stack_index import snippet_count
 from ballcast.inference.loading import open_model
-from ballcast.inference.rolling import RollingAnticipator
 from ballcast.inference.runtime import Runtime
+from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.live.scheduler import Scheduler
 from ballcast.live.session import LiveSession
@@ -241,7 +241,7 @@ def measure(
         began = time.monotonic()
         for n in range(count):
             source = FileSource(video, threads=1)
-            one = scheduler.session(source) if scheduler else LiveSession(source, RollingAnticipator(new_runtime()))
+            one = scheduler.session(source) if scheduler else LiveSession(source, StreamPredictor(new_runtime()))
             sessions.append(stack.enter_context(one))
             time.sleep(max(0.0, began + (n + 1) / count - time.monotonic()))  # their seconds begin at different times
         end = time.monotonic() + START_S

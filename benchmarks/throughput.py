@@ -24,7 +24,7 @@ from ballcast.core.anticipator_config import Recipe
 from ballcast.core.backbone_config import BackboneConfig
 from ballcast.core.config import load
 from ballcast.core.files import write_json
-from ballcast.core.pretrain_config import PretrainConfig
+from ballcast.core.pretrain_config import PretrainRecipe
 from ballcast.core.util import cores
 from ballcast.data.labels.games import Game, VideoSegment
 from ballcast.data.samples.frames import FrameCache
@@ -32,7 +32,7 @@ from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.extract_workers import choose_decoders
 from ballcast.features.videos import Piece, Source
-from ballcast.training.pretrain import Pretraining
+from ballcast.training.pretrain import PretrainTask
 from ballcast.workflows.reproduce.job import stacks_a_step
 from benchmarks.end_to_end import measure_step
 from benchmarks.extract import draw, measure
@@ -80,8 +80,8 @@ class Machine:
         steps = 4 if self.tiny else 60
         small = ["clips.batch=2", "backbone.blocks=1"] if self.tiny else []
         changes = [f"data.sources=[{source}]", "data.valid=[]", "train.start=scratch", f"train.steps={steps}", *small]
-        config = load(PretrainConfig, Path("pretrain"), changes)
-        task = Pretraining(config, self.folder / "pretraining", device=self.device)
+        config = load(PretrainRecipe, Path("pretrain"), changes)
+        task = PretrainTask(config, self.folder / "pretraining", device=self.device)
         task.load_frames()
         warm, times = steps // 2, []
         for number, _ in enumerate(task.train_epoch(0, 0), start=1):

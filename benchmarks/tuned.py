@@ -9,7 +9,7 @@ import torch
 from ballcast.data.samples.windows import WindowSet
 from ballcast.inference.predictor import run_emission, run_models, scores_untuned
 from ballcast.inference.store_predictor import untuned
-from ballcast.inference.tuning import fit, match_scores
+from ballcast.inference.tuning import fit, match_bins
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.postprocess import Floats, SlotProbabilities
 from benchmarks.rows import Result, row_of
@@ -58,7 +58,7 @@ def _tuned(
 def _rows(scores: Mapping[str, Floats], windows: Mapping[str, WindowSet]) -> Result:
     """Of scores (n, 32, C) of each split's windows."""
     return {
-        split: row_of(match_scores(own.clips, emitted), own.names, float(emitted.any(-1).sum(1).mean()))
+        split: row_of(match_bins(own.clips, emitted), own.names, float(emitted.any(-1).sum(1).mean()))
         for split, emitted in scores.items()
         for own in (windows[split],)
     }

@@ -25,8 +25,8 @@ from ballcast.data.events.event_windows import IDENTITIES
 from ballcast.features.backbone import Backbone
 from ballcast.inference import loading
 from ballcast.inference.export_config import read_embedded
-from ballcast.inference.onnx_runtime import OnnxRuntime, Sessions
-from ballcast.inference.rolling import RollingAnticipator
+from ballcast.inference.onnx_runtime import OnnxRuntime, OnnxSessions
+from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.inference.torch_runtime import TorchRuntime, choose_device
 from ballcast.inference.video_forecaster import forecast_video
 from ballcast.live.status import Status
@@ -69,7 +69,7 @@ def test_a_video_a_stream_and_the_functions_beneath_agree(names: tuple[Path, Pat
     assert done[-1] == (180, 180)
     assert forecasts.about["backbone"]["name"] == "tiny"
     with VideoFile(video) as file:
-        rolling = RollingAnticipator(TorchRuntime.load(*names, device="cpu"), every_ms=500)
+        rolling = StreamPredictor(TorchRuntime.load(*names, device="cpu"), every_ms=500)
         assert list(forecast_video(file, rolling)) == [first, *rest]
     states: list[Status] = []
     with model.stream(str(video), every_ms=500, speed=0, any_video=True, on_status=states.append) as live:
@@ -162,7 +162,7 @@ def test_the_embedded_graphs_are_those_of_the_embedded_weights() -> None:
     backbone, model = Backbone.load(BACKBONE), Anticipator.from_pretrained(MODEL)
     assert config.backbone.hash == backbone.hash
     assert (config.model, config.emit, config.pos_weight) == (model.config, model.emit, model.pos_weight)
-    sessions = Sessions.embedded(MODEL, BACKBONE)
+    sessions = OnnxSessions.embedded(MODEL, BACKBONE)
     light, full = OnnxRuntime(sessions), TorchRuntime(model, backbone, device="cpu")
     rng = np.random.default_rng(0)
     steps = light.begin((64, 96)), full.begin((64, 96))

@@ -16,7 +16,7 @@ PRELOADED = (
     "ballcast.cli",
     "ballcast.data.labels.soccernet",
     "ballcast.features.extract",
-    "ballcast.inference.rolling",
+    "ballcast.inference.stream_predictor",
     "ballcast.inference.submission",
     "ballcast.inference.torch_runtime",
     "ballcast.inference.tuning",

@@ -35,7 +35,7 @@ from safetensors.torch import load_file, save
 
 from ballcast.core.actions import ACTIONS, END_MS, FPS, OBSERVED_MS
 from ballcast.core.backbone_config import BackboneIdentity
-from ballcast.core.checks import KEY, SIGNATURE
+from ballcast.core.checks import CHECKSUM_KEY, KEY
 from ballcast.core.events import Clip, Event
 from ballcast.core.files import read_json, write_pair
 from ballcast.core.hub import SAMPLES
@@ -72,7 +72,7 @@ def clips_of(matches: Sequence[Match]) -> list[Clip]:
 def read_config(folder: Path) -> dict[str, Any]:
     """A model's config, without the checksums of its files, which are about to change."""
     config = read_json(folder / CONFIG, "model's config")
-    return {key: value for key, value in config.items() if key not in (KEY, SIGNATURE)}
+    return {key: value for key, value in config.items() if key not in (KEY, CHECKSUM_KEY)}
 
 
 def rewrite(folder: Path, state: dict[str, torch.Tensor] | None = None, **metadata: Any) -> None:

@@ -160,7 +160,7 @@ def kinds_row(kind: Kind, match: Path, work: Path) -> list[str]:
         done.write_text(json.dumps(record))
     record = json.loads(done.read_text())
     tree = json.loads(out.read_text()) if out.exists() else {"anticipations": [], "gaps": []}
-    gaps = "; ".join(str(Gap.of_json(gap)) for gap in tree["gaps"]) or "–"
+    gaps = "; ".join(str(Gap.from_json(gap)) for gap in tree["gaps"]) or "–"
     words = [re.sub(r"^.*?: (?=no forecasts)", "", line) for line in record["words"] if "no forecasts" not in line]
     shown = "; ".join(words).replace(str(work) + "/", "") or "–"
     if kind.predict.startswith("--overlay"):

@@ -31,7 +31,7 @@ from ballcast.features.extract import extract
 from ballcast.features.stack_index import snippet_count
 from ballcast.features.store import FeatureStore
 from ballcast.inference.predictor import predict_store
-from ballcast.inference.rolling import RollingAnticipator
+from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.live.session import LiveSession
 from ballcast.metrics.average_precision import score
@@ -101,7 +101,7 @@ def walk(folder: Path) -> dict[str, list[str]]:
         score(clips, {name: merge_bins(found) for name, found in predictions.items()})
 
     def follow() -> None:
-        rolling = RollingAnticipator(TorchRuntime(model, backbone), every_ms=1000)
+        rolling = StreamPredictor(TorchRuntime(model, backbone), every_ms=1000)
         session = LiveSession(FileSource(video, speed=0), rolling)
         with session.subscribe(capacity=10_000) as records, session:
             list(records)

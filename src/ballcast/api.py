@@ -26,8 +26,8 @@ from ballcast.inference.loading import OpenedModel, RuntimeKind, open_model
 
 if TYPE_CHECKING:
     from ballcast.features.store import FeatureStore
-    from ballcast.inference.rolling import RollingAnticipator
     from ballcast.inference.runtime import Runtime, WindowModel
+    from ballcast.inference.stream_predictor import StreamPredictor
     from ballcast.live.session import LiveSession
     from ballcast.live.status import Status
     from ballcast.video.file import VideoFile
@@ -56,35 +56,35 @@ class Model:
     @property
     def emit(self) -> EmitConfig:
         """How its slots become predictions; give `dataclasses.replace(model.emit, threshold=0.1)` to change it."""
-        return self.windows.emit
+        return self.window_model.emit
 
     @property
-    def windows(self) -> "WindowModel":
+    def window_model(self) -> "WindowModel":
         """The network that reads features; an InputError if the model is an event transformer, which has none."""
-        if self.opened.windows is None:
-            raise InputError(f"{self.name}: reads event feeds only, and is not tuned or changed; use `feed`")
-        return self.opened.windows
+        if self.opened.window_model is None:
+            raise InputError(f"{self.name}: reads event feeds only and has no slots to tune or change; use `feed`")
+        return self.opened.window_model
 
     def new_runtime(self) -> "Runtime":
         """A runtime for one stream of frames, sharing the networks; an InputError if the model reads no videos."""
         if self.opened.new_runtime is None:
             from ballcast.inference.feed_predictor import detail_of
 
-            if self.opened.events is not None or detail_of(self.windows) is not None:
+            if self.opened.event_model is not None or detail_of(self.window_model) is not None:
                 raise InputError(f"{self.name}: reads event feeds, not videos; use `feed`, or another model")
             raise InputError(f"{self.name}: needs the backbone it was trained on to read videos; give its folder")
         return self.opened.new_runtime()
 
-    def rolling(self, *, every_ms: int = 1000, emit: EmitConfig | None = None) -> "RollingAnticipator":
+    def rolling(self, *, every_ms: int = 1000, emit: EmitConfig | None = None) -> "StreamPredictor":
         """A predictor that takes one frame after the other.
 
         Args:
             every_ms: interval of the forecasts; the first is made at 5 s.
             emit: how slots become predictions; by default the model's own way.
         """
-        from ballcast.inference.rolling import RollingAnticipator
+        from ballcast.inference.stream_predictor import StreamPredictor
 
-        return RollingAnticipator(self.new_runtime(), every_ms=every_ms, emit=emit)
+        return StreamPredictor(self.new_runtime(), every_ms=every_ms, emit=emit)
 
     def video(
         self,
@@ -201,9 +201,9 @@ class Model:
         from ballcast.data.events.kloppy_feed import open_feed, warn_missing_kinds
         from ballcast.inference import feed_predictor as predictor
 
-        events = self.opened.events
+        events = self.opened.event_model
         if events is None:
-            predictor.check_reads_events(self.windows, self.name)
+            predictor.check_reads_events(self.window_model, self.name)
         elif emit is not None:
             raise InputError(f"{self.name}: gives probabilities of every action; there is no emission to change")
         feed, provider, missing = open_feed(Path(path), provider, None if lineup is None else Path(lineup))
@@ -213,11 +213,11 @@ class Model:
             match = predictor.summarise(feed, provider, missing)
             rows = predictor.forecast_events(events, feed, missing=missing, every_ms=every_ms, progress=progress)
             return FeedForecasts(rows, about | {"teams": list(feed.teams), "missing_details": list(missing)}, match)
-        if predictor.detail_of(self.windows) == "rich":
+        if predictor.detail_of(self.window_model) == "rich":
             warn_missing_kinds(Path(path), provider)
         config = emit or self.emit
-        made = predictor.forecast_feed(self.windows, feed, every_ms=every_ms, config=config, progress=progress)
-        return Forecasts(made, about | {"pos_weight": self.windows.pos_weight})
+        made = predictor.forecast_feed(self.window_model, feed, every_ms=every_ms, config=config, progress=progress)
+        return Forecasts(made, about | {"pos_weight": self.window_model.pos_weight})
 
     def features(
         self,
@@ -239,14 +239,14 @@ class Model:
         from ballcast.inference.store_predictor import check_fits, forecast_together, forecast_windows, open_windows
 
         opened = store if isinstance(store, FeatureStore) else FeatureStore.open(store)
-        check_fits(self.windows, opened, self.name)
+        check_fits(self.window_model, opened, self.name)
         chosen = [Clip(name, labelled=False) for name in opened.names] if clips is None else clips
-        samples = open_windows(opened, chosen, self.windows.config.windows)
-        tuned = None if emit else self.windows.calibration
+        samples = open_windows(opened, chosen, self.window_model.config.windows)
+        tuned = None if emit else self.window_model.calibration
         if tuned is not None:
-            made = forecast_together([self.windows], [samples], tuned, progress)
+            made = forecast_together([self.window_model], [samples], tuned, progress)
         else:
-            made = forecast_windows(self.windows, samples, emit or self.emit, progress)
+            made = forecast_windows(self.window_model, samples, emit or self.emit, progress)
         return Forecasts(made, {"model": self.name})
 
 
@@ -257,7 +257,7 @@ def _follow(session: "LiveSession", on_status: "Callable[[Status], None]") -> Ge
     with session.subscribe(capacity=4096) as records, session:
         for record in records:
             if isinstance(record, LiveForecast):
-                yield record.anticipation
+                yield record.forecast
             elif isinstance(record, Status):
                 on_status(record)
     if session.error is not None:

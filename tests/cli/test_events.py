@@ -29,7 +29,7 @@ def test_it_goes_on_with_the_next_split(tmp_path: Path, monkeypatch: pytest.Monk
         return writer.finish()
 
     monkeypatch.setattr(wyscout, "read_table", lambda _: None)
-    monkeypatch.setattr(event_windows, "divide", lambda *_: {"train": [1], "valid": [1], "test": [1]})
+    monkeypatch.setattr(event_windows, "split_matches", lambda *_: {"train": [1], "valid": [1], "test": [1]})
     monkeypatch.setattr(event_windows, "write_store", write_store)
     command = ["events", str(table), str(out), "--split", "small"]
     assert CliRunner().invoke(app, command).exit_code == 137

@@ -46,7 +46,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runtime = tiny().runtime
     assert isinstance(runtime, TorchRuntime)
     runtime.model.save_pretrained(folder / "model")
-    runtime.engine.backbone.save_pretrained(folder / "backbone")
+    runtime.encoder.backbone.save_pretrained(folder / "backbone")
     make_video(folder / "a.ts", range(200))
     make_video(folder / "short.ts", range(75))
     return folder

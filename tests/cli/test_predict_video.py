@@ -28,7 +28,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("videos")
     runtime: Any = tiny().runtime
     runtime.model.save_pretrained(folder / "model")
-    runtime.engine.backbone.save_pretrained(folder / "backbone")
+    runtime.encoder.backbone.save_pretrained(folder / "backbone")
     lose_packets(make_video(folder / "a.ts", range(600), codec_options={"bf": "0"}), 0.5)
     (folder / "room" / "in").mkdir(parents=True)
     make_video(folder / "room" / "in" / "b.mp4", range(150))

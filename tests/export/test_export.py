@@ -26,8 +26,8 @@ from ballcast.export.parts import StacksPart, make_parts, to_onnx
 from ballcast.features.backbone import Backbone
 from ballcast.features.stack_index import snippet_span
 from ballcast.inference.export_config import read_config
-from ballcast.inference.onnx_runtime import OnnxRuntime, Sessions
-from ballcast.inference.rolling import RollingAnticipator, clip_features, score_slots, slots_along
+from ballcast.inference.onnx_runtime import OnnxRuntime, OnnxSessions
+from ballcast.inference.stream_predictor import StreamPredictor, clip_features, score_slots, slots_along
 from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.model.anticipator import Anticipator
 from ballcast.video.file import VideoFile
@@ -72,7 +72,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory, names: tuple[str, str], v
 
 
 def timeline(runtime: Any, frames: np.ndarray) -> list[Any]:
-    rolling = RollingAnticipator(runtime)
+    rolling = StreamPredictor(runtime)
     return [made for frame in frames if (made := rolling.push(frame)) is not None]
 
 
@@ -172,7 +172,7 @@ def test_200_real_windows_through_the_embedded_model() -> None:
     with VideoFile(SAMPLES / "test" / "excerpt.mp4") as file:
         frames = file.read(0, 750)[:, 80:144, 150:246]
     graphs = {name: to_onnx(*part) for name, part in make_parts(model, backbone).items()}
-    onnx = Sessions(exports.make_config("onnx", "", model, backbone, graphs), graphs, threads=1)
+    onnx = OnnxSessions(exports.make_config("onnx", "", model, backbone, graphs), graphs, threads=1)
     reference = make_reference(model, backbone, frames, THOROUGH)
     assert len(reference.windows) == len(reference.samples) == 200
     assert reference.present.any(1).all()
@@ -226,7 +226,7 @@ def test_damaged_and_foreign_folders(
 def test_bytes_that_are_no_graph(exported: Path) -> None:
     _, config = read_config(exported)
     with pytest.raises(InputError, match="x: stacks: is not a graph ONNX Runtime can run"):
-        Sessions(config, {"stacks": b"not a graph"}, name="x")
+        OnnxSessions(config, {"stacks": b"not a graph"}, name="x")
 
 
 def test_other_peoples_folders_are_left_alone(tmp_path: Path, names: tuple[str, str], video: Path) -> None:
@@ -274,14 +274,14 @@ def test_the_server_needs_no_torch(tmp_path: Path, exported: Path) -> None:
         "from pathlib import Path\n"
         "from ballcast.inference.onnx_runtime import OnnxRuntime\n"
         "from ballcast.web.server import build_app\n"
-        "from ballcast.web.settings import make_engine\n"
+        "from ballcast.web.settings import make_predictor_factory\n"
         "from ballcast.web.service import Service\n"
         "from ballcast.web.settings import Settings\n"
         "import ballcast.web.server\n"
         f"opened = OnnxRuntime.open({str(exported)!r})\n"
-        "service = Service(Settings(data=Path('data')), make_engine(lambda: opened, every_ms=1000))\n"
+        "service = Service(Settings(data=Path('data')), make_predictor_factory(lambda: opened, every_ms=1000))\n"
         "build_app(service)\n"
-        "service.engine.new()\n"
+        "service.predictors.new()\n"
         "assert 'torch' not in sys.modules\n"
     )
     done = python_without(HEAVY, code, cwd=tmp_path)

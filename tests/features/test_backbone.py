@@ -95,7 +95,7 @@ def test_depthwise_in_planes_equals_conv3d(B: int, J: int, C: int, h: int, w: in
     with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
         expected = block.depthwise(stacks, lambda x: x[index])
         assert torch.equal(expected, block.conv_dw(stacks[index].transpose(1, 2)).transpose(1, 2))
-        patch.setattr(module, "in_planes", lambda x: True)
+        patch.setattr(module, "use_2d_convolutions", lambda x: True)
         got = block.depthwise(stacks, lambda x: x[index])
     assert got.shape == expected.shape
     assert (got - expected).abs().max() <= 1e-5 * max(1, expected.abs().max())
@@ -105,17 +105,17 @@ def test_a_window_in_planes(backbone: Backbone, monkeypatch: pytest.MonkeyPatch)
     frames = torch.randint(0, 256, (128, 40, 60), dtype=torch.uint8)
     expected = BatchEncoder(backbone, compiled=False).windows(frames, [0, 3])
     calls: list[int] = []
-    monkeypatch.setattr(module, "in_planes", lambda x: calls.append(len(x)) is None)
+    monkeypatch.setattr(module, "use_2d_convolutions", lambda x: calls.append(len(x)) is None)
     got = BatchEncoder(backbone, compiled=False).windows(frames, [0, 3])
     assert calls  # and not the same way twice
     assert ((got - expected).abs().max() / expected.abs().max()).item() < 1e-5
 
 
 def test_the_way_is_chosen_by_device_and_gradient() -> None:
-    assert not module.in_planes(torch.zeros(1))
+    assert not module.use_2d_convolutions(torch.zeros(1))
     cuda = type("OnGpu", (), {"is_cuda": True})()
-    assert not module.in_planes(cuda)
+    assert not module.use_2d_convolutions(cuda)
     with torch.no_grad():
-        assert module.in_planes(cuda)
+        assert module.use_2d_convolutions(cuda)
     with torch.inference_mode():
-        assert module.in_planes(cuda)
+        assert module.use_2d_convolutions(cuda)

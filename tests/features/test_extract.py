@@ -21,13 +21,13 @@ from ray_nodes import needs_ray, run_apart
 
 from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.features.backbone import Backbone
-from ballcast.features.batch_encoder import BatchEncoder, Fetch
+from ballcast.features.batch_encoder import AsyncFeatures, BatchEncoder
 from ballcast.features.extract import extract
 from ballcast.features.extract_workers import Decoders, choose_decoders
 from ballcast.features.store import FeatureStore, Header
 from ballcast.features.store_writer import Parts
 from ballcast.features.videos import cut, find_sources, work
-from ballcast.video.decode_pool import LocalDecoder, Opened, Recording, SharedMemory
+from ballcast.video.decode_pool import LocalDecoder, Opened, SharedMemory, VideoSpec
 from ballcast.video.file import VideoFile
 from tests.features.conftest import small_backbone
 
@@ -133,10 +133,10 @@ def test_a_piece_begins_before_the_last_one_is_fetched(
 ) -> None:
     """As on a GPU, which copies frames while it computes; the results are slow here."""
     log: list[str] = []
-    windows, array = BatchEncoder.windows, Fetch.array
+    windows, array = BatchEncoder.windows, AsyncFeatures.array
     monkeypatch.setattr(BatchEncoder, "windows", lambda *given: log.append("begun") or windows(*given))
-    monkeypatch.setattr(Fetch, "array", lambda self: log.append("fetched") or array(self))
-    monkeypatch.setattr(Fetch, "ready", lambda self: False)
+    monkeypatch.setattr(AsyncFeatures, "array", lambda self: log.append("fetched") or array(self))
+    monkeypatch.setattr(AsyncFeatures, "ready", lambda self: False)
     sources = find_sources(split)
     pieces = [piece for source in sources for piece in cut(source, 750, 125)]
     broken = cut(replace(sources[0], name="gone", path=split / "gone.mp4"), 750, 125)
@@ -226,12 +226,12 @@ def test_decoders_are_chosen_by_measurement(
             super().__init__(device if pixels == "none" else "cpu")
             self.played = device
 
-        def open(self, recording: Recording) -> Opened:
+        def open(self, recording: VideoSpec) -> Opened:
             found = super().open(recording)
             gpu = self.played == "cuda" and pixels != "none"
             return replace(found, decoder="PyAV on the GPU (NVDEC)") if gpu else found
 
-        def read(self, recording: Recording, start: int, stop: int, memory: SharedMemory, offset: int = 0) -> int:
+        def read(self, recording: VideoSpec, start: int, stop: int, memory: SharedMemory, offset: int = 0) -> int:
             count = super().read(recording, start, stop, memory, offset)
             self.busy_s += 1e-9 * count * costs[self.played == "cuda"]
             memory.array[-1] += self.played == "cuda" and pixels == "other"

@@ -14,7 +14,7 @@ from ballcast.core.backbone_config import BackboneConfig
 from ballcast.core.errors import InputError
 from ballcast.features import imagenet
 from ballcast.features.backbone import Backbone
-from ballcast.features.imagenet import WHEELS, Wheel, first_layers, load_imagenet, take_raw_pictures
+from ballcast.features.imagenet import WHEELS, Wheel, first_layers, fold_normalisation, load_imagenet
 
 LITE = "tf_efficientnet_lite0"
 INSIDE = (..., slice(3, -3), slice(3, -3))  # the zeros around the picture are black, not gray
@@ -188,7 +188,7 @@ def test_a_network_that_weights_cannot_be_fitted_to_is_one_sentence(name: str) -
     with torch.device("meta"):
         trained = timm.create_model(name, pretrained=False)
     with pytest.raises(InputError, match=f"^{name}: does not begin with one convolution .*train.start=scratch$"):
-        take_raw_pictures(trained, name)
+        fold_normalisation(trained, name)
 
 
 def test_a_network_without_imagenet_weights_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,11 +19,11 @@ from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.extract import extract
 from ballcast.features.store import FeatureStore
-from ballcast.inference.rolling import RollingAnticipator
+from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.model.anticipator import Anticipator
 from ballcast.video.file import VideoFile
 from ballcast.video.luma import FrameResizer
-from ballcast.web.settings import make_engine
+from ballcast.web.settings import make_predictor_factory
 from tests.features.test_extract import write_video
 from tests.features.test_lromul import Published, save
 
@@ -66,18 +66,18 @@ class Seen:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.windows: list[np.ndarray] = []
         self.clips: list[np.ndarray] = []
-        windows, keep = BatchEncoder.windows, RollingAnticipator._keep
+        windows, keep = BatchEncoder.windows, StreamPredictor._keep
 
         def watched(engine: BatchEncoder, *given: Any) -> torch.Tensor:
             self.windows.append((found := windows(engine, *given)).numpy())
             return found
 
-        def kept(rolling: RollingAnticipator, features: np.ndarray) -> None:
+        def kept(rolling: StreamPredictor, features: np.ndarray) -> None:
             self.clips.append(features.copy())
             keep(rolling, features)
 
         monkeypatch.setattr(BatchEncoder, "windows", watched)
-        monkeypatch.setattr(RollingAnticipator, "_keep", kept)
+        monkeypatch.setattr(StreamPredictor, "_keep", kept)
 
     def stream(self) -> np.ndarray:
         """The first window's clips (33, D) of the stream since the last call."""
@@ -98,7 +98,7 @@ def test_every_route_gives_the_same_features(place: Path, monkeypatch: pytest.Mo
     predicted = seen.stream()
     run("live", "a.mp4", "--speed", "0", "--json", "a.jsonl", *models, *size)
     live = seen.stream()
-    serving = make_engine(
+    serving = make_predictor_factory(
         load_model("torch", *models[1::2], "cpu", "serve", *size[1:]).new_runtime, every_ms=1000
     ).new()
     with VideoFile("a.mp4") as video:
@@ -123,7 +123,9 @@ def test_every_route_gives_the_same_features(place: Path, monkeypatch: pytest.Mo
 def test_a_model_is_given_the_size_of_its_features(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trained on features of another size than the backbone's own, it sees videos at that size."""
     small_model(Backbone.load("lromul.pth"), place / "other", picture_size=[64, 128])
-    given = make_engine(load_model("torch", "other", "lromul.pth", "cpu", "predict").new_runtime, every_ms=1000).new()
+    given = make_predictor_factory(
+        load_model("torch", "other", "lromul.pth", "cpu", "predict").new_runtime, every_ms=1000
+    ).new()
     assert given.fit.trained == (64, 128)
 
 

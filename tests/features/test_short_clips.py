@@ -17,7 +17,7 @@ from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.extract import extract
 from ballcast.features.store import FeatureStore
-from ballcast.features.videos import Slots, cut, decode, find_sources
+from ballcast.features.videos import BufferPool, cut, decode, find_sources
 from ballcast.video.decode_pool import LocalDecoder
 from ballcast.video.file import VideoFile
 from tests.features.test_extract import write_video
@@ -29,7 +29,7 @@ BLACK = torch.zeros(48, 64, dtype=torch.uint8)
 def test_missing_frames_are_black(tmp_path: Path, frames: int, pad: int, padded: int) -> None:
     write_video(tmp_path / "clip_1" / "224p.mp4", frames, 1)
     (piece,) = cut(find_sources(tmp_path)[0], 750, 125)
-    decoded = decode(replace(piece, pad=pad), Slots(1), LocalDecoder())
+    decoded = decode(replace(piece, pad=pad), BufferPool(1), LocalDecoder())
     found = decoded.frames
     assert (len(found), decoded.padded) == (750, padded)
     video = VideoFile(tmp_path / "clip_1" / "224p.mp4").read(0, 750)
@@ -42,7 +42,7 @@ def test_more_is_an_error(tmp_path: Path, frames: int, pad: int) -> None:
     write_video(tmp_path / "clip_1" / "224p.mp4", frames, 1)
     (piece,) = cut(find_sources(tmp_path)[0], 750, 125)
     with pytest.raises(InputError, match=rf"has {frames} frames at 25 fps, a clip must have 750 \(up to {pad} missing"):
-        decode(replace(piece, pad=pad), Slots(1), LocalDecoder())
+        decode(replace(piece, pad=pad), BufferPool(1), LocalDecoder())
 
 
 def test_a_padded_clip_is_recorded_and_printed(

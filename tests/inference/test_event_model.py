@@ -177,5 +177,5 @@ def test_a_period_of_a_second_has_no_forecast(folder: Path, tmp_path: Path) -> N
     rows = made_up(60, seed=1)
     whole = list(forecast_events(open_event_model(folder), feed(rows, tmp_path)))
     longer = feed([*rows, {**rows[-1], "id": 10**6, "matchPeriod": "2H", "eventSec": 1.0}], tmp_path)
-    assert len(list(longer.halves())) == 2
+    assert len(list(longer.periods())) == 2
     assert [f.at_ms for f in forecast_events(open_event_model(folder), longer)] == [f.at_ms for f in whole]

@@ -21,7 +21,7 @@ from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.extract import extract
 from ballcast.features.stack_index import snippet_count
 from ballcast.inference.onnx_runtime import OnnxRuntime
-from ballcast.inference.rolling import RollingAnticipator
+from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.inference.video_forecaster import forecast_video
 from ballcast.live.session import LiveSession
@@ -90,8 +90,8 @@ def networks(request: pytest.FixtureRequest) -> tuple[Anticipator, Backbone]:
     return Anticipator(model, emit=ALL, metadata=about).eval(), backbone
 
 
-def rolling(networks: tuple[Anticipator, Backbone]) -> RollingAnticipator:
-    return RollingAnticipator(TorchRuntime(*networks), every_ms=EVERY_MS)
+def rolling(networks: tuple[Anticipator, Backbone]) -> StreamPredictor:
+    return StreamPredictor(TorchRuntime(*networks), every_ms=EVERY_MS)
 
 
 def frames(video: Path, backbone: Backbone) -> np.ndarray:
@@ -138,7 +138,7 @@ def test_predict_is_live(networks: tuple[Anticipator, Backbone], video: Path) ->
     stream = rolling(networks)
     session = LiveSession(FileSource(video, speed=0, colour=stream.colour), stream)
     with session.subscribe(capacity=1000) as records, session:
-        live = [record.anticipation for record in records if isinstance(record, LiveForecast)]
+        live = [record.forecast for record in records if isinstance(record, LiveForecast)]
     assert session.error is None
     assert_same(live, list(predicted))
     moves = [np.subtract(a.predictions[0].scores, b.predictions[0].scores) for a, b in pairwise(live)]
@@ -175,7 +175,7 @@ def test_an_onnx_export_is_torch(networks: tuple[Anticipator, Backbone], video: 
     assert max(result.apart.values()) < 1e-5
     with VideoFile(video) as file:
         expected = tuple(forecast_video(file, rolling(networks)))
-        onnx = RollingAnticipator(OnnxRuntime.open(tmp_path / "out", threads=1), every_ms=EVERY_MS)
+        onnx = StreamPredictor(OnnxRuntime.open(tmp_path / "out", threads=1), every_ms=EVERY_MS)
         assert_same(list(forecast_video(file, onnx)), list(expected))
     if backbone.config.shift != "none":
         with pytest.raises(InputError, match="--int8: ranges are computed stack by stack"):

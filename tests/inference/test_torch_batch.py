@@ -31,7 +31,7 @@ def features(batch: StackBatch, counts: list[int], frame: tuple[int, int] = FRAM
     made = []
     for count in counts:
         for slot in slots[:count]:
-            slot.fill(random.integers(0, 256, (batch.engine.config.stack, *frame), dtype=np.uint8))
+            slot.fill(random.integers(0, 256, (batch.encoder.config.stack, *frame), dtype=np.uint8))
         made.append(batch.run(slots[:count]))
     return made
 

@@ -29,7 +29,7 @@ from ballcast.inference.predictor import load_models, predict_store, run_emissio
 from ballcast.inference.store_predictor import by_clip, emission, forecast_together, open_windows, untuned
 from ballcast.inference.submission import read_submission
 from ballcast.inference.torch_runtime import TorchModel
-from ballcast.inference.tuning import TuningResult, choose, fit, score_scores
+from ballcast.inference.tuning import TuningResult, choose, fit, score_bins
 from ballcast.metrics.average_precision import score
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.postprocess import SlotProbabilities, select_times
@@ -84,8 +84,8 @@ def test_a_shift_recovers_a_known_bias() -> None:
     assert fitted.outside_after > fitted.outside_before == 0
     new, held_out = biased(800, late=2, seed=1)
     unshifted = {label: replace(own, shift_ms=0) for label, own in fitted.calibration.actions.items()}
-    right = score_scores(held_out, fitted.calibration.scores([new])).ap[:, THROW_IN].mean()
-    wrong = score_scores(held_out, replace(fitted.calibration, actions=unshifted).scores([new])).ap[:, THROW_IN].mean()
+    right = score_bins(held_out, fitted.calibration.scores([new])).ap[:, THROW_IN].mean()
+    wrong = score_bins(held_out, replace(fitted.calibration, actions=unshifted).scores([new])).ap[:, THROW_IN].mean()
     assert right > wrong + 0.02
 
 
@@ -102,8 +102,8 @@ def test_a_fold_is_scored_by_what_only_the_others_would_have_fitted() -> None:
         others = [clip for clip, own in zip(clips, fold, strict=True) if not own]
         of_others = fit([outputs[~fold]], others, silence(others), pos_weight=weight, folds=folds - 1, least=1)
         shifts.append(of_others.calibration.classes[THROW_IN].shift_ms)
-        expected.append(score_scores(inside, of_others.calibration.scores([outputs[fold]])).avg)
-        was.append(score_scores(inside, before[fold]).avg)
+        expected.append(score_bins(inside, of_others.calibration.scores([outputs[fold]])).avg)
+        was.append(score_bins(inside, before[fold]).avg)
     assert shifts == [0, 0, 0, 480]
     assert fitted.outside_after == pytest.approx(np.mean(expected), rel=1e-12)
     assert fitted.outside_before == pytest.approx(np.mean(was), rel=1e-12)
@@ -155,7 +155,7 @@ def test_what_a_model_emits_is_shifted_and_no_clip_is_left_empty() -> None:
     assert fitted.before.ap[0, THROW_IN] < 0.01  # found within ±500 ms, three bins
     assert fitted.after.ap[:, THROW_IN].min() > 0.99
     assert fitted.outside_after > fitted.outside_before
-    without = score_scores(clips, replace(mapping, fill=0).scores((), own)).ap[-1, THROW_IN]
+    without = score_bins(clips, replace(mapping, fill=0).scores((), own)).ap[-1, THROW_IN]
     assert without < 0.8  # a third of the clips is missing
     alone = fit([useless], clips, own.kept, pos_weight=1.0)  # an ensemble emits nothing of its own
     assert alone.calibration.times == "expected"
@@ -223,7 +223,7 @@ def test_an_ensemble_of_a_model_and_itself_is_the_model(tuned: tuple[Path, Path,
     with pytest.raises(InputError, match=r"of_another_loss: was trained with loss\.pos_weight 4, .* with 2\.5"):
         load_models([str(first), str(valid.parent / "of_another_loss")], [store])
     result = score(clips, single)
-    arrays = score_scores(clips, untuned([one]).scores(run_models([one], [windows], cpu)))
+    arrays = score_bins(clips, untuned([one]).scores(run_models([one], [windows], cpu)))
     assert np.array_equal(result.ap, arrays.ap)
 
 
@@ -328,7 +328,7 @@ def test_a_benchmarks_row_is_what_the_command_leaves(
     model = Anticipator.from_pretrained(first)
     outputs, emitted = run_models([model], [windows], cpu), run_emission([model], [windows], cpu)
     before = scores_untuned([model], outputs, emitted)
-    untouched = score_scores(windows.clips, before).avg
+    untouched = score_bins(windows.clips, before).avg
     calibrated = fit(outputs, windows.clips, before, pos_weight=WEIGHT, emission=emitted).after.avg
     assert calibrated != untouched
     assert row["valid"]["avg"] == row["test"]["avg"] == (calibrated if helps else untouched)
@@ -407,9 +407,9 @@ def test_models_of_two_encoders_are_averaged_each_from_its_own_store(encoders: P
         clips = read_labels(encoders / "features-a" / LABELS)
         outputs += run_models([model], [open_windows(store, clips, model.config.windows)], cpu)
     mean = (outputs[0].intensity([WEIGHT] * 10) + outputs[1].intensity([WEIGHT] * 10)) / 2
-    expected = score_scores(clips, select_times(mean, [1280] * 10, 8))
+    expected = score_bins(clips, select_times(mean, [1280] * 10, 8))
     assert np.allclose(score(clips, read_submission(out)).ap, expected.ap, atol=1e-6)
-    alone = score_scores(clips, ScoreMapping.untuned(WEIGHT).scores(outputs[:1]))
+    alone = score_bins(clips, ScoreMapping.untuned(WEIGHT).scores(outputs[:1]))
     assert not np.allclose(alone.ap, expected.ap, atol=1e-3)
 
 

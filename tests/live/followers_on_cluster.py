@@ -22,7 +22,7 @@ def main(file: str) -> None:
         for listener in listeners:
             records = list(listener)
             print(*(r.message for r in records if isinstance(r, Status)), sep="\n", flush=True)
-            assert [r.anticipation.at_ms for r in records if isinstance(r, LiveForecast)] == [5000, 6000, 7000, 8000]
+            assert [r.forecast.at_ms for r in records if isinstance(r, LiveForecast)] == [5000, 6000, 7000, 8000]
         actors = [follower._actor for follower in streams._followers]
         calls = [actor.__ray_call__.remote(lambda _: os.getpid()) for actor in actors]
         pids = streams._ray.get(calls, timeout=60)

@@ -44,8 +44,8 @@ def main(file: str, *addresses: str) -> None:
                     record = listener.get(0.1)
                     if isinstance(record, LiveForecast):
                         counts[i] += 1
-                        assert record.anticipation.at_ms > at_ms[i], "the clock went back"
-                        at_ms[i] = record.anticipation.at_ms
+                        assert record.forecast.at_ms > at_ms[i], "the clock went back"
+                        at_ms[i] = record.forecast.at_ms
                     elif isinstance(record, Status):
                         print(i, record.state, record.message, flush=True)
                         assert record.state not in LAST, record

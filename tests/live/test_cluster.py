@@ -113,7 +113,7 @@ def test_clock_and_counts_go_on_after_a_machine_dies() -> None:
         session.take(Item("k", Preview(5040, wall_ms(), 1, 1, b"jpeg"), 7.0, 12.5))
         session.take(Item("k", status(6000, dropped=1, reconnects=1), 7.0, 13.0))
         seen = [records.get(0) for _ in range(6)]
-    made = seen[3].anticipation
+    made = seen[3].forecast
     offset = made.at_ms - 5000
     assert 20_100 <= offset < 25_000  # where it was, and the time that passed
     assert made.predictions[0].position_ms == made.at_ms + 500
@@ -160,7 +160,7 @@ def test_an_actor_follows_what_it_is_told_to(tmp_path: Path, monkeypatch: pytest
         items, load, _ = actor.follow(orders, 0.5)
         for item in items:
             found[item.key].append(item.record)
-    assert [r.anticipation.at_ms for r in found["a"] if isinstance(r, LiveForecast)] == [5000, 6000, 7000, 8000]
+    assert [r.forecast.at_ms for r in found["a"] if isinstance(r, LiveForecast)] == [5000, 6000, 7000, 8000]
     assert [(r.state, "nowhere.mp4: no such file" in r.message) for r in found["b"]] == [("error", True)]
     assert any(isinstance(r, Preview) for r in found["c"])
     assert not any(isinstance(r, Preview) for r in found["a"])

@@ -12,8 +12,8 @@ import pytest
 from stream_server import until
 
 from ballcast.core.errors import InputError
-from ballcast.inference.rolling import RollingAnticipator
 from ballcast.inference.runtime import Runtime
+from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.live import batcher as batching
 from ballcast.live import scheduler as scheduling
 from ballcast.live.broadcast import Subscription
@@ -203,7 +203,7 @@ def test_a_file_that_fails_in_a_pause_is_let_go(batch: SlowToOpen, monkeypatch: 
 @pytest.mark.parametrize("stop", [LiveSession.pause, LiveSession.hold])
 def test_a_closed_session_does_not_wait(batch: SlowToOpen, stop: Callable[[LiveSession, str], None]) -> None:
     """Whoever pauses it may not know yet that it was closed."""
-    session = LiveSession(Played(), RollingAnticipator(batch.runtime))
+    session = LiveSession(Played(), StreamPredictor(batch.runtime))
     session.close()
     stop(session, "wait")
     session._threads[0].start()

@@ -21,9 +21,9 @@ from ballcast.core.hub import BACKBONE, MODEL
 from ballcast.features.backbone import Backbone
 from ballcast.features.stack_index import snippet_count
 from ballcast.inference import torch_batch
-from ballcast.inference.onnx_runtime import OnnxRuntime, Sessions
-from ballcast.inference.rolling import RollingAnticipator
+from ballcast.inference.onnx_runtime import OnnxRuntime, OnnxSessions
 from ballcast.inference.runtime import Runtime
+from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.inference.torch_batch import TorchBatch
 from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.live import scheduler as scheduling
@@ -104,7 +104,7 @@ def encoder_runtime(**config: Any) -> Runtime:
 
 
 RUNTIMES = {
-    "onnx": lambda: OnnxRuntime(Sessions.embedded(MODEL, BACKBONE, threads=1)),
+    "onnx": lambda: OnnxRuntime(OnnxSessions.embedded(MODEL, BACKBONE, threads=1)),
     "colour": lambda: encoder_runtime(frames=1, stack=1, step=1, stride=5, colour=True),
     "shift": lambda: encoder_runtime(frames=3, stack=3, step=1, stride=5, shift="gated"),
 }
@@ -119,7 +119,7 @@ def test_every_runtime_gives_in_batches_what_it_gives_alone(kind: str, videos: l
     colour = runtime.config.colour
     expected = [
         anticipations(
-            follow(LiveSession(FileSource(v, speed=0, colour=colour), RollingAnticipator(runtime, every_ms=every)))
+            follow(LiveSession(FileSource(v, speed=0, colour=colour), StreamPredictor(runtime, every_ms=every)))
         )
         for v in some
     ]
@@ -333,9 +333,9 @@ def test_on_a_gpu(videos: list[Path]) -> None:
     """Recorded batches, frames in pinned memory, fp16."""
     alone = tiny().runtime
     assert isinstance(alone, TorchRuntime)
-    runtime = TorchRuntime(alone.model.cuda(), alone.engine.backbone.cuda(), device="cuda")
+    runtime = TorchRuntime(alone.model.cuda(), alone.encoder.backbone.cuda(), device="cuda")
     expected = [
-        anticipations(follow(LiveSession(FileSource(v, speed=0), RollingAnticipator(runtime.another(), emit=ALL))))
+        anticipations(follow(LiveSession(FileSource(v, speed=0), StreamPredictor(runtime.another(), emit=ALL))))
         for v in videos
     ]
     with Scheduler(lambda: runtime, streams=8) as scheduler:

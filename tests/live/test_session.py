@@ -20,7 +20,7 @@ from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.core.events import Forecast, Prediction
 from ballcast.features.backbone import Backbone, BackboneConfig
 from ballcast.features.stack_index import snippet_count
-from ballcast.inference.rolling import RollingAnticipator
+from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.inference.video_forecaster import forecast_video
 from ballcast.live.session import LiveSession
@@ -38,7 +38,7 @@ SIZES = HierarchyConfig(
 )
 
 
-def tiny(step: int = 2, stride: int = 6, every_ms: int = 1000) -> RollingAnticipator:
+def tiny(step: int = 2, stride: int = 6, every_ms: int = 1000) -> StreamPredictor:
     """The whole way from frames to predictions, with networks of a few thousand weights."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -47,7 +47,7 @@ def tiny(step: int = 2, stride: int = 6, every_ms: int = 1000) -> RollingAnticip
     )
     backbone = Backbone(config).eval()
     model = Anticipator(ModelConfig(clips=snippet_count(config), width=config.width, hierarchy=SIZES)).eval()
-    return RollingAnticipator(TorchRuntime(model, backbone), every_ms=every_ms, emit=ALL)
+    return StreamPredictor(TorchRuntime(model, backbone), every_ms=every_ms, emit=ALL)
 
 
 def follow(session: LiveSession, capacity: int = 100_000) -> list[Record]:
@@ -57,7 +57,7 @@ def follow(session: LiveSession, capacity: int = 100_000) -> list[Record]:
 
 
 def anticipations(records: list[Record]) -> list[Forecast]:
-    return [record.anticipation for record in records if isinstance(record, LiveForecast)]
+    return [record.forecast for record in records if isinstance(record, LiveForecast)]
 
 
 def states(records: list[Record]) -> list[str]:
@@ -128,7 +128,7 @@ def test_a_stream_cut_three_times_begins_anew_each_time(tmp_path: Path, monkeypa
         if isinstance(record, Status) and record.state == "gap":
             runs.append([])
         if isinstance(record, LiveForecast):
-            runs[-1].append(record.anticipation)
+            runs[-1].append(record.forecast)
     for part, run in zip(parts, runs[:4], strict=True):
         with VideoFile(part) as file:
             offline = tuple(forecast_video(file, rolling))
@@ -173,8 +173,8 @@ def test_an_hour_of_stream_in_flat_memory(tmp_path: Path, monkeypatch: pytest.Mo
         with session.subscribe(previews=True, capacity=8) as records, session:
             for record in records:
                 if isinstance(record, LiveForecast):
-                    at_ms.append(record.anticipation.at_ms)
-                    if record.anticipation.at_ms // 4000 % 15 == 1:
+                    at_ms.append(record.forecast.at_ms)
+                    if record.forecast.at_ms // 4000 % 15 == 1:
                         gc.collect()
                         sizes.append(rss_kb())
     assert at_ms[-1] > 3_590_000
@@ -211,7 +211,7 @@ class Camera:
 
 
 class Clockwork:
-    """Stands in for a RollingAnticipator: takes its time, and checks that frames follow each other between resets."""
+    """Stands in for a StreamPredictor: takes its time, and checks that frames follow each other between resets."""
 
     def __init__(self, frame_s: float = 0.0, made_s: float = 0.0, *, checks: bool = True) -> None:
         self.every_ms, self.frame_s, self.made_s, self.checks = 1000, frame_s, made_s, checks
@@ -250,14 +250,14 @@ def test_behind_it_speaks_less_often_and_says_so_and_recovers(monkeypatch: pytes
     assert max(r.every_ms for r in slow) <= 8000
     last = [r for r in told if isinstance(r, Status)][-1]
     assert (last.state, last.every_ms, last.dropped) == ("ended", 1000, 0)
-    times = [r.anticipation.at_ms for r in told if isinstance(r, LiveForecast)]
+    times = [r.forecast.at_ms for r in told if isinstance(r, LiveForecast)]
     assert times == sorted(times)
     assert {1000, 2000} <= set(np.diff(times))
 
 
 def _quicker(record: Record, work: Clockwork) -> bool:
     """The machine has nothing else to do from 50 s on."""
-    if isinstance(record, LiveForecast) and record.anticipation.at_ms > 50_000:
+    if isinstance(record, LiveForecast) and record.forecast.at_ms > 50_000:
         work.made_s = 0.0
     return True
 
@@ -276,7 +276,7 @@ def test_too_far_behind_it_skips_ahead_and_says_so() -> None:
     made = [r for r in records if isinstance(r, LiveForecast)]
     assert made
     assert all(r.behind_ms <= 4000 for r in records if isinstance(r, LiveForecast | Status))
-    assert all(r.anticipation.predictions[0].position_ms == r.anticipation.at_ms + 100 for r in made)
+    assert all(r.forecast.predictions[0].position_ms == r.forecast.at_ms + 100 for r in made)
 
 
 def test_a_machine_that_never_gets_there_says_so() -> None:

@@ -61,7 +61,7 @@ def test_a_models_bins_are_laid_on_the_scorers() -> None:
     """Bin 20 of 32 is 3125 to 3281 ms: 75 ms in the scorer's bin 19 (to 3200), 81 ms in bin 20."""
     offsets = torch.full((1, 1, 32), -1e9)
     offsets[..., 20] = 0
-    times = SlotProbabilities.of(Slots(torch.zeros(1, 1), torch.zeros(1, 1, 10), offsets, 32)).times[0, 0, 0]
+    times = SlotProbabilities.from_slots(Slots(torch.zeros(1, 1), torch.zeros(1, 1, 10), offsets, 32)).times[0, 0, 0]
     assert times.dtype == np.float32
     assert times[19] == pytest.approx(75 / 156.25)
     assert times[20] == pytest.approx(81.25 / 156.25)
@@ -70,8 +70,11 @@ def test_a_models_bins_are_laid_on_the_scorers() -> None:
 
 def test_the_time_of_a_scalar_is_its_bin() -> None:
     slots = Slots(torch.zeros(1, 2), torch.zeros(1, 2, 10), torch.tensor([[0.5, 1.0]]), 32)
-    assert SlotProbabilities.of(slots).times[0, :, 0].argmax(-1).tolist() == [15, 31]  # 2500 ms, and the last bin
-    assert SlotProbabilities.of(slots).times.dtype == np.float32
+    assert SlotProbabilities.from_slots(slots).times[0, :, 0].argmax(-1).tolist() == [
+        15,
+        31,
+    ]  # 2500 ms, and the last bin
+    assert SlotProbabilities.from_slots(slots).times.dtype == np.float32
 
 
 def test_times_of_each_class_are_read_apart() -> None:
@@ -79,7 +82,9 @@ def test_times_of_each_class_are_read_apart() -> None:
     offsets[0, 0, :, 4] = 0
     offsets[0, 0, DRIVE] = -1e9
     offsets[0, 0, DRIVE, 25] = 0
-    found = SlotProbabilities.of(Slots(torch.zeros(1, 1), torch.zeros(1, 1, 10), offsets, 32)).intensity([1.0] * 10)
+    found = SlotProbabilities.from_slots(Slots(torch.zeros(1, 1), torch.zeros(1, 1, 10), offsets, 32)).intensity(
+        [1.0] * 10
+    )
     assert found[PASS, 0].sum() == pytest.approx(0.05)  # p_obj a half, one class of ten
     assert found[DRIVE, 0, 20:].sum() == pytest.approx(0.05)
     assert found[PASS, 0, 20:].sum() == 0
@@ -325,7 +330,7 @@ def test_counts_expect_the_softplus_of_their_logit() -> None:
     counts = SlotProbabilities(np.array([[2.0]], np.float32), at.classes, at.times, counts=True)
     assert counts.intensity([1.0] * 10)[PASS, 0, 3] == pytest.approx(np.log(1 + exp(2)))
     assert counts.intensity([exp(3)] * 10)[PASS, 0, 3] == pytest.approx(np.log(1 + exp(-1)))
-    assert SlotProbabilities.of(
+    assert SlotProbabilities.from_slots(
         Slots(torch.zeros(1, 10), torch.zeros(1, 10, 10), torch.zeros(1, 10, 32), 32, counts=True)
     ).counts
 
@@ -342,4 +347,4 @@ def test_the_first_samples_of_arrays() -> None:
 def test_a_scalar_far_outside_the_horizon_is_nowhere() -> None:
     """1.5 of the horizon is 7500 ms, bin 46 of 32; −0.5 would be bin −15."""
     slots = Slots(torch.zeros(1, 2), torch.zeros(1, 2, 10), torch.tensor([[1.5, -0.5]]), 32)
-    assert not SlotProbabilities.of(slots).times.any()
+    assert not SlotProbabilities.from_slots(slots).times.any()

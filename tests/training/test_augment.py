@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ballcast.core.pretrain_config import AugmentConfig
-from ballcast.training.augment import Augmentation, change, draw_augmentation, mix
+from ballcast.training.augment import Augmentation, apply_augmentation, draw_augmentation, mix
 
 NONE = AugmentConfig(flip=0, shift=0, zoom=0, brightness=0, contrast=0, blur=0, drop=0, mixup=0)
 
@@ -22,18 +22,18 @@ def pictures() -> torch.Tensor:
 
 
 def test_no_change_changes_nothing(pictures: torch.Tensor) -> None:
-    assert torch.allclose(change(pictures, changes(NONE)), pictures / 255, atol=1e-5)
+    assert torch.allclose(apply_augmentation(pictures, changes(NONE)), pictures / 255, atol=1e-5)
 
 
 def test_flip_is_of_whole_runs(pictures: torch.Tensor) -> None:
-    flipped = change(pictures, changes(replace(NONE, flip=1.0)))
+    flipped = apply_augmentation(pictures, changes(replace(NONE, flip=1.0)))
     assert torch.allclose(flipped, pictures.flip(-1) / 255, atol=1e-5)
 
 
 def test_shift_moves_right_and_down(pictures: torch.Tensor) -> None:
     how = changes(NONE)
     how.shift[:, 0], how.shift[:, 1] = 2 * 4 / 32, 2 * 3 / 16  # 4 and 3 pixels
-    moved = change(pictures, how)
+    moved = apply_augmentation(pictures, how)
     assert torch.allclose(moved[..., 3:, 4:], pictures[..., :-3, :-4] / 255, atol=1e-4)
     assert torch.allclose(moved[..., 8, 0], pictures[..., 5, 0] / 255, atol=1e-4)  # the edge is repeated
 
@@ -41,15 +41,15 @@ def test_shift_moves_right_and_down(pictures: torch.Tensor) -> None:
 def test_zoom_and_flip_are_of_the_shifted_picture(pictures: torch.Tensor) -> None:
     how = changes(NONE)
     how.shift[:, 0] = 2 * 4 / 32
-    shifted = change(pictures, how)
+    shifted = apply_augmentation(pictures, how)
     how.turn[:] = -1
-    assert torch.allclose(change(pictures, how), shifted.flip(-1), atol=1e-5)
+    assert torch.allclose(apply_augmentation(pictures, how), shifted.flip(-1), atol=1e-5)
 
     block = torch.zeros(1, 1, 33, 33, dtype=torch.uint8)
     block[..., 14:19, 14:19] = 255  # its middle is the picture's, 16
     how = changes(NONE, batch=1, pictures=1)
     how.zoom[:], how.shift[0, 0], how.shift[0, 1] = 2.0, 2 * 3 / 33, -2 * 2 / 33
-    x = change(block, how)[0, 0]
+    x = apply_augmentation(block, how)[0, 0]
     assert x.sum() == pytest.approx(100, rel=0.1)
     middle = (x[..., None] * torch.cartesian_prod(torch.arange(33), torch.arange(33)).view(33, 33, 2)).sum((0, 1))
     assert (middle / x.sum()).tolist() == pytest.approx([16 - 2 * 2, 16 + 2 * 3], abs=0.1)
@@ -59,15 +59,15 @@ def test_brightness_contrast_and_blur(pictures: torch.Tensor) -> None:
     calm = pictures // 4 + 96
     how = changes(NONE)
     how.brightness[:] = 0.1
-    assert torch.allclose(change(calm, how), calm / 255 + 0.1, atol=1e-5)
+    assert torch.allclose(apply_augmentation(calm, how), calm / 255 + 0.1, atol=1e-5)
     how = changes(NONE)
     how.contrast[:] = 0.5
-    changed = change(calm, how)
+    changed = apply_augmentation(calm, how)
     assert torch.allclose(changed.std((1, 2, 3)), (calm / 255).std((1, 2, 3)) / 2, rtol=1e-3)
     assert torch.allclose(changed.mean((1, 2, 3)), (calm / 255).mean((1, 2, 3)), atol=1e-4)
     how = changes(NONE)
     how.blur[:] = 1.0
-    assert change(calm, how).std() < 0.6 * (calm / 255).std()
+    assert apply_augmentation(calm, how).std() < 0.6 * (calm / 255).std()
 
 
 def test_a_lost_picture_is_the_one_before(pictures: torch.Tensor) -> None:
@@ -76,7 +76,7 @@ def test_a_lost_picture_is_the_one_before(pictures: torch.Tensor) -> None:
     lost = how.kept != torch.arange(6)
     assert 0.2 < lost.float().mean() < 0.7
     assert (how.kept <= torch.arange(6)).all()
-    changed = change(pictures, how)
+    changed = apply_augmentation(pictures, how)
     for b, p in lost.nonzero().tolist():
         assert torch.equal(changed[b, p], changed[b, p - 1])
 
@@ -85,7 +85,7 @@ def test_mixup_mixes_pictures_and_targets_alike(pictures: torch.Tensor) -> None:
     how = changes(replace(NONE, mixup=1.0))
     assert sorted(how.partner.tolist()) == [0, 1, 2, 3]
     x, share = pictures / 255, how.share[:, None, None, None]
-    assert torch.allclose(change(pictures, how), share * x + (1 - share) * x[how.partner], atol=1e-5)
+    assert torch.allclose(apply_augmentation(pictures, how), share * x + (1 - share) * x[how.partner], atol=1e-5)
     target = torch.rand(4, 3, 10)
     share = how.share[:, None, None]
     assert torch.allclose(mix(target, how), share * target + (1 - share) * target[how.partner])

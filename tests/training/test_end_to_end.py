@@ -17,7 +17,7 @@ from torch import nn
 
 import ballcast
 from ballcast.core.anticipator_config import Recipe
-from ballcast.core.checks import sign_safetensors
+from ballcast.core.checks import add_safetensors_checksum
 from ballcast.core.config import load
 from ballcast.core.errors import InputError
 from ballcast.core.hub import BACKBONE, MODEL
@@ -93,8 +93,8 @@ def test_the_extracted_features_are_those_of_training(matches: Path, tmp_path: P
     config = recipe(matches, "train.epochs=1")
     train(config, tmp_path / "run", device=CPU)
     learner = load_learner(tmp_path / "run/best")
-    bank = FrameCache(find_games(matches)[:1], CPU)
-    frames = bank.read(0, 125)
+    cache = FrameCache(find_games(matches)[:1], CPU)
+    frames = cache.read(0, 125)
     with torch.no_grad():
         own = learner.features(planes(frames[None, learner.frame_offsets], colour=False))[0, 0]
     backbone = Backbone.from_pretrained(tmp_path / "run/best_backbone")
@@ -106,15 +106,15 @@ def test_the_extracted_features_are_those_of_training(matches: Path, tmp_path: P
 def test_mirrored_and_along_a_game(matches: Path, tmp_path: Path) -> None:
     train(recipe(matches, "train.epochs=1"), tmp_path / "run", device=CPU)
     learner = load_learner(tmp_path / "run/best")
-    bank = FrameCache(find_games(matches)[:1], CPU)
-    clips, seen = predict_clips(learner, bank)
-    _, mirrored = predict_clips(learner, bank, flip=True)
+    cache = FrameCache(find_games(matches)[:1], CPU)
+    clips, seen = predict_clips(learner, cache)
+    _, mirrored = predict_clips(learner, cache, flip=True)
     assert len(clips) == len(seen.objectness) == len(mirrored.objectness)
     assert not torch.equal(seen.objectness, mirrored.objectness)
-    scores, times = game_scores(learner, bank, 0)
+    scores, times = game_scores(learner, cache, 0)
     assert len(scores) == len(times)
     assert times[0] == 40  # the middle of the first stack of three frames
-    assert times[-1] >= 40 * (int(bank.length[0]) - 5)
+    assert times[-1] >= 40 * (int(cache.length[0]) - 5)
     assert ((scores >= 0) & (scores <= 1)).all()
 
 
@@ -212,11 +212,11 @@ def encoders(matches: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[bo
     for colour in (False, True):
         torch.manual_seed(5)
         backbone = Backbone(recipe(matches, *(COLOUR if colour else [])).encoder.network).train()
-        bank = FrameCache(find_games(matches)[:1], CPU, colour=colour)
+        cache = FrameCache(find_games(matches)[:1], CPU, colour=colour)
         with torch.no_grad():
             for seed in range(20):
                 begins = np.random.default_rng(seed).integers(0, 900, (16, 1))
-                backbone.features(bank.take(begins + stack_offsets(backbone.config)))
+                backbone.features(cache.take(begins + stack_offsets(backbone.config)))
         folders[colour], backbone.note = tmp_path_factory.mktemp("encoder"), "has seen frames"
         backbone.eval().save_pretrained(folders[colour])
     return folders
@@ -241,18 +241,18 @@ def test_features_computed_once_are_those_of_the_frames(
     task = EndToEndTask(config, tmp_path / "run", CPU, Ranks(), None, resumed=False, log=print)
     learner, ends = task.learner.eval(), task.sampler.draw(np.random.default_rng(0)).frame
     assert task.data.valid
-    for bank, at in ((task.data.train, ends), (task.data.valid, ends - np.arange(len(ends)) % 2)):
-        frames, first = FrameCache(bank.games, CPU, colour=learner.colour), at[:, None] - learner.span
+    for cache, at in ((task.data.train, ends), (task.data.valid, ends - np.arange(len(ends)) % 2)):
+        frames, first = FrameCache(cache.games, CPU, colour=learner.colour), at[:, None] - learner.span
         pictures = planes(frames.take(first + learner.frame_offsets), colour=learner.colour)
         with torch.no_grad():
             seen = learner.features(pictures).flatten(1, 2)
         assert seen.std((0, 1)).mean() > 2e-3
-        torch.testing.assert_close(bank.take(first + learner.stack_offsets), seen, rtol=0, atol=2e-4)
-        if flip and bank is task.data.train:
+        torch.testing.assert_close(cache.take(first + learner.stack_offsets), seen, rtol=0, atol=2e-4)
+        if flip and cache is task.data.train:
             with torch.no_grad():
                 turned = learner.features(pictures.flip(-1)).flatten(1, 2)
             assert (turned - seen).abs().max() > 2e-3
-            found = bank.take(bank.total + first + learner.stack_offsets)
+            found = cache.take(cache.total + first + learner.stack_offsets)
             torch.testing.assert_close(found, turned, rtol=0, atol=2e-4)
     calls: list[tuple[SampleBatch, Augmentation]] = []
     steps = task.step
@@ -279,7 +279,7 @@ def test_a_head_is_trained_alone_on_features_that_other_runs_share(matches: Path
     train(recipe(matches, "train.epochs=1"), tmp_path / "first", device=CPU)
     start, folder = f"encoder.start={tmp_path / 'first/best'}", tmp_path / "features"
     config = head_only(matches, folder, start, "games.test=[test]", "train.lr=1e-2")
-    lines, bank = list[str](), FrameCache(find_games(matches)[:1], CPU)
+    lines, cache = list[str](), FrameCache(find_games(matches)[:1], CPU)
     progress = train(config, tmp_path / "run", device=CPU, log=lines.append)
     assert progress.finished
     assert any("features of 499 of 499 stacks" in line for line in lines)
@@ -288,7 +288,7 @@ def test_a_head_is_trained_alone_on_features_that_other_runs_share(matches: Path
     assert all(torch.equal(before[key], after[key]) for key in before)
     assert second.backbone.note == first.backbone.note  # it has learned nothing more
     with pytest.raises(ValueError, match="cannot be mirrored"):
-        run_windows(second, FeatureCache(bank, second.backbone, folder, every=2), np.array([125]), flip=True)
+        run_windows(second, FeatureCache(cache, second.backbone, folder, every=2), np.array([125]), flip=True)
     heads = [learner.anticipator.state_dict() for learner in (first, second)]
     assert not all(torch.equal(heads[0][key], heads[1][key]) for key in heads[0])
     assert 0 <= json.loads((tmp_path / "run/report.json").read_text())["anticipation"]["avg"] <= 1
@@ -309,10 +309,10 @@ def test_damaged_features_and_those_of_a_changed_video_are_made_again(tmp_path: 
     faults = {
         "bit": whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:],
         "cut": whole[:-100],
-        "type": sign_safetensors(save({"features": features.float()})),
-        "foreign type": sign_safetensors(save({"features": features.bfloat16()})),
-        "size": sign_safetensors(save({"features": features[1:].clone()})),
-        "nan": sign_safetensors(save({"features": features / 0})),
+        "type": add_safetensors_checksum(save({"features": features.float()})),
+        "foreign type": add_safetensors_checksum(save({"features": features.bfloat16()})),
+        "size": add_safetensors_checksum(save({"features": features[1:].clone()})),
+        "nan": add_safetensors_checksum(save({"features": features / 0})),
     }
     for name, damaged in faults.items():
         kept.write_bytes(damaged)

@@ -8,17 +8,17 @@ import torch
 from feeds import feed, made_up
 
 from ballcast.core.event_schema import DETAILS
-from ballcast.data.events.event_grid import expect
+from ballcast.data.events.event_grid import compute_targets
 from ballcast.data.events.event_tokens import PERIOD_MS
-from ballcast.model.event_transformer import EventTransformer, EventTransformerConfig, expected
+from ballcast.model.event_transformer import EventTransformer, EventTransformerConfig, decode_slots
 from ballcast.training.feed_training import (
+    FeedDataset,
+    FeedTrainConfig,
     FeedTrainer,
-    FeedTraining,
-    TrainingFeeds,
-    coming_after,
     criterion,
     distillation,
     random_flags,
+    targets_after,
 )
 
 SMALL = EventTransformerConfig(dim=32, heads=2, layers=1, ffn=32, dropout=0.0)
@@ -26,17 +26,17 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def feeds(tmp_path: Path) -> TrainingFeeds:
-    return TrainingFeeds.of([feed(made_up(120, seed), tmp_path) for seed in (0, 1)], CPU)
+def feeds(tmp_path: Path) -> FeedDataset:
+    return FeedDataset.from_feeds([feed(made_up(120, seed), tmp_path) for seed in (0, 1)], CPU)
 
 
 def test_targets_are_those_of_the_grid(tmp_path: Path) -> None:
     matches = [feed(made_up(120, seed), tmp_path) for seed in (0, 1)]
-    feeds = TrainingFeeds.of(matches, CPU)
+    feeds = FeedDataset.from_feeds(matches, CPU)
     for number, half in enumerate(matches):
         at = np.concatenate([np.arange(6000, half.t_ms.max() - 5000, 333), half.t_ms[half.t_ms > 6000]])
-        wanted = expect(half, at)
-        got = coming_after(feeds, torch.from_numpy(at + number * PERIOD_MS), 8)
+        wanted = compute_targets(half, at)
+        got = targets_after(feeds, torch.from_numpy(at + number * PERIOD_MS), 8)
         np.testing.assert_array_equal(got.classes.numpy(), wanted.classes)
         real = wanted.classes >= 0
         bins = (wanted.position_ms - 30_000) * 25 // 4000
@@ -44,7 +44,7 @@ def test_targets_are_those_of_the_grid(tmp_path: Path) -> None:
         np.testing.assert_array_equal(got.counts.sum((1, 2)).numpy(), real.sum(1))
 
 
-def test_times_are_drawn_within_the_periods(feeds: TrainingFeeds) -> None:
+def test_times_are_drawn_within_the_periods(feeds: FeedDataset) -> None:
     torch.manual_seed(0)
     at = feeds.draw(2000)
     period, ms = at // PERIOD_MS, at % PERIOD_MS
@@ -55,8 +55,8 @@ def test_times_are_drawn_within_the_periods(feeds: TrainingFeeds) -> None:
         assert 5000 <= int(ms[period == number].min()) < int(ms[period == number].max()) < last - 5000 + 1
 
 
-def test_it_learns_and_goes_on_from_weights(feeds: TrainingFeeds) -> None:
-    how = FeedTraining(seconds=600, steps=60, batch=64, lr=5e-3, ema=0.8, plain=0.3, warmup=0.1)
+def test_it_learns_and_goes_on_from_weights(feeds: FeedDataset) -> None:
+    how = FeedTrainConfig(seconds=600, steps=60, batch=64, lr=5e-3, ema=0.8, plain=0.3, warmup=0.1)
     trainer = FeedTrainer(feeds, SMALL, how)
     seen: list[float] = []
     assert trainer.run(lambda share, step: seen.append(share), (0.5,)) == 60
@@ -69,15 +69,15 @@ def test_it_learns_and_goes_on_from_weights(feeds: TrainingFeeds) -> None:
     assert _loss(again.model, feeds, at) == pytest.approx(_loss(trainer.average, feeds, at), rel=1e-5)
 
 
-def _loss(model: EventTransformer, feeds: TrainingFeeds, at: torch.Tensor) -> float:
+def _loss(model: EventTransformer, feeds: FeedDataset, at: torch.Tensor) -> float:
     from ballcast.data.events.event_tokens import tokens_before
 
     with torch.no_grad():
         slots = model.eval()(*tokens_before(torch, feeds.table, at), torch.ones(len(at), len(DETAILS)))
-        return float(criterion(slots, coming_after(feeds, at, 8), FeedTraining(), feeds.rates))
+        return float(criterion(slots, targets_after(feeds, at, 8), FeedTrainConfig(), feeds.rates))
 
 
-def test_a_student_equal_to_its_teacher_is_at_the_minimum(feeds: TrainingFeeds) -> None:
+def test_a_student_equal_to_its_teacher_is_at_the_minimum(feeds: FeedDataset) -> None:
     from ballcast.data.events.event_tokens import tokens_before
 
     torch.manual_seed(0)
@@ -89,7 +89,7 @@ def test_a_student_equal_to_its_teacher_is_at_the_minimum(feeds: TrainingFeeds) 
         assert distillation(taught, [taught]) < distillation(other(*given), [taught])
 
 
-def test_padding_can_be_left_out(feeds: TrainingFeeds) -> None:
+def test_padding_can_be_left_out(feeds: FeedDataset) -> None:
     from ballcast.data.events.event_tokens import tokens_before
 
     model = EventTransformer(SMALL).eval()
@@ -97,19 +97,21 @@ def test_padding_can_be_left_out(feeds: TrainingFeeds) -> None:
     kept = int((codes[0, :, 0] != 11).sum()) + 1
     assert 1 < kept < codes.shape[1]
     with torch.no_grad():
-        whole = expected(model(codes, values, torch.ones(1, len(DETAILS))))
-        short = expected(model(codes[:, -kept:], values[:, -kept:], torch.ones(1, len(DETAILS))))
+        whole = decode_slots(model(codes, values, torch.ones(1, len(DETAILS))))
+        short = decode_slots(model(codes[:, -kept:], values[:, -kept:], torch.ones(1, len(DETAILS))))
     for one, two in zip(whole, short, strict=True):
         torch.testing.assert_close(one, two)
 
 
-def test_expectations_agree_with_each_other(feeds: TrainingFeeds) -> None:
+def test_expectations_agree_with_each_other(feeds: FeedDataset) -> None:
     from ballcast.data.events.event_tokens import tokens_before
 
     model = EventTransformer(SMALL).eval()
     with torch.no_grad():
         at = feeds.draw(16)
-        intensity, chance, zones = expected(model(*tokens_before(torch, feeds.table, at), torch.ones(16, len(DETAILS))))
+        intensity, chance, zones = decode_slots(
+            model(*tokens_before(torch, feeds.table, at), torch.ones(16, len(DETAILS)))
+        )
     assert (chance[..., 1:] >= chance[..., :-1] - 1e-6).all()
     assert (chance[:, 2] <= chance[:, 0] + chance[:, 1] + 1e-5).all()
     assert (chance[:, 2, :, -1] <= intensity.sum((1, 3)) + 1e-5).all()  # at least one, against how many

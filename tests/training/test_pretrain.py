@@ -19,11 +19,11 @@ from ballcast.core.backbone_config import BackboneConfig, trained_size
 from ballcast.core.config import keys, load, read_yaml
 from ballcast.core.errors import InputError
 from ballcast.core.hub import find_recipe
-from ballcast.core.pretrain_config import PretrainConfig
+from ballcast.core.pretrain_config import PretrainRecipe
 from ballcast.features.backbone import Backbone
 from ballcast.features.imagenet import start_backbone
 from ballcast.loss.criterion import focal_bce
-from ballcast.training.pretrain import Pretraining
+from ballcast.training.pretrain import PretrainTask
 from ballcast.training.progress import ProgressUpdate
 from ballcast.training.steps import one_cycle, spotting_loss
 
@@ -41,8 +41,8 @@ def matches(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_matches(tmp_path_factory.mktemp("matches"), ("train", "valid", "test"), frames=500)
 
 
-def recipe(matches: Path, *overrides: str) -> PretrainConfig:
-    return load(PretrainConfig, YAML, [f"data.sources=[{matches}]", *SMALL, *overrides])
+def recipe(matches: Path, *overrides: str) -> PretrainRecipe:
+    return load(PretrainRecipe, YAML, [f"data.sources=[{matches}]", *SMALL, *overrides])
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -61,7 +61,7 @@ def test_it_learns_to_spot(matches: Path, tmp_path: Path) -> None:
     )
     said: list[str] = []
     updates: list[ProgressUpdate] = []
-    progress = Pretraining(config, tmp_path, device=CPU, show=updates.append, log=said.append).fit()
+    progress = PretrainTask(config, tmp_path, device=CPU, show=updates.append, log=said.append).fit()
     assert progress.finished
     assert progress.step == 160
     report = json.loads((tmp_path / "report.json").read_text())
@@ -96,7 +96,7 @@ def cut_after(steps: int) -> Callable[[ProgressUpdate], None]:
 def test_cut_anywhere_and_run_again_it_ends_with_the_same_bytes(matches: Path, tmp_path: Path) -> None:
     overrides = ["train.save_every=1", "backbone.dropout=0.3", "augment.mixup=0.3"]
     config = recipe(matches, *overrides)
-    Pretraining(config, tmp_path / "whole", device=CPU).fit()
+    PretrainTask(config, tmp_path / "whole", device=CPU).fit()
     sources = [*SMALL, f"data.sources=[{matches}]", *overrides]
     command = [sys.executable, "-m", "ballcast", "pretrain", str(YAML), *sources, "--device", "cpu", "--out"]
     process = subprocess.Popen([*command, str(tmp_path / "cut")], stdout=subprocess.DEVNULL)
@@ -107,18 +107,18 @@ def test_cut_anywhere_and_run_again_it_ends_with_the_same_bytes(matches: Path, t
     for steps in (3, 5, 7):
         torch.rand(steps)  # whatever was drawn before in this process must not matter
         with suppress(Cut):
-            Pretraining(config, tmp_path / "cut", device=CPU, show=cut_after(steps)).fit()
-    Pretraining(config, tmp_path / "cut", device=CPU).fit()
+            PretrainTask(config, tmp_path / "cut", device=CPU, show=cut_after(steps)).fit()
+    PretrainTask(config, tmp_path / "cut", device=CPU).fit()
     assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
 
 
 def test_another_recipe_is_refused_and_more_epochs_go_on(matches: Path, tmp_path: Path) -> None:
     first = recipe(matches, "train.epochs=1", "data.valid=[]")
-    Pretraining(first, tmp_path, device=CPU).fit()
-    assert Pretraining(first, tmp_path, device=CPU).fit().step == 4  # finished: nothing to do
+    PretrainTask(first, tmp_path, device=CPU).fit()
+    assert PretrainTask(first, tmp_path, device=CPU).fit().step == 4  # finished: nothing to do
     with pytest.raises(InputError, match=r"was started with train\.lr"):
-        Pretraining(recipe(matches, "train.epochs=1", "data.valid=[]", "train.lr=1e-5"), tmp_path, device=CPU)
-    longer = Pretraining(recipe(matches, "train.epochs=2", "data.valid=[]"), tmp_path, device=CPU)
+        PretrainTask(recipe(matches, "train.epochs=1", "data.valid=[]", "train.lr=1e-5"), tmp_path, device=CPU)
+    longer = PretrainTask(recipe(matches, "train.epochs=2", "data.valid=[]"), tmp_path, device=CPU)
     assert longer.fit().step == 8
     assert longer.progress.best_epoch == 2
 
@@ -137,7 +137,7 @@ def test_without_imagenet_it_does_not_start(matches: Path, monkeypatch: pytest.M
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
     with pytest.raises(InputError, match=r"test_efficientnet cannot be fetched .*127\.0\.0\.1.*train\.start=scratch"):
-        Pretraining(recipe(matches, "train.start=imagenet"), tmp_path / "run", device=CPU)
+        PretrainTask(recipe(matches, "train.start=imagenet"), tmp_path / "run", device=CPU)
 
 
 def test_a_network_without_five_scales_is_one_sentence() -> None:
@@ -147,7 +147,7 @@ def test_a_network_without_five_scales_is_one_sentence() -> None:
 
 def test_runs_give_the_features_of_their_clips() -> None:
     torch.manual_seed(0)
-    backbone = Backbone(load(PretrainConfig, None, SMALL).network).eval()
+    backbone = Backbone(load(PretrainRecipe, None, SMALL).network).eval()
     frames = torch.randint(0, 256, (2, 21, 32, 64), dtype=torch.uint8)  # 7 stacks: 3 clips
     with torch.no_grad():
         runs = backbone.runs(frames)
@@ -176,10 +176,10 @@ def test_one_cycle_rises_to_its_top_and_falls() -> None:
 
 
 def test_the_config_spells_the_defaults_out() -> None:
-    assert load(PretrainConfig, YAML) == PretrainConfig()
+    assert load(PretrainRecipe, YAML) == PretrainRecipe()
     told = read_yaml(find_recipe(YAML))
     for section in ("data", "clips", "augment", "train", "spotting"):
-        hints = {k.removeprefix(f"{section}.") for k in keys(PretrainConfig) if k.startswith(f"{section}.")}
+        hints = {k.removeprefix(f"{section}.") for k in keys(PretrainRecipe) if k.startswith(f"{section}.")}
         assert set(told[section]) == hints, section
 
 

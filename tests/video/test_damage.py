@@ -137,7 +137,7 @@ def test_a_file_played_live_goes_on_after_damage(make: Make) -> None:
 def test_gaps_for_people_and_for_programs() -> None:
     gap = Gap(62_000, 63_400, "a picture is damaged")
     assert str(gap) == "from 1:02.0 on, 1.4 s: a picture is damaged"
-    assert Gap.of_json(gap.to_json()) == gap
+    assert Gap.from_json(gap.to_json()) == gap
     assert gap.to_json() == {"from": 62.0, "to": 63.4, "reason": "a picture is damaged", "kind": "damage"}
     assert (clock(59_970), clock(3_661_000)) == ("1:00.0", "1:01:01.0")
 

@@ -13,7 +13,7 @@ import torch
 from games import write_video
 
 from ballcast.core.errors import BallcastError, InputError
-from ballcast.video.decode_pool import Decoder, DecoderPool, LocalDecoder, Recording, SharedMemory
+from ballcast.video.decode_pool import Decoder, DecoderPool, LocalDecoder, SharedMemory, VideoSpec
 from ballcast.video.file import VideoFile
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="decoders are threads on this system")
@@ -36,7 +36,7 @@ def running(pid: int) -> bool:
 @pytest.mark.parametrize("size", [None, (16, 32)])
 def test_a_process_gives_the_bytes_of_this_one(tmp_path: Path, colour: bool, size: tuple[int, int] | None) -> None:
     """Parts in order, which are read on, and out of order; two decoders at once, into one memory."""
-    recording = Recording(str(write_video(tmp_path / "ä.mp4", moving(90))), size, colour)
+    recording = VideoSpec(str(write_video(tmp_path / "ä.mp4", moving(90))), size, colour)
     here = LocalDecoder()
     opened = here.open(recording)
     frame = opened.shape[0] * opened.shape[1]
@@ -59,25 +59,25 @@ def test_a_process_gives_the_bytes_of_this_one(tmp_path: Path, colour: bool, siz
 
 
 def test_the_end_of_a_video_and_faults_come_back_as_they_are_here(tmp_path: Path) -> None:
-    recording = Recording(str(write_video(tmp_path / "a.mp4", moving(30))))
+    recording = VideoSpec(str(write_video(tmp_path / "a.mp4", moving(30))))
     (tmp_path / "b.mp4").write_bytes(b"<!doctype html>")
     memory = SharedMemory(100 * 32 * 64)
     with DecoderPool(["cpu"], apart=True) as pool:
         assert pool.submit(lambda decoder: decoder.read(recording, 10, 100, memory)).result() == 20
         with pytest.raises(InputError, match=r"b\.mp4: is a web page, not a video"):
-            pool.submit(lambda decoder: decoder.open(Recording(str(tmp_path / "b.mp4")))).result()
+            pool.submit(lambda decoder: decoder.open(VideoSpec(str(tmp_path / "b.mp4")))).result()
         whole = Path(recording.path).read_bytes()
         torn = tmp_path / "c.mp4"
         torn.write_bytes(whole[: len(whole) // 2] + bytes(64) + whole[len(whole) // 2 + 64 :])
         with pytest.raises(InputError, match=r"c\.mp4: is corrupt at"):
-            pool.submit(lambda decoder: decoder.read(Recording(str(torn)), 0, 30, memory)).result()
+            pool.submit(lambda decoder: decoder.read(VideoSpec(str(torn)), 0, 30, memory)).result()
         with pytest.raises(RuntimeError, match="a decoder failed: ValueError"):
             pool.submit(lambda decoder: decoder.read(recording, -5, 5, memory)).result()
         assert pool.submit(lambda decoder: decoder.read(recording, 0, 30, memory)).result() == 30  # it goes on
 
 
 def test_a_decoder_that_dies_is_told_and_the_next_task_gets_a_new_one(tmp_path: Path) -> None:
-    recording = Recording(str(write_video(tmp_path / "a.mp4", moving(30))))
+    recording = VideoSpec(str(write_video(tmp_path / "a.mp4", moving(30))))
 
     def die(decoder: Decoder) -> None:
         decoder.open(recording)
@@ -94,9 +94,9 @@ def test_decoders_end_with_their_parent_even_by_kill_9(tmp_path: Path) -> None:
     path = write_video(tmp_path / "a.mp4", moving(30))
     code = f"""
 import time
-from ballcast.video.decode_pool import DecoderPool, Recording
+from ballcast.video.decode_pool import DecoderPool, VideoSpec
 pool = DecoderPool(["cpu"], apart=True)
-print(pool.submit(lambda d: (d.open(Recording({str(path)!r})), d._running.pid)).result()[1], flush=True)
+print(pool.submit(lambda d: (d.open(VideoSpec({str(path)!r})), d._running.pid)).result()[1], flush=True)
 time.sleep(60)
 """
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
@@ -130,7 +130,7 @@ def test_nvdec_gives_the_bytes_of_the_cpu(tmp_path: Path) -> None:
     for colour in (False, True):
         results = []
         for device in ("cpu", "cuda"):
-            recording = Recording(str(path), None, colour)
+            recording = VideoSpec(str(path), None, colour)
             memory = SharedMemory(60 * 144 * 256 * (3 if colour else 2) // 2)
             with DecoderPool([device], apart=True) as pool:
                 opened = pool.submit(lambda decoder, r=recording: decoder.open(r)).result()

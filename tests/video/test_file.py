@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ballcast.core.errors import InputError
 from ballcast.video.container import decoder_report
 from ballcast.video.file import FrameSource, VideoFile, open_video
-from ballcast.video.grid import snap
+from ballcast.video.resample import snap
 from tests.video.conftest import Make, number_of, numbers
 
 ntsc = Fraction(1001, 30000)

@@ -14,13 +14,13 @@ import torch
 
 from ballcast.core.anticipator_config import EmitConfig, HierarchyConfig, ModelConfig
 from ballcast.core.events import Forecast
-from ballcast.inference.rolling import RollingAnticipator
+from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.model.anticipator import Anticipator
 from ballcast.web.server import Server, bind
 from ballcast.web.server import running as run_server
 from ballcast.web.service import Service
-from ballcast.web.settings import Engine, Limits, Settings
+from ballcast.web.settings import Limits, PredictorFactory, Settings
 from benchmarks.serve import Quick
 from tests.browser import Browser, open_browser
 from tests.features.conftest import SMALL, small_backbone
@@ -39,10 +39,12 @@ def small_model() -> Anticipator:
 
 
 @pytest.fixture(scope="session")
-def engine() -> Engine:
+def predictors() -> PredictorFactory:
     torch.set_num_threads(1)
     model, backbone = small_model(), small_backbone()
-    return Engine(lambda: RollingAnticipator(TorchRuntime(model, backbone)), {"every_ms": 1000, "model": "small"})
+    return PredictorFactory(
+        lambda: StreamPredictor(TorchRuntime(model, backbone)), {"every_ms": 1000, "model": "small"}
+    )
 
 
 @pytest.fixture(scope="session")
@@ -52,12 +54,12 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def quick() -> Engine:
-    return Engine(Quick, {"every_ms": 1000, "model": "none"})  # type: ignore[arg-type]
+def quick() -> PredictorFactory:
+    return PredictorFactory(Quick, {"every_ms": 1000, "model": "none"})  # type: ignore[arg-type]
 
 
-def paused(frames: int = 0) -> tuple[Engine, threading.Event]:
-    """A quick engine that stands still after so many frames until the event is set."""
+def paused(frames: int = 0) -> tuple[PredictorFactory, threading.Event]:
+    """A quick predictors that stands still after so many frames until the event is set."""
     release = threading.Event()
 
     class Held(Quick):
@@ -66,7 +68,7 @@ def paused(frames: int = 0) -> tuple[Engine, threading.Event]:
                 release.wait(20)
             return super().push(frame)
 
-    return Engine(Held, {}), release  # type: ignore[arg-type]
+    return PredictorFactory(Held, {}), release  # type: ignore[arg-type]
 
 
 @dataclass
@@ -100,9 +102,9 @@ class Running:
 
 
 @contextmanager
-def running(settings: Settings, engine: Engine, port: int = 0, **how: object) -> Iterator[Running]:
+def running(settings: Settings, predictors: PredictorFactory, port: int = 0, **how: object) -> Iterator[Running]:
     """A server of these settings, and a client of it."""
-    service, listener = Service(settings, engine, **how), bind("127.0.0.1", port)
+    service, listener = Service(settings, predictors, **how), bind("127.0.0.1", port)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     with run_server(service, listener) as (server, thread), httpx.Client(base_url=url, timeout=30) as client:
         yield Running(service, server, url, client, thread)
@@ -112,15 +114,19 @@ Serve = Callable[..., Running]
 
 
 @pytest.fixture
-def serving(tmp_path: Path, quick: Engine) -> Iterator[Serve]:
+def serving(tmp_path: Path, quick: PredictorFactory) -> Iterator[Serve]:
     """`serving(limits={…}, streams={…}, …)` starts a server, with the settings' defaults but for these."""
     with ExitStack() as stack:
 
         def start(
-            *, limits: dict | None = None, engine: Engine = quick, how: dict | None = None, **given: object
+            *,
+            limits: dict | None = None,
+            predictors: PredictorFactory = quick,
+            how: dict | None = None,
+            **given: object,
         ) -> Running:
             settings = Settings(**{"data": tmp_path / "data", "limits": replace(LIMITS, **(limits or {})), **given})
-            return stack.enter_context(running(settings, engine, **(how or {})))
+            return stack.enter_context(running(settings, predictors, **(how or {})))
 
         yield start
 

@@ -677,8 +677,8 @@ def test_a_trusted_proxy_may_have_more_connections(serving: Serve) -> None:
 
 
 def test_one_address_has_so_many_viewers(serving: Serve, clip: Path) -> None:
-    engine, release = paused()
-    server = serving(limits={"viewers_a_user": 2}, engine=engine)
+    predictors, release = paused()
+    server = serving(limits={"viewers_a_user": 2}, predictors=predictors)
     events = f"/api/jobs/{server.upload(clip).json()['id']}/events"
     try:
         with ExitStack() as stack:

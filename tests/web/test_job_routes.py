@@ -15,7 +15,7 @@ from ballcast.core.events import Event, Forecast
 from ballcast.data.labels.osl import write_osl
 from ballcast.inference.video_forecaster import forecast_video
 from ballcast.video.file import VideoFile
-from ballcast.web.settings import Engine
+from ballcast.web.settings import PredictorFactory
 from benchmarks.serve import Quick
 from tests.video.conftest import make_video
 from tests.web.conftest import Running, Serve, paused
@@ -36,8 +36,8 @@ def events(server: Running, path: str, most: int = 1000) -> list[tuple[str, dict
     return found
 
 
-def test_an_upload_gives_what_predict_gives(serving: Serve, clip: Path, engine: Engine) -> None:
-    server = serving(engine=engine)
+def test_an_upload_gives_what_predict_gives(serving: Serve, clip: Path, predictors: PredictorFactory) -> None:
+    server = serving(predictors=predictors)
     response = server.upload(clip, "my%20match.mp4")
     assert response.status_code == 201, response.text
     job = response.json()
@@ -47,7 +47,7 @@ def test_an_upload_gives_what_predict_gives(serving: Serve, clip: Path, engine: 
     assert done["state"] == "done", done
     timeline = server.client.get(f"/api/jobs/{job['id']}/timeline").json()
     with VideoFile(clip) as video:
-        expected = tuple(forecast_video(video, engine.new()))
+        expected = tuple(forecast_video(video, predictors.new()))
     trees = json.loads(json.dumps([made.to_json() for made in expected]))
     assert timeline["anticipations"] == trees
     assert timeline["video"] == "my match.mp4"
@@ -132,7 +132,7 @@ def test_wrong_labels_are_one_sentence_and_leave_nothing(serving: Serve, clip: P
 
 def test_results_before_the_end_are_refused(serving: Serve, clip: Path) -> None:
     held, release = paused()
-    server = serving(engine=held)
+    server = serving(predictors=held)
     job = server.upload(clip).json()
     answer = server.client.get(f"/api/jobs/{job['id']}/timeline")
     assert (answer.status_code, "there are results when it is done" in answer.json()["error"]) == (409, True)
@@ -141,7 +141,7 @@ def test_results_before_the_end_are_refused(serving: Serve, clip: Path) -> None:
 
 def test_a_running_job_is_cancelled(serving: Serve, clip: Path) -> None:
     held, release = paused()
-    server = serving(engine=held)
+    server = serving(predictors=held)
     job = server.upload(clip).json()
     server.until(job["id"], "running")
     cancelled = server.client.post(f"/api/jobs/{job['id']}/cancel")
@@ -157,7 +157,7 @@ def test_a_running_job_is_cancelled(serving: Serve, clip: Path) -> None:
 
 def test_deleting_removes_everything(serving: Serve, clip: Path) -> None:
     held, release = paused()
-    server = serving(engine=held)
+    server = serving(predictors=held)
     job = server.upload(clip).json()
     server.until(job["id"], "running")
     folder = server.service.folder_of(server.service.job(job["id"]))
@@ -173,7 +173,7 @@ def test_deleting_removes_everything(serving: Serve, clip: Path) -> None:
 
 def test_jobs_survive_a_restart(serving: Serve, clip: Path) -> None:
     held, release = paused()
-    first = serving(engine=held)
+    first = serving(predictors=held)
     done = first.upload(clip, "first.mp4").json()
     running, waiting = first.upload(clip, "second.mp4").json(), first.upload(clip, "third.mp4").json()
     first.service.store.end(done["id"], "failed", "a test")
@@ -210,7 +210,7 @@ def test_users_take_turns(serving: Serve, clip: Path) -> None:
             time.sleep(0.004)
             return super().push(frame)
 
-    server = serving(engine=Engine(Slow, {}))  # type: ignore[arg-type]
+    server = serving(predictors=PredictorFactory(Slow, {}))  # type: ignore[arg-type]
     mine = [server.upload(clip).json()["id"] for _ in range(4)]
     with httpx.Client(
         base_url=server.url, transport=httpx.HTTPTransport(local_address="127.0.0.2"), timeout=30
@@ -225,7 +225,7 @@ def test_users_take_turns(serving: Serve, clip: Path) -> None:
 
 def test_the_queue_of_one_user_is_bounded(serving: Serve, clip: Path) -> None:
     held, release = paused()
-    server = serving(engine=held, limits={"waiting_a_user": 2})
+    server = serving(predictors=held, limits={"waiting_a_user": 2})
     assert [server.upload(clip).status_code for _ in range(3)] == [201, 201, 429]
     release.set()
 

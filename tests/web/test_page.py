@@ -11,7 +11,7 @@ from ballcast.data.labels.osl import write_osl
 from ballcast.live.session import LiveSession
 from ballcast.video.sources import open_source
 from ballcast.web import streams
-from ballcast.web.settings import Engine, Settings
+from ballcast.web.settings import PredictorFactory, Settings
 from tests.video.conftest import make_video
 from tests.web.conftest import LIMITS, Running, Serve, paused, running
 
@@ -163,7 +163,7 @@ def test_a_file_name_is_text(serving: Serve, browser: Browser, clip: Path, tmp_p
 
 def test_cancel(serving: Serve, browser: Browser, clip: Path) -> None:
     held, release = paused()
-    server = serving(engine=held)
+    server = serving(predictors=held)
     job = server.upload(clip).json()
     browser.show(server.url)
     browser.wait(lambda: browser.all("[data-state=running]"), "the running job")
@@ -176,7 +176,7 @@ def test_cancel(serving: Serve, browser: Browser, clip: Path) -> None:
     assert server.client.get("/api/jobs").json() == []
 
 
-def test_the_server_restarts_in_between(browser: Browser, clip: Path, quick: Engine, tmp_path: Path) -> None:
+def test_the_server_restarts_in_between(browser: Browser, clip: Path, quick: PredictorFactory, tmp_path: Path) -> None:
     """The page stays open, the job goes on, and the page shows it."""
     held, release = paused()
     settings = Settings(data=tmp_path / "data", limits=LIMITS)
@@ -199,7 +199,7 @@ def test_the_server_restarts_in_between(browser: Browser, clip: Path, quick: Eng
 
 @pytest.mark.parametrize("at_its_end", [False, True])
 def test_the_server_restarts_while_a_job_is_watched(
-    browser: Browser, clip: Path, quick: Engine, tmp_path: Path, at_its_end: bool
+    browser: Browser, clip: Path, quick: PredictorFactory, tmp_path: Path, at_its_end: bool
 ) -> None:
     """The page that watches goes on by itself, to the results."""
     held, release = paused(150)
@@ -226,7 +226,7 @@ def test_the_server_restarts_while_a_job_is_watched(
 
 def test_a_job_is_watched_while_it_is_computed(serving: Serve, browser: Browser, clip: Path) -> None:
     held, release = paused()
-    server = serving(engine=held)
+    server = serving(predictors=held)
     job = server.upload(clip).json()
     open_watch(browser, server, job["id"])
     browser.wait(lambda: "computed up to 0:00" in browser.find(".badge").text, "what is computed")
@@ -237,7 +237,7 @@ def test_a_job_is_watched_while_it_is_computed(serving: Serve, browser: Browser,
 
 
 @pytest.fixture
-def live(serving: Serve, clip: Path, quick: Engine) -> Running:
+def live(serving: Serve, clip: Path, quick: PredictorFactory) -> Running:
     how = {"sessions": lambda address: LiveSession(open_source(address, speed=2), quick.new())}
     return serving(streams={"pitch": str(clip)}, how=how)
 
@@ -267,7 +267,7 @@ def hide(browser: Browser, hidden: bool) -> None:
 
 
 def test_a_hidden_tab_lets_go_of_its_connection(
-    serving: Serve, clip: Path, quick: Engine, browser: Browser, monkeypatch: pytest.MonkeyPatch
+    serving: Serve, clip: Path, quick: PredictorFactory, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Six tabs would take all connections that a browser allows itself. When it is looked at again it goes on; if
     the stream has begun anew meanwhile, so does the axis."""

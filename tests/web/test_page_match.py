@@ -17,7 +17,7 @@ from ballcast.data.labels.osl import write_osl
 from ballcast.live.session import LiveSession
 from ballcast.video.sources import open_source
 from ballcast.web import site_routes
-from ballcast.web.settings import Engine
+from ballcast.web.settings import PredictorFactory
 from benchmarks.serve import Quick
 from tests.web.conftest import Running, Serve, paused
 
@@ -218,9 +218,9 @@ def test_axe_finds_nothing_serious(
 ) -> None:
     (tmp_path / "videos").mkdir()
     (tmp_path / "videos" / "cup.mp4").write_bytes(clip.read_bytes())
-    engine = Engine(Quick, {"every_ms": 1000, "model": "none", "origin": ORIGIN, "precision": PRECISION})  # type: ignore[arg-type]
-    how = {"sessions": lambda address: LiveSession(open_source(address), engine.new())}
-    server = serving(videos=tmp_path / "videos", streams={"pitch": str(clip)}, engine=engine, how=how)
+    predictors = PredictorFactory(Quick, {"every_ms": 1000, "model": "none", "origin": ORIGIN, "precision": PRECISION})  # type: ignore[arg-type]
+    how = {"sessions": lambda address: LiveSession(open_source(address), predictors.new())}
+    server = serving(videos=tmp_path / "videos", streams={"pitch": str(clip)}, predictors=predictors, how=how)
     (tmp_path / "broken.mp4").write_bytes(clip.read_bytes()[:2000])
     job = server.upload(clip, "x" * 100).json()["id"]
     server.until(job, "done")
@@ -286,7 +286,7 @@ def test_every_word_of_the_page_is_in_one_file(
     marked = re.sub(r'("action.names": )""', rf'\1"{names}"', marked)
     monkeypatch.setitem(site_routes.STATIC, "strings.js", marked.encode())
     held, release = paused()
-    server = serving(engine=held, streams={"1": str(clip)})
+    server = serving(predictors=held, streams={"1": str(clip)})
     job = server.upload(clip, "clip.mp4").json()["id"]
     words = """const found = [], walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
         while (walk.nextNode()) {

@@ -11,7 +11,7 @@ from stream_server import DrippingServer
 
 from ballcast.live.session import LiveSession
 from ballcast.video.sources import open_source
-from ballcast.web.settings import Engine
+from ballcast.web.settings import PredictorFactory
 from tests.video.conftest import make_video
 from tests.web.conftest import Running, Serve
 
@@ -29,7 +29,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def how(quick: Engine) -> dict[str, Any]:
+def how(quick: PredictorFactory) -> dict[str, Any]:
     return {"sessions": lambda address, *_: LiveSession(open_source(address, speed=4), quick.new())}
 
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from ballcast import cli
 from ballcast.core.errors import InputError
-from ballcast.web.settings import Engine, Settings
+from ballcast.web.settings import PredictorFactory, Settings
 from tests.features.conftest import small_backbone
 from tests.web.conftest import LIMITS, running, small_model
 
@@ -147,7 +147,7 @@ def test_what_is_wrong_is_one_sentence(
     assert not list(tmp_path.iterdir())
 
 
-def test_two_servers_do_not_share_a_folder(tmp_path: Path, quick: Engine) -> None:
+def test_two_servers_do_not_share_a_folder(tmp_path: Path, quick: PredictorFactory) -> None:
     settings = Settings(data=tmp_path / "data", limits=LIMITS)
     busy = pytest.raises(InputError, match="data: another server uses this folder")
     with running(settings, quick), busy, running(settings, quick):

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from ballcast.web.settings import Engine, Settings
+from ballcast.web.settings import PredictorFactory, Settings
 from tests.web.conftest import LIMITS, Serve, running
 
 
 def test_an_upload_into_a_folder_given_relative(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: Engine, clip: Path
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: PredictorFactory, clip: Path
 ) -> None:
     """As by default: the decoder's process works in another folder than the server."""
     monkeypatch.chdir(tmp_path)
@@ -20,7 +20,7 @@ def test_an_upload_into_a_folder_given_relative(
         assert server.until(answer.json()["id"], "done", "failed")["state"] == "done"
 
 
-def test_only_what_cut_off_uploads_left_is_swept(tmp_path: Path, quick: Engine, clip: Path) -> None:
+def test_only_what_cut_off_uploads_left_is_swept(tmp_path: Path, quick: PredictorFactory, clip: Path) -> None:
     settings = Settings(data=tmp_path / "data", limits=LIMITS)
     with running(settings, quick) as server:
         job = server.upload(clip).json()
@@ -40,7 +40,7 @@ def test_only_what_cut_off_uploads_left_is_swept(tmp_path: Path, quick: Engine, 
         assert {p.name for p in (jobs / job["id"]).iterdir()} == {"video", "timeline.json", "timeline.csv"}
 
 
-def test_uploads_outlive_the_database(tmp_path: Path, quick: Engine, clip: Path) -> None:
+def test_uploads_outlive_the_database(tmp_path: Path, quick: PredictorFactory, clip: Path) -> None:
     settings = Settings(data=tmp_path / "data", limits=LIMITS)
     with running(settings, quick) as server:
         job = server.upload(clip).json()

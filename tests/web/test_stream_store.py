@@ -30,7 +30,7 @@ from ballcast.live.alerts import Alert, Alerts, AlertTargets, sign
 from ballcast.live.clips import ClipStore, PacketRing
 from ballcast.live.status import LiveForecast
 from ballcast.web import monitoring
-from ballcast.web.settings import make_engine
+from ballcast.web.settings import make_predictor_factory
 from ballcast.web.stream_store import StreamConfig
 from tests.live.test_session import tiny
 from tests.video.conftest import make_video
@@ -118,8 +118,8 @@ def test_one_that_cannot_be_reached_says_so_without_its_password(
 
 def test_all_streams_share_one_scheduler(serving: Serve, stream: Path) -> None:
     """A real network, an RTSP source and one over HTTP beside each other."""
-    engine = make_engine(lambda: tiny().runtime, every_ms=1000, any_video=True)
-    running = serving(engine=engine)
+    predictors = make_predictor_factory(lambda: tiny().runtime, every_ms=1000, any_video=True)
+    running = serving(predictors=predictors)
     with RtspServer(stream, close=False, every_s=0.03) as rtsp, dripping(stream) as dripped:
         running.client.put("/api/streams/a", json={"address": rtsp.address})
         running.client.put("/api/streams/b", json={"address": dripped.address})

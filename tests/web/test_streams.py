@@ -18,21 +18,23 @@ from ballcast.video.file import VideoFile
 from ballcast.video.sources import LiveFrame, StreamGap, open_source
 from ballcast.web import streams
 from ballcast.web.server_sent_events import MAX_QUEUED, Channel
-from ballcast.web.settings import Engine
+from ballcast.web.settings import PredictorFactory
 from tests.web.conftest import Running, Serve, paused
 
 VIEWERS = 200
 SECRET = "rtsp://admin:secret@camera.local/1"
 
 
-def fast(engine: Engine, ready: Callable[[], bool] = lambda: True) -> dict[str, Callable[[str], LiveSession]]:
+def fast(
+    predictors: PredictorFactory, ready: Callable[[], bool] = lambda: True
+) -> dict[str, Callable[[str], LiveSession]]:
     """Streams that are files, read as fast as they are computed, from when it is `ready` on."""
 
     def open_(address: str) -> LiveSession:
         until = time.monotonic() + 20
         while not ready() and time.monotonic() < until:
             time.sleep(0.01)
-        return LiveSession(open_source(address, speed=0), engine.new())
+        return LiveSession(open_source(address, speed=0), predictors.new())
 
     return {"sessions": open_}
 
@@ -59,12 +61,12 @@ def made(records: list[dict]) -> list[dict]:
 
 
 def test_two_hundred_viewers_cost_one_computation(
-    serving: Serve, clip: Path, engine: Engine, capsys: pytest.CaptureFixture[str]
+    serving: Serve, clip: Path, predictors: PredictorFactory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    all_there = fast(engine, lambda: server.service.viewers() == VIEWERS)
+    all_there = fast(predictors, lambda: server.service.viewers() == VIEWERS)
     server = serving(streams={"pitch": str(clip)}, how=all_there)
     with VideoFile(clip) as video:
-        expected = json.loads(json.dumps([m.to_json() for m in forecast_video(video, engine.new())]))
+        expected = json.loads(json.dumps([m.to_json() for m in forecast_video(video, predictors.new())]))
     waits: list[float] = []
 
     async def health() -> None:
@@ -173,7 +175,7 @@ class Broken:
         pass
 
 
-def test_messages_on_the_way_name_the_stream_not_its_address(serving: Serve, quick: Engine) -> None:
+def test_messages_on_the_way_name_the_stream_not_its_address(serving: Serve, quick: PredictorFactory) -> None:
     how = {"sessions": lambda address: LiveSession(Broken(), quick.new())}
     server = serving(streams={"pitch": SECRET}, how=how)
     records = asyncio.run(watch(server.url, "/api/streams/pitch/events"))

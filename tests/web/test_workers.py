@@ -13,7 +13,7 @@ import pytest
 from ballcast.core.events import Forecast
 from ballcast.web import workers as worker
 from ballcast.web.jobs import Job
-from ballcast.web.settings import Engine, Settings
+from ballcast.web.settings import PredictorFactory, Settings
 from benchmarks.serve import Quick
 from tests.web.conftest import LIMITS, Running, Serve, paused, running
 
@@ -40,7 +40,7 @@ def fill(disk: Path) -> Path:
 
 
 def test_a_full_disk_stops_nothing_for_good(
-    small_disk: Path, quick: Engine, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small_disk: Path, quick: PredictorFactory, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "RETRY_S", 0.2)
     release = threading.Event()
@@ -54,7 +54,7 @@ def test_a_full_disk_stops_nothing_for_good(
     (tmp_path / "videos").mkdir()
     (tmp_path / "videos" / "a.mp4").write_bytes(clip.read_bytes())
     settings = Settings(data=small_disk / "data", videos=tmp_path / "videos", limits=LIMITS)
-    with running(settings, Engine(Held, {})) as server:  # type: ignore[arg-type]
+    with running(settings, PredictorFactory(Held, {})) as server:  # type: ignore[arg-type]
         (video,) = server.client.get("/api/videos").json()
         job = server.client.post("/api/jobs", json={"video": video["id"]}).json()
         server.until(job["id"], "running")
@@ -120,7 +120,7 @@ def test_turns_and_cancels_are_looked_at_after_each_frame(serving: Serve, clip: 
             time.sleep(0.4)
             return super().push(frame)
 
-    server = serving(engine=Engine(Slow, {}), limits={"slice_s": 0.1})  # type: ignore[arg-type]
+    server = serving(predictors=PredictorFactory(Slow, {}), limits={"slice_s": 0.1})  # type: ignore[arg-type]
     mine = server.upload(clip).json()
     wait(lambda: pushed)
     with other(server) as ben:
@@ -145,7 +145,7 @@ def test_a_job_that_was_put_aside_and_cancelled_holds_nothing(serving: Serve, cl
             may.acquire(timeout=20)
             return super().push(frame)
 
-    server = serving(engine=Engine(Stepped, {}), limits={"slice_s": 0.0})  # type: ignore[arg-type]
+    server = serving(predictors=PredictorFactory(Stepped, {}), limits={"slice_s": 0.0})  # type: ignore[arg-type]
     workers = server.service.workers
     mine = server.upload(clip).json()["id"]
     wait(lambda: workers._started)
@@ -177,8 +177,8 @@ def test_a_job_that_was_put_aside_and_cancelled_holds_nothing(serving: Serve, cl
 
 def test_no_more_jobs_are_open_than_allowed(serving: Serve, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before: workers counted jobs only once their decoders ran, so that each could start one at the same time."""
-    engine, release = paused()
-    server = serving(engine=engine, workers=3, limits={"open_jobs": 1})
+    predictors, release = paused()
+    server = serving(predictors=predictors, workers=3, limits={"open_jobs": 1})
     workers, video_of = server.service.workers, server.service.video_of
 
     def slow(job: Job) -> Path | None:

@@ -13,7 +13,7 @@ from games import write_video
 from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.data.labels import soccertrack
 from ballcast.data.labels.games import find_games
-from ballcast.data.labels.label_sets import BALL_ACTIONS, find_spotting_games
+from ballcast.data.labels.label_sets import BALL_ACTIONS, read_label_set
 from ballcast.data.labels.soccertrack import find_halves, iterate_records, read_ball, read_events, read_tracks
 from ballcast.video.camera import crop_size, follow
 from ballcast.video.file import VideoFile
@@ -161,7 +161,7 @@ def test_the_folder_is_read_like_simulated_matches(tmp_path: Path) -> None:
         ("117093_2", "valid", FRAMES),
     ]
     assert [(e.label, e.position_ms, e.team) for e in games[0].events] == [("PASS", 400, "left")]
-    found = find_spotting_games(tmp_path / "out")
+    found = read_label_set(tmp_path / "out")
     assert found.labels == BALL_ACTIONS
     assert found.actions[0].tolist() == [[400, 0], [2000, 10]]
     assert found.actions[1].tolist() == [[800, 11]]

@@ -153,14 +153,14 @@ class Upload(Video):
     def begin(self) -> httpx.Client:
         """Start the server in this process, with the first case."""
         if self.client is None:
-            from ballcast.web.settings import Engine, Limits, Settings
+            from ballcast.web.settings import Limits, PredictorFactory, Settings
             from tests.web.conftest import Quick, running
 
             self.stack = ExitStack()
             limits = Limits(free_bytes=0, frame_s=15, memory_bytes=1 << 30, kept_a_user=10**6, waiting_a_user=10**6)
             settings = Settings(data=self.base / f"data-{os.getpid()}", limits=limits)
-            engine = Engine(Quick, {"every_ms": 1000, "model": "none"})  # type: ignore[arg-type]
-            self.served = self.stack.enter_context(running(settings, engine))
+            predictors = PredictorFactory(Quick, {"every_ms": 1000, "model": "none"})  # type: ignore[arg-type]
+            self.served = self.stack.enter_context(running(settings, predictors))
             self.client = self.served.client
         return self.client
 

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from ballcast.core.checks import KEY, SIGNATURE
+from ballcast.core.checks import CHECKSUM_KEY, KEY
 from tools.fuzzing.mutate import Mutation, mutate_json
 
 
@@ -76,7 +76,7 @@ def strip_checksums(home: Path) -> None:
         raw = path.read_bytes()
         length = 8 + int.from_bytes(raw[:8], "little")
         header = json.loads(raw[8:length])
-        if not header.get("__metadata__", {}).pop(SIGNATURE, None):
+        if not header.get("__metadata__", {}).pop(CHECKSUM_KEY, None):
             continue
         text = json.dumps(header).encode()
         text += b" " * (-len(text) % 8)
@@ -84,7 +84,7 @@ def strip_checksums(home: Path) -> None:
 
 
 def _without(tree: dict[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in tree.items() if key not in (KEY, SIGNATURE)}
+    kept = {key: value for key, value in tree.items() if key not in (KEY, CHECKSUM_KEY)}
     if isinstance(kept.get("shards"), list):
         kept["shards"] = [{k: v for k, v in shard.items() if k != "sha256"} for shard in kept["shards"]]
     return kept

@@ -13,7 +13,7 @@ import torch
 from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import load, parse_overrides, to_yaml
 from ballcast.core.errors import BallcastError
-from ballcast.core.pretrain_config import PretrainConfig
+from ballcast.core.pretrain_config import PretrainRecipe
 from ballcast.data.events.event_windows import write_store
 from ballcast.data.events.wyscout import iterate_table, read_v2
 from ballcast.data.labels.games import read_halves, read_matches, split_games
@@ -217,10 +217,10 @@ class PretrainYaml(Target):
     mutation = staticmethod(mutate_yaml)
 
     def prepare(self) -> None:
-        self.seeds = [to_yaml(PretrainConfig()).encode()]
+        self.seeds = [to_yaml(PretrainRecipe()).encode()]
 
     def drive(self, path: Path, out: Path) -> None:
-        recipe = load(PretrainConfig, path)
+        recipe = load(PretrainRecipe, path)
         with torch.device("meta"):
             Backbone(recipe.network)
 
@@ -243,7 +243,7 @@ class Overrides(Target):
         tree = parse_overrides(lines)
         assert isinstance(tree, dict)
         build_all(load(Recipe, None, lines))
-        load(PretrainConfig, None, [line for line in lines if line.startswith("train.lr")])
+        load(PretrainRecipe, None, [line for line in lines if line.startswith("train.lr")])
 
 
 class Variants(Target):

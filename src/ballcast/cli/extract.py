@@ -193,7 +193,7 @@ def events(
 
     ballcast events open-data/events stores/mine --provider statsbomb --every 5
     """
-    from ballcast.data.events.event_windows import EVERY_MS, divide, write_store
+    from ballcast.data.events.event_windows import EVERY_MS, split_matches, write_store
     from ballcast.data.events.feed_files import recognise
     from ballcast.data.events.kloppy_feed import match_files, read_folder
     from ballcast.data.events.wyscout import iterate_table, read_table
@@ -207,7 +207,7 @@ def events(
             raise InputError("--split goes with the parquet table")
         if every is not None:
             raise InputError("--every does not go with --split: the benchmark has its own; leave one out")
-        splits = divide(read_table(source), split)
+        splits = split_matches(read_table(source), split)
         record = _begin_splits(out, list(splits), {"split": split, "detail": detail}, source)
         for name, feeds in splits.items():
             if (out / name / FILE_NAME).is_file():
@@ -260,7 +260,7 @@ def _begin_splits(out: Path, names: list[str], options: dict[str, str], source: 
     if not record.is_file():
         if there := [name for name in names if (out / name).exists()]:
             raise InputError(f"{out / there[0]}: is there already; give a new folder for the store")
-        write_json(record, wanted, signed=True)
+        write_json(record, wanted, checksum=True)
     elif read_json(record, "record of the conversion") != wanted:
         raise InputError(f"{out}: was begun with another table or other options; give a new folder, or remove this one")
     return record

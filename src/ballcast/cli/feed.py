@@ -47,10 +47,10 @@ def predict_feed(given: dict[str, Any], changes: list[str]) -> None:
     from ballcast.core.hub import EVENTS
     from ballcast.data.events.feed_files import read_head
     from ballcast.inference.forecasts import FeedForecasts
-    from ballcast.inference.timeline import Targets
+    from ballcast.inference.timeline import OutputFiles
 
     events, models = given["events"], given["models"]
-    targets = Targets(given["out"] or Path(f"{events.stem}.events.anticipation.json"), given["osl"], given["csv"])
+    targets = OutputFiles(given["out"] or Path(f"{events.stem}.events.anticipation.json"), given["osl"], given["csv"])
     targets.check(events)
     read_head(events)  # before the model, which takes seconds: a missing file is noticed at once
     wanted: dict[str, Path] = {name: given[name] for name in ("table", "plot", "clips") if given[name] is not None}
@@ -58,7 +58,7 @@ def predict_feed(given: dict[str, Any], changes: list[str]) -> None:
         check_writable(path)
         check_not_source(path, events)
     model = load(models[0] if models else EVENTS, runtime=given["runtime"], device=given["device"])
-    grids = model.opened.events is None
+    grids = model.opened.event_model is None
     if grids and wanted:
         raise InputError(f"--{next(iter(wanted))} is for the embedded model of event feeds; leave --model out")
     emit = changed_emission(model.emit, changes, shown=True) if grids else None

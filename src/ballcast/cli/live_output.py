@@ -112,7 +112,7 @@ class LiveView:
         table = Table.grid(padding=(0, 2))
         for justify in ("left", "right", "right", "left"):
             table.add_column(justify=justify)
-        coming = self._made.anticipation if self._made is not None else None
+        coming = self._made.forecast if self._made is not None else None
         listed = sorted(coming.predictions, key=lambda p: -p.confidence)[:ROWS] if coming is not None else []
         for p in sorted(listed, key=lambda p: p.position_ms):
             assert coming is not None
@@ -129,7 +129,7 @@ class LiveView:
     def _line(self) -> Text:
         if self._status is None:
             return Text("")
-        at_ms = self._made.anticipation.at_ms if self._made is not None else self._status.at_ms
+        at_ms = self._made.forecast.at_ms if self._made is not None else self._status.at_ms
         clock = f"{at_ms // 60_000:02d}:{at_ms // 1000 % 60:02d}"
         text = Text(f"{clock}  ").append(self._status.message, _STYLES.get(self._status.state, "yellow"))
         if self._made is not None:

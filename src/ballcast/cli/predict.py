@@ -226,7 +226,7 @@ def predict_features(
     stores = [FeatureStore.open(path) for path in features]
     clips = read_labels(labels) if labels else None
     loaded = [load(source, runtime=runtime, device=device) for source in sources]
-    first = loaded[0].windows
+    first = loaded[0].window_model
     with step_progress(new_console(stderr=True), "clips") as progress:
         if several or len(stores) > 1:
             predictions, about = _predict_together(loaded, sources, stores, clips, calibration, progress)
@@ -254,7 +254,7 @@ def _predict_together(
     from ballcast.inference.store_predictor import untuned as untuned_mapping
     from ballcast.model.score_mapping import read_score_mapping
 
-    models = [one.windows for one in loaded]
+    models = [one.window_model for one in loaded]
     check_ensemble(models, sources, stores)
     tuned = read_score_mapping(calibration, hashes(sources)) if calibration else untuned_mapping(models)
     chosen = [Clip(name, labelled=False) for name in stores[0].names] if clips is None else clips

@@ -18,7 +18,7 @@ from ballcast.core.errors import BallcastError, InputError
 if TYPE_CHECKING:
     from ballcast.api import Model as LoadedModel
     from ballcast.core.events import Forecast, Gap
-    from ballcast.inference.timeline import Targets
+    from ballcast.inference.timeline import OutputFiles
     from ballcast.video.file import VideoFile
 
 Begin = Annotated[
@@ -116,9 +116,9 @@ def parse_time(text: str, option: str) -> int:
     return round(1000 * seconds)
 
 
-def _targets(path: Path, given: Mapping[str, Any], *, several: bool, names: Sequence[Path]) -> "Targets":
+def _targets(path: Path, given: Mapping[str, Any], *, several: bool, names: Sequence[Path]) -> "OutputFiles":
     """The files to write for a video; of several, each option names a folder."""
-    from ballcast.inference.timeline import Targets
+    from ballcast.inference.timeline import OutputFiles
 
     stem = path.stem
     if sum(other.stem == stem for other in names) > 1:
@@ -133,10 +133,10 @@ def _targets(path: Path, given: Mapping[str, Any], *, several: bool, names: Sequ
         return chosen
 
     out = place("out") or Path(f"{stem}{SUFFIXES['out']}")
-    return Targets(out, place("osl"), place("csv"), place("overlay"), place("html"))
+    return OutputFiles(out, place("osl"), place("csv"), place("overlay"), place("html"))
 
 
-def predict_video(path: Path, targets: "Targets", options: Options) -> None:
+def predict_video(path: Path, targets: "OutputFiles", options: Options) -> None:
     """Write the forecasts along one video; Ctrl-C keeps those that are made."""
     from ballcast.core.config import to_dict
     from ballcast.inference.partial_timeline import PartialTimeline
@@ -224,7 +224,7 @@ def _forecast(
 
 def _write(
     path: Path,
-    targets: "Targets",
+    targets: "OutputFiles",
     timeline: "list[Forecast]",
     gaps: "list[Gap]",
     about: dict[str, Any],

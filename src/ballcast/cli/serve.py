@@ -209,7 +209,7 @@ def _run(
     from ballcast.web.server import bind
     from ballcast.web.server import serve as run
     from ballcast.web.service import Library, Service
-    from ballcast.web.settings import make_engine
+    from ballcast.web.settings import make_predictor_factory
 
     Library(settings.videos)  # a folder that is missing is reported at once, too
     listener = bind(host, port)  # before the model, which takes seconds: an address in use is reported at once
@@ -218,8 +218,8 @@ def _run(
             stack.enter_context(cluster)
         model = open_model()
         how: dict[str, Any] = {"precision": model.opened.precision, "any_video": any_video, "cluster": cluster}
-        engine = make_engine(model.new_runtime, every_ms=settings.every_ms, **how)
-        service, console = Service(settings, engine), new_console()
+        predictors = make_predictor_factory(model.new_runtime, every_ms=settings.every_ms, **how)
+        service, console = Service(settings, predictors), new_console()
 
         def ready(_: object) -> None:
             shown = f"[{host}]" if ":" in host else host

@@ -84,16 +84,16 @@ def pretrain(
     """
     from ballcast.cli.shell import frames_progress
     from ballcast.core.config import load
-    from ballcast.core.pretrain_config import PretrainConfig
+    from ballcast.core.pretrain_config import PretrainRecipe
     from ballcast.training.engine import choose_device
-    from ballcast.training.pretrain import Pretraining
+    from ballcast.training.pretrain import PretrainTask
     from ballcast.training.progress import Display
 
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         raise InputError("pretrain is one process on one GPU; start it without torchrun")
-    recipe = load(PretrainConfig, config, overrides or ())
+    recipe = load(PretrainRecipe, config, overrides or ())
     display = Display(new_console(), recipe.train.epochs, measure="spotting AP")
-    work = Pretraining(recipe, run, device=choose_device(device), show=display.show, log=display.log)
+    work = PretrainTask(recipe, run, device=choose_device(device), show=display.show, log=display.log)
     with resumable():
         with frames_progress(new_console(stderr=True)) as decoded:
             work.load_frames(decoded)

@@ -13,9 +13,9 @@ from typing import Any
 from ballcast.core.errors import InputError
 
 KEY = "weights_sha256"  # in the config of a model; older files have none
-SIGNATURE = "ballcast_sha256"  # key of the checksum inside a file; older files have none
-_TAIL = f',\n "{SIGNATURE}": "'.encode()  # before it, at the end of a JSON file,
-_HEAD = f'{{"__metadata__":{{"{SIGNATURE}":"'.encode()  # and in the header of a safetensors file
+CHECKSUM_KEY = "ballcast_sha256"  # key of the checksum inside a file; older files have none
+_TAIL = f',\n "{CHECKSUM_KEY}": "'.encode()  # before it, at the end of a JSON file,
+_HEAD = f'{{"__metadata__":{{"{CHECKSUM_KEY}":"'.encode()  # and in the header of a safetensors file
 _END, _BLANK = b'"\n}\n', b"0" * 64  # the checksum is computed with zeros in its place
 _WHOLE = re.compile(r"[+-]?\d{1,18}")
 
@@ -23,13 +23,13 @@ _WHOLE = re.compile(r"[+-]?\d{1,18}")
 # --- Checksums ---
 
 
-def sign_json(text: bytes) -> bytes:
+def add_json_checksum(text: bytes) -> bytes:
     """Add the checksum to the text of a JSON object, as its last key."""
     body = text.rstrip().removesuffix(b"}").rstrip() + _TAIL
     return body + hashlib.sha256(body + _BLANK + _END).hexdigest().encode() + _END
 
 
-def sign_safetensors(raw: bytes) -> bytes:
+def add_safetensors_checksum(raw: bytes) -> bytes:
     """Add the checksum to a safetensors file with at least one tensor, as the first key of its metadata."""
     length = 8 + int.from_bytes(raw[:8], "little")
     header, numbers = raw[8:length].rstrip(), memoryview(raw)[length:]
@@ -42,7 +42,7 @@ def sign_safetensors(raw: bytes) -> bytes:
     return b"".join((begin, digest.hexdigest().encode(), rest, numbers))
 
 
-def check_signature(raw: bytes, path: Path | str, advice: str = "make or fetch it again") -> bool:
+def verify_checksum(raw: bytes, path: Path | str, advice: str = "make or fetch it again") -> bool:
     """Verify the checksum inside a file's content `raw`; False if it has none, as files of older versions.
 
     An InputError that names `path` if the content is not what was written. A mark of which a byte or two differ is
@@ -59,7 +59,7 @@ def check_signature(raw: bytes, path: Path | str, advice: str = "make or fetch i
         digest.update(_BLANK)
         digest.update(memoryview(raw)[end:])
         if found != mark or raw[begin:end] != digest.hexdigest().encode():
-            own = f"; if you edited it yourself, remove its key {SIGNATURE}" if mark == _TAIL else ""
+            own = f"; if you edited it yourself, remove its key {CHECKSUM_KEY}" if mark == _TAIL else ""
             raise InputError(f"{path}: its checksum differs, so it was damaged or changed; {advice}{own}")
         return True
     return False
@@ -161,7 +161,7 @@ def whole_number(record: Any, key: str) -> int:
         return int(value)
     if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
         return int(value)
-    raise InputError(f"'{key}' is {show(value)} instead of a whole number of milliseconds")
+    raise InputError(f"'{key}' is {show(value)} instead of a whole number")
 
 
 def finite(value: Any, name: str) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ballcast.core.errors import InputError, MissingExtra
+from ballcast.core.errors import InputError, MissingExtra, first_line
 
 CONNECT_S = 10.0  # to reach the cluster
 
@@ -34,10 +34,8 @@ def ray_cluster(address: str | None) -> Iterator[Any]:
                 socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
             ray.init(address, **quiet)
     except (OSError, ValueError, RuntimeError) as error:
-        why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(
-            f"--cluster {address}: no Ray cluster answers there ({why}); start one with `ray start --head`"
-        ) from None
+        why = f"no Ray cluster answers there ({first_line(error)})"
+        raise InputError(f"--cluster {address}: {why}; start one with `ray start --head`") from None
     try:
         yield ray
     finally:

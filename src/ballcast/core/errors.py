@@ -21,7 +21,7 @@ class BallcastWarning(UserWarning):
 
 def first_line(error: BaseException, most: int = 200) -> str:
     """The first line of a library's error, cut to `most` characters, or its type where it has none: for a sentence."""
-    return str(error).strip().partition("\n")[0][:most] or type(error).__name__
+    return str(error).strip().partition("\n")[0].strip()[:most] or type(error).__name__
 
 
 class InputError(BallcastError):

@@ -106,7 +106,7 @@ class Forecast:
         }
 
     @classmethod
-    def of_json(cls, record: dict[str, Any]) -> "Forecast":
+    def from_json(cls, record: dict[str, Any]) -> "Forecast":
         """The forecast that `to_json` gave."""
         made = (
             Prediction(p["label"], p["position_ms"], p["confidence"], tuple(p["scores"])) for p in record["predictions"]
@@ -131,7 +131,7 @@ class Gap:
         return {"from": self.begin_ms / 1000, "to": self.end_ms / 1000, "reason": self.reason, "kind": self.kind}
 
     @classmethod
-    def of_json(cls, record: dict[str, Any]) -> "Gap":
+    def from_json(cls, record: dict[str, Any]) -> "Gap":
         """The gap that `to_json` gave."""
         return cls(round(1000 * record["from"]), round(1000 * record["to"]), record["reason"], record["kind"])
 

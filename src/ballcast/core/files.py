@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ballcast.core.checks import KEY, SIGNATURE, check_signature, sign_json
+from ballcast.core.checks import CHECKSUM_KEY, KEY, add_json_checksum, verify_checksum
 from ballcast.core.errors import InputError, NoSpace
 
 _HALVES = re.compile(rb"\\u[dD][89a-fA-F]")  # escapes of surrogates, which are valid only in pairs
@@ -75,11 +75,11 @@ def parse_json(raw: bytes, path: Path | str, what: str) -> Any:
         path: the file to name in errors.
         what: its content, in the plural ("labels").
     """
-    check_signature(raw, path)
+    verify_checksum(raw, path)
     try:
         tree = json.loads(raw.decode("utf-8-sig"))
         if isinstance(tree, dict):
-            tree.pop(SIGNATURE, None)  # in another place if a tool wrote the file anew
+            tree.pop(CHECKSUM_KEY, None)  # in another place if a tool wrote the file anew
         if _HALVES.search(raw):
             json.dumps(tree, ensure_ascii=False).encode()
         return tree
@@ -301,16 +301,16 @@ def write_together(files: Mapping[Path, bytes]) -> None:
             stack.enter_context(replacing(path)).write_bytes(content)
 
 
-def write_json(path: Path, content: Any, *, indent: int | None = None, signed: bool = False) -> None:
-    """Write strict JSON; a NaN is a bug of ours, so it raises a ValueError. signed: an object, with a checksum."""
+def write_json(path: Path, content: Any, *, indent: int | None = None, checksum: bool = False) -> None:
+    """Write strict JSON; a NaN is a bug of ours, so it raises a ValueError. `checksum`: an object, with one."""
     text = json.dumps(content, indent=indent, allow_nan=False).encode() + b"\n"
-    write_bytes(path, sign_json(text) if signed else text)
+    write_bytes(path, add_json_checksum(text) if checksum else text)
 
 
 def write_pair(folder: Path, weights_name: str, weights: bytes, config_name: str, config: dict[str, Any]) -> None:
-    """Write weights and their config into `folder`; the config, signed JSON, contains the hash of the weights."""
+    """Write weights and their config into `folder`; the config, with a checksum, contains the hash of the weights."""
     text = json.dumps({**config, KEY: hashlib.sha256(weights).hexdigest()}, indent=1, allow_nan=False).encode()
-    write_together({folder / weights_name: weights, folder / config_name: sign_json(text)})
+    write_together({folder / weights_name: weights, folder / config_name: add_json_checksum(text)})
 
 
 # --- Locks ---

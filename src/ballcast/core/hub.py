@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
-from ballcast.core.errors import InputError
+from ballcast.core.errors import InputError, first_line
 from ballcast.core.files import read_json, working_folder
 
 SAMPLES = Path(__file__).parent.parent / "samples"
@@ -262,12 +262,8 @@ def _reason(error: BaseException, kind: Kind, again: str) -> str:
     if isinstance(error, OfflineModeIsEnabled):
         return "HF_HUB_OFFLINE is set; unset it and run again"
     if isinstance(error, HTTPError | ConnectionError) and status is None:
-        return f"the connection to {constants.ENDPOINT} failed ({_first_line(error)}); check the network and {again}"
-    return _first_line(error)
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        return f"the connection to {constants.ENDPOINT} failed ({first_line(error)}); check the network and {again}"
+    return first_line(error)
 
 
 def check_weights(expected: Mapping[str, Any], given: Mapping[str, Any], where: str, hint: str = "") -> None:

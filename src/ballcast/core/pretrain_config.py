@@ -80,7 +80,7 @@ class AugmentConfig:
 
 
 @dataclass(frozen=True)
-class SpotTrainConfig:
+class PretrainTrainConfig:
     """The optimisation: AdamW, one cycle of the learning rate, focal loss, a moving average of the weights."""
 
     start: str = "imagenet"  # "imagenet", "scratch", or a backbone's folder
@@ -120,7 +120,7 @@ class SpottingConfig:
 
 
 @dataclass(frozen=True)
-class PretrainConfig:
+class PretrainRecipe:
     """The whole recipe of a backbone."""
 
     name: str = "ballcast-spotting"  # name of the backbone, for display
@@ -128,7 +128,7 @@ class PretrainConfig:
     clips: ClipsConfig = field(default_factory=ClipsConfig)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     backbone: BackboneConfig = field(default_factory=BackboneConfig)  # its classes are always the ten actions
-    train: SpotTrainConfig = field(default_factory=SpotTrainConfig)
+    train: PretrainTrainConfig = field(default_factory=PretrainTrainConfig)
     spotting: SpottingConfig = field(default_factory=SpottingConfig)
 
     def __post_init__(self) -> None:

@@ -4,6 +4,7 @@ import ctypes
 import os
 import re
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+ProgressCallback = Callable[[int, int], None]  # how many are done, how many there are
 
 
 def cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:

@@ -70,10 +70,10 @@ def make_reference(
     c, m, lookback = backbone.config, model.config, model.network.lookback
     if snippet_count(c, len(frames)) <= m.clips:
         raise InputError(f"{len(frames)} frames are too few to check an export on; give a video of at least 7 s")
-    engine = BatchEncoder(backbone, device="cpu", compiled=False)
-    features, padded = engine.clips(frames), engine.load(frames)
-    first = min(MAPS, stack_count(c, len(features))) if c.shift == "none" else engine.stacks_per_batch
-    maps = engine.maps(padded, start_frame(c, torch.arange(first)))[:MAPS]
+    encoder = BatchEncoder(backbone, device="cpu", compiled=False)
+    features, padded = encoder.clips(frames), encoder.load(frames)
+    first = min(MAPS, stack_count(c, len(features))) if c.shift == "none" else encoder.stacks_per_batch
+    maps = encoder.maps(padded, start_frame(c, torch.arange(first)))[:MAPS]
     count = len(features) - m.clips + 1
     chosen = np.unique(np.linspace(0, count - 1, min(windows_compared, count)).astype(np.int64))
     windows = torch.stack([features[i : i + m.clips] for i in chosen])

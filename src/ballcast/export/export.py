@@ -45,9 +45,9 @@ from ballcast.inference.export_config import (
     write_config,
 )
 from ballcast.inference.feed_predictor import detail_of
-from ballcast.inference.onnx_runtime import OnnxRuntime, Sessions
-from ballcast.inference.rolling import clip_features, score_slots, slots_along
+from ballcast.inference.onnx_runtime import OnnxRuntime, OnnxSessions
 from ballcast.inference.store_predictor import check_backbone, hashes
+from ballcast.inference.stream_predictor import clip_features, score_slots, slots_along
 from ballcast.model.anticipator import Anticipator
 from ballcast.video.file import VideoFile
 from ballcast.video.luma import picture_shape
@@ -111,7 +111,7 @@ def export(
         padding = network.config.padding if network else 1
         graphs[name] = to_onnx(*part) if kind == "onnx" else to_pt2(*part, padding)
     config = describe(graphs)
-    run = Sessions(config, graphs, name="the export").run if kind == "onnx" else _pt2(graphs)
+    run = OnnxSessions(config, graphs, name="the export").run if kind == "onnx" else _pt2(graphs)
     if network is None:
         log("comparing with torch on random features")
         apart, compared = model_differences(run, anticipator, count), count
@@ -121,13 +121,13 @@ def export(
         reference = make_reference(anticipator, network, frames, count)
         apart, compared = differences(run, reference, network), len(reference.windows)
     require_agreement(apart, str(out))
-    figures = {f"{name}{_SUFFIX}": float(f"{value:.3g}") for name, value in apart.items()}
-    figures["windows_compared"] = compared
+    figures = {**{f"{name}{_SUFFIX}": float(f"{value:.3g}") for name, value in apart.items()}, COMPARED: compared}
     if int8 and network is not None:
         log("computing the ranges for INT8")
         small = {**graphs, "stacks": quantise(graphs["stacks"], _stacks(reference.frames, network))}
         log("scoring INT8 beside fp32 on the embedded excerpt")
-        figures |= int8_loss(OnnxRuntime(Sessions(config, graphs)), OnnxRuntime(Sessions(config, small)), config)
+        full, coarse = (OnnxRuntime(OnnxSessions(config, own)) for own in (graphs, small))
+        figures |= int8_loss(full, coarse, config)
         graphs, config = small, replace(describe(small), precision="int8")
     config = replace(config, figures=figures)
     _write(out, config, graphs)
@@ -135,6 +135,7 @@ def export(
 
 
 _SUFFIX = "_from_torch"  # of the figures that are differences
+COMPARED = "windows_compared"
 
 
 def _hashes(model: str, backbone: str | None) -> tuple[str, str]:
@@ -177,7 +178,7 @@ def _reusable(out: Path, describe: Callable[..., ExportConfig], windows: int) ->
         for part in old.files:
             read_part(out, old, part)
         new = replace(describe({}, files=old.files), figures=old.figures)
-        if new == old and old.figures.get("windows_compared", 0) >= windows:
+        if new == old and old.figures.get(COMPARED, 0) >= windows:
             apart = {n.removesuffix(_SUFFIX): value for n, value in old.figures.items() if n.endswith(_SUFFIX)}
             return ExportResult(out, old, apart, reused=True)
     return None

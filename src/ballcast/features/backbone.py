@@ -77,7 +77,7 @@ class InvertedResidual3d(nn.Module):
 
     def depthwise(self, expanded: Tensor, gather: Callable[[Tensor], Tensor]) -> Tensor:
         """Single stacks (S, C', h, w), which `gather` makes (B, J, C', h, w) → convolved 3×3×3 over (J, h, w)."""
-        if not in_planes(expanded):
+        if not use_2d_convolutions(expanded):
             return self.conv_dw(gather(expanded).transpose(1, 2)).transpose(1, 2)
         # Each tap in time is a 2D convolution of single stacks, so it runs only once for stacks that snippets share.
         x = expanded.contiguous(memory_format=torch.channels_last)
@@ -98,7 +98,7 @@ class InvertedResidual3d(nn.Module):
         return x + self.mix(self.expand(x.flatten(0, 1)), lambda stacks: stacks.unflatten(0, (-1, x.shape[1])))
 
 
-def in_planes(x: Tensor) -> bool:
+def use_2d_convolutions(x: Tensor) -> bool:
     """Whether depthwise 3×3×3 convolutions run as 2D ones: in inference on a GPU, where PyTorch's 3D kernel is slow."""
     return x.is_cuda and not torch.is_grad_enabled()
 

@@ -116,13 +116,15 @@ class BatchEncoder:
             index = index.pin_memory().to(self.device, non_blocking=True)
         return self._features(frames, distinct)[index]
 
-    def fetch_windows(self, frames: np.ndarray | Tensor, starts: Sequence[int], *, mirrored: bool = False) -> "Fetch":
+    def start_windows(
+        self, frames: np.ndarray | Tensor, starts: Sequence[int], *, mirrored: bool = False
+    ) -> "AsyncFeatures":
         """Start computing `windows`, of frames with left and right exchanged if `mirrored`, as float16 on the CPU;
         there may be none."""
         if mirrored:
             frames = mirror(self._upload(frames), colour=self.config.colour)
         none = (0, self.snippets_per_batch, self.config.width)
-        return Fetch(self.windows(frames, starts).half() if starts else torch.empty(none, dtype=torch.float16))
+        return AsyncFeatures(self.windows(frames, starts).half() if starts else torch.empty(none, dtype=torch.float16))
 
     @torch.no_grad()
     def _shifted_windows(self, frames: np.ndarray | Tensor, starts: Sequence[int]) -> Tensor:
@@ -201,7 +203,7 @@ class BatchEncoder:
         return torch.cat(features)
 
 
-class Fetch:
+class AsyncFeatures:
     """A result on its way from the device to the CPU, while the device goes on to compute."""
 
     def __init__(self, result: Tensor) -> None:

@@ -8,7 +8,7 @@ Killed at any time and run again, it resumes, and the finished store is the same
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from ballcast.core.actions import FPS, WINDOW_FRAMES
 from ballcast.core.backbone_config import trained_size
 from ballcast.core.errors import BallcastError, BallcastWarning, InputError
 from ballcast.core.files import exclusive_lock, make_parents, replacing
-from ballcast.core.util import cores
+from ballcast.core.util import ProgressCallback, cores
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder, one_thread
 from ballcast.features.extract_workers import Decoders, choose_decoders, gpu_names, run_local, run_ray
@@ -33,7 +33,6 @@ from ballcast.video.luma import Size, choose_size, fitted, show_size
 
 ENLARGED = 1.5  # pictures made this many times larger are warned of
 Engine = Literal["local", "ray"]
-Progress = Callable[[int, int], None]  # frames done, frames in all
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ def extract(
     pad: int = FPS,
     mirrored: bool = False,
     cluster: str | None = None,
-    progress: Progress = lambda done, total: None,
+    progress: ProgressCallback = lambda done, total: None,
 ) -> Report:
     """Make the store at `out`, or finish it.
 
@@ -113,7 +112,7 @@ def extract(
         return _extract(source, out, backbone, options, progress)
 
 
-def _extract(source: Path, out: Path, backbone: Backbone, options: _Options, progress: Progress) -> Report:
+def _extract(source: Path, out: Path, backbone: Backbone, options: _Options, progress: ProgressCallback) -> Report:
     precision = "fp16" if options.device == "cuda" else "fp32"
     preprocessing = replace(backbone.preprocessing(precision, options.picture_size), mirrored=options.mirrored)
     config = backbone.config
@@ -145,7 +144,7 @@ def _compute(
     pieces: list[Piece],
     failures: dict[str, str],
     options: _Options,
-    progress: Progress,
+    progress: ProgressCallback,
 ) -> tuple[int, float, float, str]:
     """Compute the pieces not kept yet; add to `failures`. Returns frames, seconds, share of waiting, the decoders."""
     todo = [

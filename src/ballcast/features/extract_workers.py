@@ -21,7 +21,7 @@ from ballcast.core.files import working_folder
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder, one_thread
 from ballcast.features.videos import Outcome, Piece, work
-from ballcast.video.decode_pool import ProcessDecoder, Recording, SharedMemory
+from ballcast.video.decode_pool import ProcessDecoder, SharedMemory, VideoSpec
 
 SESSIONS = 8  # of NVDEC at once, beside the CPU's decoders
 MEASURED = 125  # frames of the first video that show what decodes it faster
@@ -55,7 +55,7 @@ def choose_decoders(piece: Piece, wanted: str, workers: int) -> Decoders:
         return Decoders(workers, 0, f"the CPU decodes, in {workers} processes")
     if wanted == "cuda":
         return Decoders(0, min(workers, SESSIONS), f"NVDEC decodes, in {min(workers, SESSIONS)} sessions")
-    recording, stop = Recording(str(piece.source.path), None, piece.colour), min(piece.stop, piece.start + MEASURED)
+    recording, stop = VideoSpec(str(piece.source.path), None, piece.colour), min(piece.stop, piece.start + MEASURED)
     frames, speeds, costs = [], [], []
     for device in ("cpu", "cuda"):
         decoder = ProcessDecoder(device)
@@ -168,10 +168,10 @@ class _RayWorker:
                 (folder / name).write_bytes(content)
             backbone = Backbone.from_pretrained(folder)
         torch.set_num_threads(1)
-        self.engine, self.devices = BatchEncoder(backbone, device=device), devices
+        self.encoder, self.devices = BatchEncoder(backbone, device=device), devices
 
     def __call__(self, row: dict[str, Any]) -> list[dict[str, Any]]:
-        return [{"outcome": outcome} for outcome in work(self.engine, row["pieces"], self.devices)]
+        return [{"outcome": outcome} for outcome in work(self.encoder, row["pieces"], self.devices)]
 
 
 def _serve(folder: Path, device: str, decoders: list[str], jobs: Any, results: Any) -> None:
@@ -179,8 +179,8 @@ def _serve(folder: Path, device: str, decoders: list[str], jobs: Any, results: A
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with one_thread(device):
-        engine = BatchEncoder(Backbone.from_pretrained(folder), device=device)
-        for outcome in work(engine, iter(jobs.get, None), decoders):
+        encoder = BatchEncoder(Backbone.from_pretrained(folder), device=device)
+        for outcome in work(encoder, iter(jobs.get, None), decoders):
             results.put(outcome)
 
 

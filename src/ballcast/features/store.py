@@ -35,7 +35,7 @@ _ENTRY_TYPES = [str, str, *[int] * 7]
 _SHARD = re.compile(r"shard-\d{5}\.safetensors")
 PARTS = "parts"  # an extraction under way keeps its finished clips here
 LABELS = "Labels-ball.json"  # a split's labels travel with its features
-SAMPLES = "windows.npz"  # so do the samples of an event feed
+WINDOWS_FILE = "windows.npz"  # so do the samples of an event feed
 _LONGEST_HEADER = 1 << 20  # a safetensors header with one tensor is far shorter
 
 
@@ -150,7 +150,7 @@ class Manifest:
 
     def write(self, folder: Path) -> None:
         tree = {"format": FORMAT, "version": VERSION, **config.to_dict(self)}
-        write_json(folder / FILE_NAME, tree, indent=1, signed=True)
+        write_json(folder / FILE_NAME, tree, indent=1, checksum=True)
 
     @classmethod
     def read(cls, folder: Path) -> "Manifest":
@@ -223,7 +223,7 @@ class FeatureStore:
         """The store of `split` below a folder of stores, or in a repository that `push_stores` made on the hub."""
         if Path(source).exists() or not hub.HUB_ID.fullmatch(str(source)):
             return cls.open(Path(source) / split)
-        files = [f"{split}/{name}" for name in (FILE_NAME, "shard-*.safetensors", LABELS, SAMPLES)]
+        files = [f"{split}/{name}" for name in (FILE_NAME, "shard-*.safetensors", LABELS, WINDOWS_FILE)]
         folder = hub.locate(source, files, kind="dataset")
         if not (folder / split / FILE_NAME).is_file():
             raise InputError(f"{source}: has no features of {split!r} on the hub")
@@ -320,10 +320,10 @@ def push_stores(stores: Sequence[FeatureStore], repo_id: str, *, private: bool =
         stores[0].check_same_backbone(store)
         store.check_finite()
         parts = [FILE_NAME, *(shard.file for shard in store.manifest.shards)]
-        parts += [extra for extra in (LABELS, SAMPLES) if (store.path / extra).is_file()]
+        parts += [extra for extra in (LABELS, WINDOWS_FILE) if (store.path / extra).is_file()]
         files |= {f"{name}/{part}": store.path / part for part in parts}
     files[hub.CARD] = store_card(repo_id, named, licence=licence).encode()
-    replaces = [f"{name}/{part}" for name in named for part in ("shard-*.safetensors", LABELS, SAMPLES)]
+    replaces = [f"{name}/{part}" for name in named for part in ("shard-*.safetensors", LABELS, WINDOWS_FILE)]
     return hub.push(repo_id, files, private=private, kind="dataset", replaces=replaces)
 
 

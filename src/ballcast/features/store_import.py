@@ -12,7 +12,7 @@ import numpy as np
 
 from ballcast.core.actions import CLIP_FRAMES, WINDOW_FRAMES
 from ballcast.core.backbone_config import BackboneIdentity
-from ballcast.core.errors import InputError
+from ballcast.core.errors import InputError, first_line
 from ballcast.core.files import replacing
 from ballcast.core.util import natural
 from ballcast.features.store import LABELS, FeatureStore, Header
@@ -77,8 +77,7 @@ def _read(path: Path, clips: int) -> np.ndarray:
     try:
         array = np.load(path, allow_pickle=False)
     except _DAMAGED as error:
-        why = (str(error) or type(error).__name__).splitlines()[0][:100]
-        raise InputError(f"{path}: is not a .npy file of numbers ({why})") from None
+        raise InputError(f"{path}: is not a .npy file of numbers ({first_line(error, 100)})") from None
     if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
         raise InputError(f"{path}: holds {getattr(array, 'dtype', 'several arrays')}, not floating-point numbers")
     if array.ndim == 2:

@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from ballcast.core import config
-from ballcast.core.checks import check_signature, sign_safetensors
+from ballcast.core.checks import add_safetensors_checksum, verify_checksum
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_bytes, read_json, sweep, write_bytes, write_json
 from ballcast.features.store import FILE_NAME, PARTS, Entry, Failure, FeatureStore, Header, Manifest, Shard
@@ -116,19 +116,19 @@ class Parts:
         if path.is_file():
             config.from_dict(Header, read_json(path, "header of the parts"), str(path)).check_same(header, self.out)
         else:
-            write_json(path, config.to_dict(header), indent=1, signed=True)
+            write_json(path, config.to_dict(header), indent=1, checksum=True)
         sweep(self.out)
 
     def write(self, piece: Piece, features: np.ndarray, resolution: Size, padded: int = 0) -> None:
         """Keep a piece: features (M, N, D) float16, H and W of its pictures as seen, black frames at its end."""
         about = {**self._stamp(piece), "resolution": "{} {}".format(*resolution), "padded": str(padded)}
-        write_bytes(self._path(piece), sign_safetensors(save({"features": features}, about)))
+        write_bytes(self._path(piece), add_safetensors_checksum(save({"features": features}, about)))
 
     def read(self, piece: Piece) -> tuple[np.ndarray, Size, int]:
         """A kept piece: features (M, N, D) float16, H and W, and the black frames at its end."""
         path = self._path(piece)
         try:
-            check_signature(read_bytes(path, "features of a piece"), path)
+            verify_checksum(read_bytes(path, "features of a piece"), path)
         except InputError:
             path.unlink(missing_ok=True)
             raise InputError(f"{path}: was damaged and is removed; run the same command again") from None
@@ -140,7 +140,7 @@ class Parts:
     def has(self, piece: Piece) -> bool:
         """Whether the piece is kept, whole, and of the video as it is now."""
         try:
-            check_signature(self._path(piece).read_bytes(), self._path(piece))
+            verify_checksum(self._path(piece).read_bytes(), self._path(piece))
             with safe_open(self._path(piece), "numpy") as file:  # checks the file's length against its header
                 stamp = file.metadata() or {}
         except (FileNotFoundError, SafetensorError, InputError):

@@ -46,22 +46,22 @@ class TorchStackEncoder:
 
     def __init__(self, backbone: Backbone, *, device: torch.device | str | None = None) -> None:
         self.config = backbone.config
-        self.engine = BatchEncoder(backbone, device=device, compiled=False)
-        self._graphed = self.engine.device.type == "cuda"
+        self.encoder = BatchEncoder(backbone, device=device, compiled=False)
+        self._graphed = self.encoder.device.type == "cuda"
 
     @torch.inference_mode()
     def begin(self, size: tuple[int, int]) -> Step:
         """See `StackEncoder`; it keeps the maps (overlap + 1, C, h, w) of the latest stacks."""
-        engine, shifted = self.engine, self.config.shift != "none"
-        stacks = engine.stacks_per_batch if shifted else 1
+        encoder, shifted = self.encoder, self.config.shift != "none"
+        stacks = encoder.stacks_per_batch if shifted else 1
         black = self._load(np.zeros((stacks, self.config.stack, *size), np.uint8))
-        maps = engine.encode(black).expand(max(stacks, engine.overlap + 1), -1, -1, -1).clone()
+        maps = encoder.encode(black).expand(max(stacks, encoder.overlap + 1), -1, -1, -1).clone()
 
         def advance(pictures: Tensor) -> Tensor:
             if shifted:
-                return engine.mix(engine.encode(pictures))
-            maps.copy_(torch.cat([maps[1:], engine.encode(pictures)]))
-            return engine.mix(maps)
+                return encoder.mix(encoder.encode(pictures))
+            maps.copy_(torch.cat([maps[1:], encoder.encode(pictures)]))
+            return encoder.mix(maps)
 
         if self._graphed:
             given = black.clone()
@@ -83,4 +83,4 @@ class TorchStackEncoder:
 
     def _load(self, stacks: NDArray[np.uint8]) -> Tensor:
         """(S, stack, H, W) → the same on the device and padded."""
-        return self.engine.load(stacks.reshape(-1, *stacks.shape[2:])).unflatten(0, stacks.shape[:2])
+        return self.encoder.load(stacks.reshape(-1, *stacks.shape[2:])).unflatten(0, stacks.shape[:2])

@@ -26,7 +26,7 @@ from ballcast.video.luma import Size, picture_shape
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ballcast.features.batch_encoder import BatchEncoder, Fetch
+    from ballcast.features.batch_encoder import AsyncFeatures, BatchEncoder
     from ballcast.video.decode_pool import Decoder, SharedMemory
 
 FEW = 3  # pieces that there is always memory for
@@ -136,7 +136,7 @@ class Outcome:
     computed: float = 0.0  # seconds it then took
 
 
-class Slots:
+class BufferPool:
     """Memory that decoders write pieces into, used again and again: at most `count` pieces, and half of what is free.
 
     pinned: page-lock it, so that a GPU fetches from it several times faster.
@@ -205,7 +205,7 @@ class DecodedPiece:
     memory: "SharedMemory"
 
 
-def decode(piece: Piece, slots: Slots, decoder: "Decoder") -> DecodedPiece:
+def decode(piece: Piece, buffers: BufferPool, decoder: "Decoder") -> DecodedPiece:
     """The piece's frames, fitted into its picture size.
 
     T is smaller than planned only at the end of a video of unknown length. A clip of SN-BAA that lacks up to
@@ -213,12 +213,12 @@ def decode(piece: Piece, slots: Slots, decoder: "Decoder") -> DecodedPiece:
     """
     import torch
 
-    from ballcast.video.decode_pool import Recording
+    from ballcast.video.decode_pool import VideoSpec
 
-    recording = Recording(str(piece.source.path), piece.picture_size, piece.colour)
+    recording = VideoSpec(str(piece.source.path), piece.picture_size, piece.colour)
     opened, planned = decoder.open(recording), piece.stop - piece.start
     size = planned * opened.shape[0] * opened.shape[1]
-    memory = slots.take(size)
+    memory = buffers.take(size)
     try:
         count = decoder.read(recording, piece.start, piece.stop, memory)
         wanted, missing = piece.source.frames, planned - count
@@ -228,7 +228,7 @@ def decode(piece: Piece, slots: Slots, decoder: "Decoder") -> DecodedPiece:
                 f"(up to {piece.pad} missing ones are padded, see --pad); fetch it again"
             )
     except BaseException:
-        slots.give(memory)
+        buffers.give(memory)
         raise
     frames = torch.from_numpy(memory.array[:size]).view(planned, *opened.shape)
     if wanted is None or not missing:
@@ -238,41 +238,41 @@ def decode(piece: Piece, slots: Slots, decoder: "Decoder") -> DecodedPiece:
     return DecodedPiece(frames, missing, memory)
 
 
-def compute(engine: "BatchEncoder", piece: Piece, frames: "Tensor") -> "Fetch":
+def compute(encoder: "BatchEncoder", piece: Piece, frames: "Tensor") -> "AsyncFeatures":
     """Start computing the features (M, N, D) float16 of the piece's windows that lie within its frames."""
     windows = min(window_count(len(frames), piece.every), piece.windows)
-    return engine.fetch_windows(frames, [piece.every * m for m in range(windows)], mirrored=piece.mirrored)
+    return encoder.start_windows(frames, [piece.every * m for m in range(windows)], mirrored=piece.mirrored)
 
 
 def work(
-    engine: "BatchEncoder", pieces: Iterable[Piece], devices: Sequence[str], *, ahead: bool | None = None
+    encoder: "BatchEncoder", pieces: Iterable[Piece], devices: Sequence[str], *, ahead: bool | None = None
 ) -> Iterator[Outcome]:
     """Outcomes as they come; a video that cannot be read is an outcome too, never the end of the others.
 
     Args:
-        engine: the network.
+        encoder: the network.
         pieces: what to do; taken as needed, at most one more than there are decoders ahead.
         devices: of the decoders, see `DecoderPool`.
         ahead: begin a piece before the last one's result is there; by default on a GPU, which copies while it computes.
     """
     from ballcast.video.decode_pool import DecoderPool
 
-    on_gpu = engine.device.type == "cuda"
+    on_gpu = encoder.device.type == "cuda"
     ahead = on_gpu if ahead is None else ahead
-    slots, left = Slots(len(devices) + 2 + ahead, pinned=on_gpu), iter(pieces)
+    buffers, left = BufferPool(len(devices) + 2 + ahead, pinned=on_gpu), iter(pieces)
     running: dict[Future[DecodedPiece], Piece] = {}
     computing: _Computation | None = None
-    with DecoderPool(devices) as pool, closing(slots):  # closed first: decoders may wait for memory
+    with DecoderPool(devices) as pool, closing(buffers):  # closed first: decoders may wait for memory
         try:
             while True:
                 while len(running) <= len(devices) and (piece := next(left, None)) is not None:
-                    running[pool.submit(partial(decode, piece, slots))] = piece
+                    running[pool.submit(partial(decode, piece, buffers))] = piece
                 if not running and computing is None:
                     return
                 before, began = computing, time.perf_counter()
                 ready = _decoded(running, before)
                 waited = time.perf_counter() - began if before is None else 0.0
-                computing = _Computation(engine, running.pop(ready), ready, slots, waited) if ready else None
+                computing = _Computation(encoder, running.pop(ready), ready, buffers, waited) if ready else None
                 if before is not None:
                     yield before.outcome()
                     if computing is not None:
@@ -300,16 +300,16 @@ class _Computation:
     """A decoded piece that is being computed; its frames stay in their memory until its features are there."""
 
     def __init__(
-        self, engine: "BatchEncoder", piece: Piece, future: "Future[DecodedPiece]", slots: Slots, waited: float
+        self, encoder: "BatchEncoder", piece: Piece, future: "Future[DecodedPiece]", buffers: BufferPool, waited: float
     ) -> None:
-        self.piece, self._slots, self._waited = piece, slots, waited
+        self.piece, self._buffers, self._waited = piece, buffers, waited
         self.began = time.perf_counter()  # or when the device was free, if that was later
         self._reason = ""
         self._given: DecodedPiece | None = None
-        self._fetch: Fetch | None = None
+        self._fetch: AsyncFeatures | None = None
         try:
             self._given = future.result()
-            self._fetch = compute(engine, piece, self._given.frames)
+            self._fetch = compute(encoder, piece, self._given.frames)
         except BallcastError as error:
             self._reason = str(error)
         except BaseException:
@@ -328,7 +328,7 @@ class _Computation:
                 self._fetch.array()
         finally:
             if given is not None:
-                self._slots.give(given.memory)
+                self._buffers.give(given.memory)
 
     def outcome(self) -> Outcome:
         """Its features; wait for them."""

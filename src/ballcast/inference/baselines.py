@@ -24,7 +24,7 @@ class ClassPrior:
         self._fit(*_events(clips))
 
     @classmethod
-    def of(cls, classes: Ints, position_ms: Ints) -> "ClassPrior":
+    def fit(cls, classes: Ints, position_ms: Ints) -> "ClassPrior":
         """Fit to the future events of n windows: classes (n, M), −1 for none, and positions (n, M) in ms."""
         made = cls.__new__(cls)
         made._fit(classes, position_ms)
@@ -52,7 +52,7 @@ class Markov:
         self._fit(*_events(clips), np.array([_state(clip) for clip in clips]), smoothing)
 
     @classmethod
-    def of(cls, classes: Ints, position_ms: Ints, last: Ints, since_ms: Ints, smoothing: float = 5.0) -> "Markov":
+    def fit(cls, classes: Ints, position_ms: Ints, last: Ints, since_ms: Ints, smoothing: float = 5.0) -> "Markov":
         """Fit to future events as in `ClassPrior.of`, the last action (n,), −1 for none, and ms since it (n,)."""
         made = cls.__new__(cls)
         made._fit(classes, position_ms, _states(last, since_ms), smoothing)

@@ -166,7 +166,7 @@ def _best_level(fitted: ExpectedPrecision, samples: Sequence[Sample]) -> float:
 def write_precision(folder: Path, measured: ExpectedPrecision, fitted_on: str) -> Path:
     """Write `precision.json` beside the weights in `folder`, with their hash; returns its path."""
     tree = measured.to_json() | {"weights": weights_hash(folder / "model.safetensors"), "fitted_on": fitted_on}
-    write_json(folder / FILE_NAME, {"format": FORMAT, **tree}, signed=True)
+    write_json(folder / FILE_NAME, {"format": FORMAT, **tree}, checksum=True)
     return folder / FILE_NAME
 
 

@@ -107,7 +107,7 @@ class ExportConfig:
 def write_config(folder: Path, config: ExportConfig, name: str = CONFIG) -> None:
     """Write the `config.json` of an export."""
     tree: dict[str, Any] = {"format": FORMAT, **to_dict(config)}
-    write_json(folder / name, tree, indent=1, signed=True)
+    write_json(folder / name, tree, indent=1, checksum=True)
 
 
 def read_config(source: Path | str) -> tuple[Path, ExportConfig]:

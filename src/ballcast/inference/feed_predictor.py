@@ -17,7 +17,7 @@ from ballcast.core.errors import InputError
 from ballcast.core.event_schema import ACTION, PAD
 from ballcast.core.events import Forecast, Prediction
 from ballcast.core.feed_forecast import SHOT, FeedForecast, MatchSummary, Shot
-from ballcast.data.events.event_grid import STEPS, WIDTHS, Detail, observe
+from ballcast.data.events.event_grid import STEPS, WIDTHS, Detail, build_grid
 from ballcast.data.events.event_tokens import EventTable, build_table, detail_flags, hide, tokens_before
 from ballcast.data.events.event_windows import IDENTITIES
 from ballcast.data.events.feed import PERIODS, Feed
@@ -51,7 +51,7 @@ def detail_of(model: TrainedModel) -> Detail | None:
 def period_begins(feed: Feed) -> dict[str, int]:
     """The begin of each period on the forecasts' clock, in ms: periods follow each other without a break."""
     begins, clock = {}, 0
-    for name, half in feed.halves():
+    for name, half in feed.periods():
         begins[name] = clock
         clock += int(half.t_ms.max())
     return begins
@@ -83,14 +83,14 @@ def forecast_feed(
     detail = detail_of(model)
     assert detail is not None, "see check_reads_events"
     begins = period_begins(feed)
-    times = {name: np.arange(OBSERVED_MS, half.t_ms.max(), every_ms) for name, half in feed.halves()}
+    times = {name: np.arange(OBSERVED_MS, half.t_ms.max(), every_ms) for name, half in feed.periods()}
     done, total = 0, sum(map(len, times.values()))
     if not total:
         raise InputError(f"match {feed.match}: no period is longer than 30 s")
-    for name, half in feed.halves():
+    for name, half in feed.periods():
         for begin in range(0, len(times[name]), BATCH):
             some = times[name][begin : begin + BATCH]
-            slots = model.slots(observe(half, some, detail=detail).astype(np.float32))
+            slots = model.slots(build_grid(half, some, detail=detail).astype(np.float32))
             emitted = emit(slots, config.shown, pos_weight=model.pos_weight)
             for T, predictions in zip(some.tolist(), emitted, strict=True):
                 at_ms = begins[name] + T
@@ -135,11 +135,11 @@ def forecast_events(
         begun, and not how it ends.
     """
     begins, flags = period_begins(feed), detail_flags(missing)
-    times = {name: _times(half, every_ms) for name, half in feed.halves()}
+    times = {name: _times(half, every_ms) for name, half in feed.periods()}
     done, total = 0, sum(len(at_ms) for at_ms, _ in times.values())
     if not total:
         raise InputError(f"match {feed.match}: no period is longer than 5 s")
-    for name, half in feed.halves():
+    for name, half in feed.periods():
         at_ms, event = times[name]
         if not len(at_ms):  # a period of a few seconds, as of an excerpt
             continue

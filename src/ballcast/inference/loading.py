@@ -23,7 +23,7 @@ from ballcast.core.util import set_thread_defaults
 from ballcast.inference.event_model import EventModel, is_event_model, open_event_model
 from ballcast.inference.expected_precision import ExpectedPrecision, read_precision
 from ballcast.inference.export_config import EMBEDDED, find_export, is_export, read_embedded
-from ballcast.inference.onnx_runtime import OnnxModel, OnnxRuntime, Sessions, has_graphs
+from ballcast.inference.onnx_runtime import OnnxModel, OnnxRuntime, OnnxSessions, has_graphs
 from ballcast.inference.runtime import Runtime, WindowModel
 from ballcast.video.luma import choose_size
 
@@ -37,16 +37,16 @@ class OpenedModel:
     """A model whose networks are loaded.
 
     - `name`: as in results. `runtime`: "onnx", or torch's device.
-    - `windows`: runs it on features of stores and feeds; None: it is an event transformer.
+    - `window_model`: runs it on features of stores and feeds; None: it is an event transformer.
     - `new_runtime`: makes a runtime for one stream of frames; all share the networks. None: it has no backbone.
-    - `events`: the event transformer, which reads feeds only.
+    - `event_model`: the event transformer, which reads feeds only.
     """
 
     name: str
     runtime: str
-    windows: WindowModel | None
+    window_model: WindowModel | None
     new_runtime: Callable[[], Runtime] | None
-    events: EventModel | None = None
+    event_model: EventModel | None = None
 
     @property
     def precision(self) -> ExpectedPrecision | None:
@@ -91,14 +91,14 @@ def open_model(
         raise InputError("--runtime onnx runs on the CPU; leave --device out, or use --runtime torch")
     if exported or runtime == "onnx" or (light and runtime == "auto" and not _wants_torch(device)):
         sessions = (
-            Sessions.open(source, threads=threads)
+            OnnxSessions.open(source, threads=threads)
             if exported
-            else Sessions.embedded(Path(source), None if backbone is None else Path(backbone), threads=threads)
+            else OnnxSessions.embedded(Path(source), None if backbone is None else Path(backbone), threads=threads)
         )
         return _open_onnx(sessions, size)
     own = backbone or hub.named_backbone(source)
     if runtime == "auto" and own and not _wants_torch(device) and (found := find_export(source, own)):
-        return _open_onnx(Sessions.open(found, threads=threads, name=str(source)), size)
+        return _open_onnx(OnnxSessions.open(found, threads=threads, name=str(source)), size)
     return _open_torch(source, backbone, device, size)
 
 
@@ -140,7 +140,7 @@ def origin_of(source: Path | str, weights: str = "") -> str:
     return str(tree.get("metadata", {}).get("origin", "")) or UNKNOWN
 
 
-def _open_onnx(sessions: Sessions, size: str | None) -> OpenedModel:
+def _open_onnx(sessions: OnnxSessions, size: str | None) -> OpenedModel:
     windows = OnnxModel(sessions)
     if sessions.config.backbone.config is None:
         return OpenedModel(sessions.name, "onnx", windows, None)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ballcast.core.backbone_config import BackboneConfig, padding_sides
-from ballcast.core.errors import InputError, MissingExtra
+from ballcast.core.errors import InputError, MissingExtra, first_line
 from ballcast.core.util import cores
 from ballcast.features.stack_index import snippet_stacks, stack_overlap
 from ballcast.features.stream_encoder import Floats, Pictures, Step
@@ -29,7 +29,7 @@ from ballcast.model.postprocess import SlotArrays
 Graph = bytes | Path  # an ONNX file's content, or its path where its weights lie in another file beside it
 
 
-class Sessions:
+class OnnxSessions:
     """The parts of an export, run by ONNX Runtime; used by both classes below, and from several threads.
 
     Args:
@@ -46,7 +46,7 @@ class Sessions:
         self.config, self.name = config, name
 
     @classmethod
-    def open(cls, source: Path | str, *, threads: int | None = None, name: str = "") -> "Sessions":
+    def open(cls, source: Path | str, *, threads: int | None = None, name: str = "") -> "OnnxSessions":
         """Open the export in a folder, or of a hub id; `threads` as in the class. name: by default the source."""
         folder, config = read_config(source)
         if config.kind != "onnx":
@@ -55,7 +55,7 @@ class Sessions:
         return cls(config, graphs, name=name or str(source), threads=threads)
 
     @classmethod
-    def embedded(cls, model: Path, backbone: Path | None, *, threads: int | None = None) -> "Sessions":
+    def embedded(cls, model: Path, backbone: Path | None, *, threads: int | None = None) -> "OnnxSessions":
         """Open the graphs that lie in the folders of a model and of its backbone, beside their weights.
 
         Args:
@@ -77,7 +77,7 @@ class Sessions:
 
 
 def has_graphs(model: Path, backbone: Path | None) -> bool:
-    """Whether the folders of a model and of its backbone, if given, hold graphs for `Sessions.embedded`."""
+    """Whether the folders of a model and of its backbone, if given, hold graphs for `OnnxSessions.embedded`."""
     names = () if backbone is None else tuple(f"{part}.onnx" for part in BACKBONE_PARTS)
     return (model / EMBEDDED).is_file() and all((Path(str(backbone)) / name).is_file() for name in names)
 
@@ -85,7 +85,7 @@ def has_graphs(model: Path, backbone: Path | None) -> bool:
 class OnnxModel:
     """A `WindowModel`: runs the parts `window` and `slots` on features of stores and feeds."""
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: OnnxSessions) -> None:
         export = sessions.config
         self._sessions, self._lookback = sessions, export.lookback
         self.config, self.emit, self.pos_weight = export.model, export.emit, export.pos_weight
@@ -112,7 +112,7 @@ class OnnxRuntime:
         sessions: of an export with a backbone.
     """
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: OnnxSessions) -> None:
         export = sessions.config
         if export.backbone.config is None:
             raise InputError(f"{sessions.name}: reads event feeds, not videos; give a model for videos")
@@ -132,8 +132,8 @@ class OnnxRuntime:
 
     @classmethod
     def open(cls, source: Path | str, *, threads: int | None = None) -> "OnnxRuntime":
-        """Load the export in a folder, or of a hub id; `threads` as in `Sessions`."""
-        return cls(Sessions.open(source, threads=threads))
+        """Load the export in a folder, or of a hub id; `threads` as in `OnnxSessions`."""
+        return cls(OnnxSessions.open(source, threads=threads))
 
     def begin(self, size: tuple[int, int]) -> Step:
         """See `StackEncoder`; the step keeps the feature maps of the latest stacks."""
@@ -187,7 +187,7 @@ class OnnxRuntime:
         return OnnxBatch(self, streams=streams)
 
 
-class OnnxStackSlot:
+class OnnxStreamState:
     """One stream's place in an `OnnxBatch`: the maps of its latest stacks, and the next stack's frames, padded."""
 
     def __init__(self, config: BackboneConfig, size: tuple[int, int]) -> None:
@@ -210,27 +210,29 @@ class OnnxBatch:
         self._own = snippet_stacks(runtime.config, 1)[0].tolist()
         self.encode_windows, self.anticipate_batch = runtime.encode_windows, runtime.anticipate_batch
 
-    def open(self, size: tuple[int, int]) -> OnnxStackSlot:
+    def open(self, size: tuple[int, int]) -> OnnxStreamState:
         """See `BatchRuntime`."""
-        return OnnxStackSlot(self.runtime.config, size)
+        return OnnxStreamState(self.runtime.config, size)
 
-    def close(self, slot: OnnxStackSlot) -> None:
+    def close(self, state: OnnxStreamState) -> None:
         """See `BatchRuntime`."""
 
     def prepare(self) -> None:
         """See `BatchRuntime`."""
 
-    def encode_stacks(self, slots: Sequence[OnnxStackSlot]) -> Floats:
+    def encode_stacks(self, states: Sequence[OnnxStreamState]) -> Floats:
         """See `BatchRuntime`."""
-        frames = np.stack([slot.frames for slot in slots])  # (b, stack, H, W), with a temporal shift (b, N, stack, …)
+        frames = np.stack(
+            [state.frames for state in states]
+        )  # (b, stack, H, W), with a temporal shift (b, N, stack, …)
         if self.runtime.config.shift != "none":
             return np.stack([self.runtime.mix(self.runtime.stacks(window)[:, None]) for window in frames])
-        for slot, maps in zip(slots, self.runtime.stacks(frames), strict=True):
-            slot.maps.append(maps)
-        features = np.zeros((len(slots), self.runtime.config.width), np.float32)
-        whole = [i for i, slot in enumerate(slots) if len(slot.maps) == slot.maps.maxlen]  # the others lack stacks
+        for state, maps in zip(states, self.runtime.stacks(frames), strict=True):
+            state.maps.append(maps)
+        features = np.zeros((len(states), self.runtime.config.width), np.float32)
+        whole = [i for i, state in enumerate(states) if len(state.maps) == state.maps.maxlen]  # the others lack stacks
         if whole:
-            read = np.stack([np.stack([slots[i].maps[own] for own in self._own]) for i in whole])
+            read = np.stack([np.stack([states[i].maps[own] for own in self._own]) for i in whole])
             features[whole] = self.runtime.mix(read)
         return features
 
@@ -273,5 +275,5 @@ def open_session(graph: Graph, where: str, threads: int | None = None) -> Any:
     try:
         return onnxruntime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime raises a different, non-public class for each fault
-        reason = str(error).strip().splitlines()[0]
+        reason = first_line(error)
         raise InputError(f"{where}: is not a graph ONNX Runtime can run ({reason}); export it again") from None

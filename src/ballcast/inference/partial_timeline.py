@@ -95,11 +95,11 @@ def _item(record: Any) -> Item:
     """What a record holds; a ValueError, or another, unless it is one that `_line` gives."""
     item: Item
     if "from" in record:
-        item = gap = Gap.of_json(record)
+        item = gap = Gap.from_json(record)
         times = [gap.begin_ms, gap.end_ms]
         good = isinstance(gap.reason, str) and gap.kind in ("damage", "pitch")
     else:
-        item = made = Forecast.of_json(record)
+        item = made = Forecast.from_json(record)
         times = [made.at_ms, *(p.position_ms for p in made.predictions)]
         good = all(isinstance(v, int | float) for p in made.predictions for v in (p.confidence, *p.scores))
     in_time = all(type(ms) is int and 0 <= ms < LATEST_MS for ms in times)

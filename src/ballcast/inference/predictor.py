@@ -67,7 +67,7 @@ def run_models(
     for model, own in zip(models, windows, strict=True):
         if samples is None or samples.windows is not own:
             samples = Samples(own, device, "auto")
-        parts = [SlotProbabilities.of(slots) for slots in samples.run(model.to(device).eval())]
+        parts = [SlotProbabilities.from_slots(slots) for slots in samples.run(model.to(device).eval())]
         outputs.append(SlotProbabilities.join(parts))
         model.cpu()  # many models need not fit on the device at once
     return outputs

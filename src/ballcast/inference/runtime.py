@@ -72,7 +72,7 @@ class Runtime(StackEncoder, Protocol):
         ...
 
 
-class StackSlot(Protocol):
+class StreamState(Protocol):
     """One stream's place in a `BatchRuntime`."""
 
     def fill(self, pictures: Pictures) -> None:
@@ -99,14 +99,14 @@ class BatchRuntime(Protocol):
         ...
 
     def open(self, size: tuple[int, int]) -> Any:
-        """A place (`StackSlot`) for a stream of frames of this shape; streams of one batch have the same shape."""
+        """A place (`StreamState`) for a stream of frames of this shape; streams of one batch have the same shape."""
         ...
 
-    def close(self, slot: Any) -> None:
+    def close(self, state: Any) -> None:
         """Take a place back."""
         ...
 
-    def encode_stacks(self, slots: Sequence[Any]) -> Floats:
+    def encode_stacks(self, states: Sequence[Any]) -> Floats:
         """The stacks that were given to these places → features (b, D), as of a `Step`; (b, N, D) if shifted."""
         ...
 

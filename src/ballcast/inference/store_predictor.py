@@ -1,7 +1,7 @@
 """Predictions for the clips of a feature store, by one model or by several together. No torch here."""
 
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from ballcast.core.anticipator_config import EmitConfig
 from ballcast.core.backbone_config import BackboneIdentity, trained_size
 from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.core.events import GRID_BINS, Clip, ClipForecast, Prediction, grid_bin, merge_arrays
-from ballcast.core.util import natural
+from ballcast.core.util import ProgressCallback, natural
 from ballcast.data.events.event_windows import read_store
 from ballcast.data.samples.windows import ABSENT, WindowSet, official_windows
 from ballcast.features.stack_index import snippet_count
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from ballcast.features.backbone import Backbone
 
 BATCH = 128  # samples at a time
-
-Progress = Callable[[int, int], None]  # samples done, and in all
 
 
 def check_fits(model: TrainedModel, store: FeatureStore, source: Path | str) -> None:
@@ -148,7 +146,7 @@ def open_windows(store: FeatureStore, clips: Sequence[Clip], windows: int) -> Wi
 
 
 def run_windows(
-    model: WindowModel, windows: WindowSet, progress: Progress = lambda done, total: None
+    model: WindowModel, windows: WindowSet, progress: ProgressCallback = lambda done, total: None
 ) -> Iterator[SlotArrays]:
     """Yield the slots of all samples in order, `BATCH` samples at a time."""
     for begin in range(0, len(windows), BATCH):
@@ -159,7 +157,7 @@ def run_windows(
 
 
 def forecast_windows(
-    model: WindowModel, windows: WindowSet, config: EmitConfig, progress: Progress = lambda done, total: None
+    model: WindowModel, windows: WindowSet, config: EmitConfig, progress: ProgressCallback = lambda done, total: None
 ) -> Generator[ClipForecast, None, None]:
     """Yield what the model emits for each sample, with its own scores; predictions of one bin are not merged."""
     names = iter(windows.names)
@@ -172,7 +170,7 @@ def forecast_together(
     models: Sequence[WindowModel],
     windows: Sequence[WindowSet],
     mapping: ScoreMapping,
-    progress: Progress = lambda done, total: None,
+    progress: ProgressCallback = lambda done, total: None,
 ) -> Generator[ClipForecast, None, None]:
     """Yield the predictions of an ensemble, or of a tuned model, for each sample: one per bin.
 
@@ -186,7 +184,7 @@ def forecast_together(
     names = iter(windows[0].names)
     for outputs in zip(*parts, strict=True):
         emitted = emission(outputs[0], models[0].emit) if mapping.times == "emitted" and len(models) == 1 else None
-        for predictions in mapping.predict([SlotProbabilities.of(slots) for slots in outputs], emitted):
+        for predictions in mapping.predict([SlotProbabilities.from_slots(slots) for slots in outputs], emitted):
             yield ClipForecast(OBSERVED_MS, tuple(predictions), next(names))
 
 

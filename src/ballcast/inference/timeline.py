@@ -22,7 +22,7 @@ CSV_COLUMNS = ("at_ms", "label", "position_ms", "confidence")
 
 
 @dataclass(frozen=True)
-class Targets:
+class OutputFiles:
     """The files to write of a timeline; None: do not write this one."""
 
     json: Path

@@ -47,12 +47,12 @@ class _Buffer:
             self.tensor[:count].copy_(self.host[:count], non_blocking=True)
 
 
-class TorchStackSlot:
+class TorchStreamState:
     """One stream's place in a `StackBatch`: its number, its stacks so far, and the next stack's frames."""
 
     def __init__(self, batch: "StackBatch", number: int, shape: Sequence[int], copies: Any) -> None:
         self.batch, self.number, self.stacks = batch, number, 0
-        self._buffer = _Buffer(shape, torch.uint8, batch.engine.device)
+        self._buffer = _Buffer(shape, torch.uint8, batch.encoder.device)
         self._array = self._buffer.host.numpy()
         self._copies = copies  # the stream of a GPU that copies frames while others are computed
         self._copied = torch.cuda.Event() if copies is not None else None
@@ -82,7 +82,7 @@ class StackBatch:
     The maps of the latest stacks stay on the device, those of a stream in a ring of its own.
 
     Args:
-        engine: the backbone.
+        encoder: the backbone.
         size: of the frames, as in `StackEncoder.begin`.
         streams: places for streams.
         graphed: record the batches of `SIZES`; compiled, those of two and more: one stream is computed as two.
@@ -94,19 +94,19 @@ class StackBatch:
 
     @torch.inference_mode()
     def __init__(
-        self, engine: BatchEncoder, size: tuple[int, int], *, streams: int, graphed: bool, compiled: bool = False
+        self, encoder: BatchEncoder, size: tuple[int, int], *, streams: int, graphed: bool, compiled: bool = False
     ) -> None:
-        self.engine, self.size, self._graphed = engine, size, graphed
-        self._shifted = engine.config.shift != "none"
-        self._ring, self._own = engine.overlap + 1, snippet_stacks(engine.config, 1)[0].tolist()
+        self.encoder, self.size, self._graphed = encoder, size, graphed
+        self._shifted = encoder.config.shift != "none"
+        self._ring, self._own = encoder.overlap + 1, snippet_stacks(encoder.config, 1)[0].tolist()
         self._free = list(range(streams))[::-1]
         self._spare = streams  # of the rows that fill up a batch
-        lead = (engine.stacks_per_batch, engine.config.stack) if self._shifted else (engine.config.stack,)
+        lead = (encoder.stacks_per_batch, encoder.config.stack) if self._shifted else (encoder.config.stack,)
         self._shape = (*lead, *size)
-        on_gpu = engine.device.type == "cuda"
-        self._copies = torch.cuda.Stream(engine.device) if on_gpu else None
-        self._given = torch.zeros(min(SIZES[-1], streams), *self._shape, dtype=torch.uint8, device=engine.device)
-        self._index = _Buffer((len(self._given), 1 + len(self._own)), torch.long, engine.device)
+        on_gpu = encoder.device.type == "cuda"
+        self._copies = torch.cuda.Stream(encoder.device) if on_gpu else None
+        self._given = torch.zeros(min(SIZES[-1], streams), *self._shape, dtype=torch.uint8, device=encoder.device)
+        self._index = _Buffer((len(self._given), 1 + len(self._own)), torch.long, encoder.device)
         black = self._encode(self._given[:1])
         rows = 1 if self._shifted else (streams + 1) * self._ring
         self._maps = black.new_zeros(rows, *black.shape[1:]).contiguous(memory_format=torch.channels_last)
@@ -128,36 +128,36 @@ class StackBatch:
         """Number of streams that have a place."""
         return self._spare - len(self._free)
 
-    def open(self) -> TorchStackSlot:
+    def open(self) -> TorchStreamState:
         """Give a stream its place."""
         if not self._free:
             raise InputError(f"no place for another stream: {self._spare} are followed at once")
-        return TorchStackSlot(self, self._free.pop(), self._shape, self._copies)
+        return TorchStreamState(self, self._free.pop(), self._shape, self._copies)
 
-    def close(self, slot: TorchStackSlot) -> None:
+    def close(self, state: TorchStreamState) -> None:
         """Take the place of a stream back."""
-        self._free.append(slot.number)
+        self._free.append(state.number)
 
     @torch.inference_mode()
-    def run(self, slots: Sequence[TorchStackSlot]) -> Floats:
+    def run(self, states: Sequence[TorchStreamState]) -> Floats:
         """The next stack of each of these streams → features (b, D), with a temporal shift (b, N, D)."""
-        rows = [self._rows(slot) for slot in slots]
-        count = next((size for size in sorted(self._steps) if size >= len(slots)), len(slots))
-        rows += [[self._spare * self._ring] * len(rows[0])] * (count - len(slots))
+        rows = [self._rows(state) for state in states]
+        count = next((size for size in sorted(self._steps) if size >= len(states)), len(states))
+        rows += [[self._spare * self._ring] * len(rows[0])] * (count - len(states))
         self._index.fill(np.array(rows))
-        for place, slot in enumerate(slots):
-            self._given[place].copy_(slot.frames())
+        for place, state in enumerate(states):
+            self._given[place].copy_(state.frames())
         if self._graphed:
             replay, features = self._steps[count]
             replay()
         else:
             features = self._advance(count)
-        return features[: len(slots)].cpu().numpy().copy()  # a graph's next replay overwrites it
+        return features[: len(states)].cpu().numpy().copy()  # a graph's next replay overwrites it
 
-    def _rows(self, slot: TorchStackSlot) -> list[int]:
+    def _rows(self, state: TorchStreamState) -> list[int]:
         """Where the stack's map is written, then where the maps of the snippet that it completes are read."""
-        first, newest = slot.number * self._ring, slot.stacks
-        slot.stacks += 1
+        first, newest = state.number * self._ring, state.stacks
+        state.stacks += 1
         oldest = newest + 1  # the ring's place after the newest, which is overwritten next
         return [first + newest % self._ring, *(first + (oldest + own) % self._ring for own in self._own)]
 
@@ -165,7 +165,7 @@ class StackBatch:
         """Encode the first `count` of the given stacks, and mix the snippets that they complete."""
         if self._shifted:
             windows = self._encode(self._given[:count]).unflatten(0, (count, -1))
-            return torch.stack([self.engine.mix(window) for window in windows])
+            return torch.stack([self.encoder.mix(window) for window in windows])
         encode, mix = self._networks
         index = self._index.tensor[:count]
         self._maps.index_copy_(0, index[:, 0], encode(self._given[:count]))
@@ -173,15 +173,15 @@ class StackBatch:
 
     def _encode(self, given: Tensor) -> Tensor:
         """Stacks (b, …, stack, H, W) → maps (b · …, C, h, w)."""
-        return self.engine.encode(given.flatten(0, 1) if self._shifted else given)
+        return self.encoder.encode(given.flatten(0, 1) if self._shifted else given)
 
     def _mix(self, index: Tensor, maps: Tensor) -> Tensor:
         """Snippets of the stacks `index` (b, 1 + J), but for the first, of the maps → features (b, D)."""
         picked = maps[index[:, 1:].flatten()].contiguous(memory_format=torch.channels_last)
-        engine = self.engine
-        if len(index) <= engine.at_once:
-            return engine.backbone.mix(picked)
-        return torch.cat([engine.backbone.mix(some) for some in picked.split(engine.at_once * len(self._own))])
+        encoder = self.encoder
+        if len(index) <= encoder.at_once:
+            return encoder.backbone.mix(picked)
+        return torch.cat([encoder.backbone.mix(some) for some in picked.split(encoder.at_once * len(self._own))])
 
     def _compile(self) -> bool:
         """Compile the networks; where that fails, warn and go on without. Returns whether they are compiled."""
@@ -219,7 +219,7 @@ def _symbolic(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 class TorchBatch:
-    """A `BatchRuntime` of torch: used on one thread, but for `TorchStackSlot.fill`; torch shares a CPU's cores itself.
+    """A `BatchRuntime` of torch: used on one thread, but for `TorchStreamState.fill`; torch shares a CPU's cores.
 
     Args:
         runtime: the networks.
@@ -230,27 +230,27 @@ class TorchBatch:
 
     def __init__(self, runtime: TorchRuntime, *, streams: int) -> None:
         self.runtime, self.streams = runtime, streams
-        self._graphed = self._compiled = runtime.engine.device.type == "cuda"
+        self._graphed = self._compiled = runtime.encoder.device.type == "cuda"
         self.largest = min(streams, SIZES[-1] if self._graphed else CPU_BATCH)
         self._stacks: dict[tuple[int, int], StackBatch] = {}
         self._models: dict[int, _BatchedModel] = {}
 
-    def open(self, size: tuple[int, int]) -> TorchStackSlot:
+    def open(self, size: tuple[int, int]) -> TorchStreamState:
         """See `BatchRuntime`."""
         if size not in self._stacks:
             self._stacks = {key: batch for key, batch in self._stacks.items() if batch.used}  # memory of other sizes
             self._stacks[size] = StackBatch(
-                self.runtime.engine, size, streams=self.streams, graphed=self._graphed, compiled=self._compiled
+                self.runtime.encoder, size, streams=self.streams, graphed=self._graphed, compiled=self._compiled
             )
         return self._stacks[size].open()
 
-    def close(self, slot: TorchStackSlot) -> None:
+    def close(self, state: TorchStreamState) -> None:
         """See `BatchRuntime`."""
-        slot.batch.close(slot)
+        state.batch.close(state)
 
-    def encode_stacks(self, slots: Sequence[TorchStackSlot]) -> Floats:
+    def encode_stacks(self, states: Sequence[TorchStreamState]) -> Floats:
         """See `BatchRuntime`."""
-        return slots[0].batch.run(slots)
+        return states[0].batch.run(states)
 
     @torch.inference_mode()
     def encode_windows(self, features: Floats) -> Floats:

@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ballcast.core.config import from_dict
-from ballcast.core.errors import InputError
-from ballcast.model.event_transformer import EventTransformer, EventTransformerConfig, expected
+from ballcast.core.errors import InputError, first_line
+from ballcast.model.event_transformer import EventTransformer, EventTransformerConfig, decode_slots
 
 if TYPE_CHECKING:
     from ballcast.inference.event_model import Run
@@ -24,7 +24,7 @@ class Outputs(nn.Module):
         self.network = network
 
     def forward(self, codes: Tensor, values: Tensor, available: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return expected(self.network(codes, values, available))
+        return decode_slots(self.network(codes, values, available))
 
 
 def load_network(folder: Path, network: Mapping[str, Any]) -> EventTransformer:
@@ -34,7 +34,7 @@ def load_network(folder: Path, network: Mapping[str, Any]) -> EventTransformer:
     try:
         model.load_state_dict({name: tensor.float() for name, tensor in load_file(path).items()})
     except (OSError, RuntimeError) as error:
-        raise InputError(f"{path}: does not hold the model of config.json ({str(error).splitlines()[0]})") from None
+        raise InputError(f"{path}: does not hold the model of config.json ({first_line(error)})") from None
     return model.eval()
 
 

@@ -105,7 +105,7 @@ class TorchRuntime(TorchStackEncoder):
         self, model: Anticipator, backbone: Backbone, *, device: torch.device | str | None = None, name: str = ""
     ) -> None:
         super().__init__(backbone, device=device)
-        self.model = model.to(self.engine.device).eval()
+        self.model = model.to(self.encoder.device).eval()
         self.clips, self.lookback = model.config.clips, model.network.lookback
         self.emit, self.pos_weight = model.emit, model.pos_weight
         # The model's metadata first: the frame size of its store counts, not that of the backbone's training.
@@ -129,13 +129,13 @@ class TorchRuntime(TorchStackEncoder):
     @torch.inference_mode()
     def encode_window(self, features: Floats) -> Floats:
         """See `Runtime`."""
-        tokens = self._model_steps.encode_window(torch.from_numpy(features).to(self.engine.device))
+        tokens = self._model_steps.encode_window(torch.from_numpy(features).to(self.encoder.device))
         return tokens.cpu().numpy().copy()  # a graph's next replay overwrites it
 
     @torch.inference_mode()
     def anticipate(self, tokens: Floats, present: NDArray[np.bool_]) -> SlotArrays:
         """See `Runtime`."""
-        given = (torch.from_numpy(array)[None].to(self.engine.device) for array in (tokens, present))
+        given = (torch.from_numpy(array)[None].to(self.encoder.device) for array in (tokens, present))
         return self._model_steps.anticipate(*given).arrays()
 
     def batched(self, streams: int) -> "TorchBatch":
@@ -148,5 +148,5 @@ class TorchRuntime(TorchStackEncoder):
     def _model_steps(self) -> Anticipator | GraphedSteps:
         """The model; on a GPU its recorded graphs."""
         if self._steps is None:
-            self._steps = GraphedSteps(self.model) if self.engine.device.type == "cuda" else self.model
+            self._steps = GraphedSteps(self.model) if self.encoder.device.type == "cuda" else self.model
         return self._steps

@@ -61,13 +61,13 @@ class TuningResult:
         return self.outside_after > self.outside_before
 
 
-def score_scores(clips: Sequence[Clip], scores: Floats) -> Score:
+def score_bins(clips: Sequence[Clip], scores: Floats) -> Score:
     """The official score of scores (n, 32, C) in the scorer's bins; 0: no prediction."""
-    return score_of_matches(match_scores(clips, scores))
+    return score_of_matches(match_bins(clips, scores))
 
 
-def match_scores(clips: Sequence[Clip], scores: Floats) -> Matches:
-    """The matches that `score_scores` counts."""
+def match_bins(clips: Sequence[Clip], scores: Floats) -> Matches:
+    """The matches that `score_bins` counts."""
     return match_arrays(clips, *_flat(scores))
 
 
@@ -123,8 +123,8 @@ def fit(
     was = [_class_ap(clips, fold, before[fold]) for fold in own]
     return TuningResult(
         calibration,
-        score_scores(clips, before),
-        score_scores(clips, search.apply(calibration, groups[0])),
+        score_bins(clips, before),
+        score_bins(clips, search.apply(calibration, groups[0])),
         float(np.mean(was)),
         outside,
     )
@@ -171,7 +171,7 @@ def _search_emission(emission: Emission, clips: Sequence[Clip], groups: Mask, po
         filled = [replace(mapping, fill=count) for count in FILLS]
         if part.kept.any((1, 2)).all():
             return filled[0]
-        return max(filled, key=lambda m: score_scores(inside, m.scores((), part)).avg)  # of equal ones the first
+        return max(filled, key=lambda m: score_bins(inside, m.scores((), part)).avg)  # of equal ones the first
 
     return _Search(
         [(pos_weight, REACH_MS, by) for by in SHIFTS], ap, build, lambda m, fold: m.scores((), emission.select(fold))
@@ -246,7 +246,7 @@ def _spread(mapping: ScoreMapping, raw: Floats) -> ScoreMapping:
 def _class_ap(clips: Sequence[Clip], group: Mask, scores: Floats) -> Doubles:
     """(C,): AP of the clips in `group` (n,), the mean over the tolerances; `scores` are of these clips only."""
     chosen = [clip for clip, inside in zip(clips, group, strict=True) if inside]
-    return score_scores(chosen, scores).ap.mean(0)
+    return score_bins(chosen, scores).ap.mean(0)
 
 
 def _events(clips: Sequence[Clip]) -> NDArray[np.int64]:

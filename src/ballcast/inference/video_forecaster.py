@@ -9,7 +9,7 @@ import numpy as np
 from ballcast.core.actions import FPS, FRAME_MS
 from ballcast.core.errors import InputError
 from ballcast.core.events import Forecast, Gap, Scene
-from ballcast.inference.rolling import RollingAnticipator
+from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.video.queues import Prefetcher
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class VideoForecaster:
         gaps: passed until now.
     """
 
-    def __init__(self, rolling: RollingAnticipator, span: Span = Span()) -> None:
+    def __init__(self, rolling: StreamPredictor, span: Span = Span()) -> None:
         self._rolling, self._span = rolling, span
         self.start = self.done = rolling.begin_at(span.begin_ms)
         self.gaps: list[Gap] = []
@@ -96,7 +96,7 @@ class VideoForecaster:
 
 def forecast_video(
     video: "VideoFile",
-    rolling: RollingAnticipator,
+    rolling: StreamPredictor,
     progress: Callable[[int, int | None], None] = lambda done, all_: None,
     span: Span = Span(),
     *,

@@ -296,7 +296,7 @@ class Alerts:
             The alerts, which are under way.
         """
         raised = []
-        likeliest = sorted(made.anticipation.predictions, key=lambda p: -p.confidence)
+        likeliest = sorted(made.forecast.predictions, key=lambda p: -p.confidence)
         for p in likeliest:
             now, key = time.monotonic(), (stream, p.label)
             if p.label not in thresholds or p.confidence < thresholds[p.label]:
@@ -304,7 +304,7 @@ class Alerts:
             if now - self._last.get(key, -1e9) < self._cooldown_s:
                 continue
             self._last[key] = now
-            at_ms, place = made.anticipation.at_ms, p.position_ms
+            at_ms, place = made.forecast.at_ms, p.position_ms
             alert = Alert(secrets.token_hex(8), stream, p.label, p.confidence, at_ms, place, wall_ms())
             raised.append(alert)
             self.raised += 1

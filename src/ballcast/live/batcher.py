@@ -120,16 +120,16 @@ class Batcher:
         """A place for a stream of frames of this shape; the first of a size has its steps timed."""
 
         def opened() -> Any:
-            slot = self.batch.open(size)
+            state = self.batch.open(size)
             if size not in self.costs:
                 self.costs[size] = self._measure(size)
-            return slot
+            return state
 
         return self.compute("call", opened)
 
-    def close_slot(self, slot: Any) -> None:
+    def close_stream(self, state: Any) -> None:
         """Take a stream's place back."""
-        self.compute("call", lambda: self.batch.close(slot))
+        self.compute("call", lambda: self.batch.close(state))
 
     def close(self) -> None:
         """Stop the threads; steps that wait fail."""
@@ -209,22 +209,22 @@ class Batcher:
         batch, runtime = self.batch, self.batch.runtime
         shifted = runtime.config.shift != "none"
         frames = np.zeros((runtime.clips,) * shifted + (runtime.config.stack, *size), np.uint8)
-        slots: list[Any] = []
+        states: list[Any] = []
         try:
-            while len(slots) < min(batch.largest, batch.streams):
-                slots.append(batch.open(size))
+            while len(states) < min(batch.largest, batch.streams):
+                states.append(batch.open(size))
         except BallcastError:  # as many as there are places left
             pass
-        for slot in slots:
-            slot.fill(frames)
+        for state in states:
+            state.fill(frames)
         features = np.zeros((1, runtime.clips, runtime.config.width), np.float32)
         tokens = batch.encode_windows(features)
         known = np.repeat(tokens[:, None], runtime.lookback, axis=1), np.ones((1, runtime.lookback), np.bool_)
-        stack_s = _timed(lambda: batch.encode_stacks(slots), clock) / len(slots) if slots else 0.0
+        stack_s = _timed(lambda: batch.encode_stacks(states), clock) / len(states) if states else 0.0
         forecast_s = _timed(lambda: batch.encode_windows(features), clock)
         forecast_s += _timed(lambda: batch.anticipate_batch(*known), clock)
-        for slot in slots:
-            batch.close(slot)
+        for state in states:
+            batch.close(state)
         return StepCost(0.0, forecast_s + stack_s) if shifted else StepCost(stack_s, forecast_s)
 
 
@@ -236,16 +236,16 @@ class SharedRuntime:
         self.config, self.clips, self.lookback = own.config, own.clips, own.lookback
         self.emit, self.pos_weight, self.about = own.emit, own.pos_weight, own.about
         self.picture_size: tuple[int, int] | None = own.picture_size
-        self._slot: Any = None
+        self._state: Any = None
 
     def begin(self, size: tuple[int, int]) -> Step:
         """See `StackEncoder`."""
         self.close()
-        slot = self._slot = self._batcher.open(size)
+        state = self._state = self._batcher.open(size)
 
         def step(pictures: Pictures) -> Floats:
-            slot.fill(pictures)
-            return self._batcher.compute("stack", slot, size)
+            state.fill(pictures)
+            return self._batcher.compute("stack", state, size)
 
         return step
 
@@ -263,9 +263,9 @@ class SharedRuntime:
 
     def close(self) -> None:
         """Give the stream's place back."""
-        slot, self._slot = self._slot, None
-        if slot is not None:
-            self._batcher.close_slot(slot)
+        state, self._state = self._state, None
+        if state is not None:
+            self._batcher.close_stream(state)
 
 
 def _sample(slots: SlotArrays, i: int) -> SlotArrays:

@@ -134,9 +134,9 @@ class ClusterSession:
         """A record of the machine on this session's clock."""
         by = self._offset_ms
         if isinstance(record, LiveForecast):
-            made = record.anticipation
+            made = record.forecast
             moved = tuple(replace(p, position_ms=p.position_ms + by) for p in made.predictions)
-            return replace(record, anticipation=replace(made, at_ms=made.at_ms + by, predictions=moved))
+            return replace(record, forecast=replace(made, at_ms=made.at_ms + by, predictions=moved))
         return replace(record, at_ms=record.at_ms + by) if isinstance(record, Preview | Status) else record
 
 
@@ -163,7 +163,7 @@ class ClusterSessions:
     Args:
         cluster: address of a running cluster; None: Ray on this machine.
         model: arguments of `open_model`; by default the embedded model.
-        every_ms, emit: as of a `RollingAnticipator`.
+        every_ms, emit: as of a `StreamPredictor`.
         any_video: forecast also where no football pitch is seen.
         per_machine: actors that share a machine and its GPU, at least 1.
     """

@@ -26,8 +26,8 @@ from typing import Any
 from ballcast.core.actions import FPS
 from ballcast.core.anticipator_config import EmitConfig
 from ballcast.core.errors import BallcastError
-from ballcast.inference.rolling import RollingAnticipator
 from ballcast.inference.runtime import Runtime
+from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.live.batcher import Batcher, SharedRuntime
 from ballcast.live.session import LiveSession
 from ballcast.video.luma import array_shape
@@ -92,9 +92,9 @@ class Scheduler:
         self._thread = threading.Thread(target=self._watch, name="live-admission", daemon=True)
         self._thread.start()
 
-    def rolling(self, *, every_ms: int | None = None, emit: EmitConfig | None = None) -> RollingAnticipator:
+    def rolling(self, *, every_ms: int | None = None, emit: EmitConfig | None = None) -> StreamPredictor:
         """An anticipator for one stream."""
-        return RollingAnticipator(self.batcher.runtime(), every_ms=every_ms or self._every_ms, emit=emit)
+        return StreamPredictor(self.batcher.runtime(), every_ms=every_ms or self._every_ms, emit=emit)
 
     def session(
         self, source: LiveSource, *, every_ms: int | None = None, emit: EmitConfig | None = None, **how: Any
@@ -104,7 +104,7 @@ class Scheduler:
         Args:
             source: the stream.
             every_ms: interval of its forecasts.
-            emit: as of a `RollingAnticipator`.
+            emit: as of a `StreamPredictor`.
             how: further arguments of `LiveSession`.
         """
         return LiveSession(source, self.rolling(every_ms=every_ms, emit=emit), admission=self, **how)
@@ -223,7 +223,7 @@ class Scheduler:
             # Closed meanwhile; or a fault, which the first stream meets and reports: here it would end the admission.
             with suppress(Exception):
                 slot = self.batcher.open(array_shape(runtime.picture_size, colour=runtime.config.colour))
-                self.batcher.close_slot(slot)
+                self.batcher.close_stream(slot)
 
     def _sample(self) -> None:
         """The share of the device's time that was used since the last look."""

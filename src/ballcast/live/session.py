@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ballcast.core.actions import FRAME_MS
 from ballcast.core.errors import BallcastError, BallcastWarning
-from ballcast.inference.rolling import RollingAnticipator
+from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.live.broadcast import Broadcast, Subscription
 from ballcast.live.status import LiveForecast, Preview, SessionStatus, Status, wall_ms
 from ballcast.video.pitch import PitchDetector
@@ -67,7 +67,7 @@ class LiveSession:
     def __init__(
         self,
         source: LiveSource,
-        rolling: RollingAnticipator,
+        rolling: StreamPredictor,
         *,
         admission: Admission | None = None,
         preview_every_ms: int = 200,

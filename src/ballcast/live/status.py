@@ -9,7 +9,7 @@ from typing import Any, Literal
 from ballcast.core.actions import FRAME_MS
 from ballcast.core.errors import InputError
 from ballcast.core.events import Forecast
-from ballcast.inference.rolling import RollingAnticipator
+from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.inference.video_forecaster import NO_PITCH
 from ballcast.video.sources import LiveFrame, LiveSource, StreamGap
 
@@ -34,14 +34,14 @@ class LiveForecast:
     """A forecast of a live stream, with times on the stream's clock.
 
     Args:
-        anticipation: the forecast.
+        forecast: what is expected, and when it was made.
         wall_ms: Unix time in ms at which its last frame arrived.
         latency_ms: from the arrival of that frame to the forecast.
         behind_ms: length of the stream that was queued at that time.
         every_ms: interval between forecasts at that time.
     """
 
-    anticipation: Forecast
+    forecast: Forecast
     wall_ms: int
     latency_ms: float
     behind_ms: int
@@ -51,7 +51,7 @@ class LiveForecast:
         """The record as sent to clients."""
         return {
             "type": "anticipation",
-            **self.anticipation.to_json(),
+            **self.forecast.to_json(),
             "wall_ms": self.wall_ms,
             "latency_ms": round(self.latency_ms, 2),
             "behind_ms": self.behind_ms,
@@ -161,7 +161,7 @@ class SessionStatus:
     def __init__(
         self,
         source: LiveSource,
-        rolling: RollingAnticipator,
+        rolling: StreamPredictor,
         waiting: Callable[[], int],
         send: Callable[[Status], None],
     ) -> None:

@@ -53,7 +53,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Times:
+class FlatClips:
     """Events and predictions of all clips as flat arrays; `time` is a bin or, off the grid, milliseconds."""
 
     event_clip: NDArray[np.int64]  # (E,)
@@ -70,7 +70,7 @@ class Times:
 class Matches:
     """Which predictions and events count for a score; found within each clip, independently of the others."""
 
-    times: Times
+    times: FlatClips
     true: NDArray[np.bool_]  # (6, P, 10) the prediction was matched with an event
     counted: NDArray[np.bool_]  # (6 or 1, P, 10) the prediction counts; 1: the same at all tolerances
     events: NDArray[np.bool_]  # (E,) the event counts
@@ -134,14 +134,14 @@ def match_all(
     exact: bool = False,
 ) -> Matches:
     """The matches that `score` counts."""
-    return _plain(_lay_out(clips, predictions, read, exact))
+    return _plain(_flatten_predictions(clips, predictions, read, exact))
 
 
 def match_arrays(
     clips: Sequence[Clip], clip: NDArray[np.int64], position_ms: NDArray[np.int64], scores: NDArray[np.float32]
 ) -> Matches:
     """The matches that `score_arrays` counts."""
-    return _plain(lay_flat(clips, clip, position_ms, scores, exact=False))
+    return _plain(flatten_arrays(clips, clip, position_ms, scores, exact=False))
 
 
 def match_by_visibility(
@@ -151,7 +151,7 @@ def match_by_visibility(
     read: Literal["vector", "label"] = "vector",
 ) -> dict[str, Matches]:
     """The matches that `score_by_visibility` counts."""
-    times = _lay_out(clips, predictions, read, exact=False)
+    times = _flatten_predictions(clips, predictions, read, exact=False)
     matched = match(times)
     found = matched >= 0
     visible = times.event_visible
@@ -162,27 +162,29 @@ def match_by_visibility(
     }
 
 
-def _plain(times: Times) -> Matches:
+def _plain(times: FlatClips) -> Matches:
     """Matches in which all predictions and all events count."""
     return Matches(
         times, match(times) >= 0, np.ones((1, *times.scores.shape), bool), np.ones(len(times.event_class), bool)
     )
 
 
-def _lay_out(clips: Sequence[Clip], predictions: Mapping[str, Sequence[Prediction]], read: str, exact: bool) -> Times:
-    """`lay_flat` of predictions by clip name."""
+def _flatten_predictions(
+    clips: Sequence[Clip], predictions: Mapping[str, Sequence[Prediction]], read: str, exact: bool
+) -> FlatClips:
+    """`flatten_arrays` of predictions by clip name."""
     predicted = [(i, p) for i, clip in enumerate(clips) for p in predictions.get(clip.name, ())]
     clip = np.array([i for i, _ in predicted], np.int64)
     ms = np.array([p.position_ms for _, p in predicted], np.int64)
     vectors = [p.vector if read == "vector" else _label_only(p) for _, p in predicted]
     with np.errstate(over="ignore"):  # a score beyond float32 is infinite, as in the reference
         scores = np.array(vectors, np.float32).reshape(-1, len(ACTIONS))
-    return lay_flat(clips, clip, ms, scores, exact)
+    return flatten_arrays(clips, clip, ms, scores, exact)
 
 
-def lay_flat(
+def flatten_arrays(
     clips: Sequence[Clip], clip: NDArray[np.int64], ms: NDArray[np.int64], scores: NDArray[np.float32], exact: bool
-) -> Times:
+) -> FlatClips:
     """Events and predictions (as in `score_arrays`) as sorted flat arrays, one per bin unless `exact`."""
     events = [(i, e.action, e.position_ms, e.visible) for i, clip_ in enumerate(clips) for e in clip_.anticipation]
     event_clip, event_class, event_ms, visible = np.array(events, np.int64).reshape(-1, 4).T
@@ -196,7 +198,7 @@ def lay_flat(
         event_kept, kept = _last_in_bin(event_clip, event_time), _last_in_bin(clip, time)
     event_kept = event_kept[np.lexsort((event_time[event_kept], event_clip[event_kept]))]
     kept = kept[np.lexsort((time[kept], clip[kept]))]
-    return Times(
+    return FlatClips(
         event_clip[event_kept],
         event_class[event_kept],
         event_time[event_kept],
@@ -228,7 +230,7 @@ def _last_in_bin(clip: NDArray[np.int64], time: NDArray[np.int64]) -> NDArray[np
     return len(key) - 1 - first_from_end
 
 
-def match(times: Times) -> NDArray[np.int64]:
+def match(times: FlatClips) -> NDArray[np.int64]:
     """Match events with predictions at every tolerance.
 
     Vectorised: every (clip, class) with events is a group; round r matches the r-th event of all groups at once.

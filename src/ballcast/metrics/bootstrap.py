@@ -7,7 +7,7 @@ precision of each from its sums, as the scorer does: a resample with every clip 
 A class without events in a resample counts 0 there, as in the scorer.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ballcast.core.actions import ACTIONS
 from ballcast.core.errors import InputError
 from ballcast.core.events import Clip, Prediction
+from ballcast.core.util import ProgressCallback
 from ballcast.metrics.average_precision import (
     THRESHOLDS,
     TOLERANCES,
@@ -34,8 +35,6 @@ LEVEL = 0.95
 TOGETHER = 1000  # resamples computed at once, which bounds the memory
 GROUPS_TOGETHER = 4096  # groups whose counts are in memory at once
 EXACT_FLOAT32 = 2**24  # whole numbers below are exact in float32
-
-Progress = Callable[[int, int], None]  # done, total
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ def bootstrap(
     groups: Sequence[object] | None = None,
     read: Literal["vector", "label"] = "vector",
     exact: bool = False,
-    progress: Progress = lambda done, total: None,
+    progress: ProgressCallback = lambda done, total: None,
 ) -> Intervals:
     """Intervals of `score(clips, predictions)`.
 
@@ -145,7 +144,7 @@ def bootstrap_matches(
     resamples: int = RESAMPLES,
     seed: int = 0,
     groups: Sequence[object] | None = None,
-    progress: Progress = lambda done, total: None,
+    progress: ProgressCallback = lambda done, total: None,
 ) -> Intervals:
     """Intervals of `score_of_matches(matches)`; `clips`: their number; the rest as in `bootstrap`."""
     names: dict[object, int] = {}

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ballcast.core.events import Clip, geometric_ranks
-from ballcast.metrics.average_precision import Floats, interpolated_precision, lay_flat, match
+from ballcast.metrics.average_precision import Floats, flatten_arrays, interpolated_precision, match
 
 
 def ranked_ap(
@@ -32,7 +32,7 @@ def ranked_ap(
     Returns:
         (groups, classes): the mean over the tolerances; 0 without events.
     """
-    times = lay_flat(clips, clip, position_ms, scores, exact=False)
+    times = flatten_arrays(clips, clip, position_ms, scores, exact=False)
     hit = match(times) >= 0  # (6, P, C)
     result = np.zeros((len(groups), scores.shape[-1]))
     for c in range(scores.shape[-1]):

@@ -1,7 +1,7 @@
 """The event transformer: the last events before T as tokens → K slots, each the k-th action to come.
 
 A slot has a distribution over "none" and each action by each team, a distribution over the scorer's 32 bins for each
-action, and one over zones of the pitch. `expected` turns slots into what is read from them. B samples, N tokens,
+action, and one over zones of the pitch. `decode_slots` reads them. B samples, N tokens,
 K slots, C actions, 2 teams (0: the team of the last event before T), Z zones.
 """
 
@@ -28,10 +28,10 @@ from ballcast.core.event_schema import (
 )
 from ballcast.core.events import GRID_BINS
 from ballcast.model.layers import EncoderLayer, embedding
+from ballcast.model.postprocess import BIN_MS
 
 C = len(ACTIONS)
 TEAMS = 2
-BIN_MS = 160
 _FEATURES = 24  # of a token, from its values; see `_features`
 
 
@@ -133,7 +133,7 @@ def _features(codes: Tensor, values: Tensor) -> Tensor:
     return torch.cat([*parts, flags, wave], -1)
 
 
-def expected(slots: EventSlots) -> tuple[Tensor, Tensor, Tensor]:
+def decode_slots(slots: EventSlots) -> tuple[Tensor, Tensor, Tensor]:
     """Read the slots.
 
     Returns:

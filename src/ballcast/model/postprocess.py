@@ -132,7 +132,7 @@ class SlotProbabilities:
         return SlotProbabilities(self.objectness[chosen], self.classes[chosen], self.times[chosen], self.counts)
 
     @classmethod
-    def of(cls, slots: SlotLike) -> "SlotProbabilities":
+    def from_slots(cls, slots: SlotLike) -> "SlotProbabilities":
         """Softmax of the logits, and times on the scorer's grid."""
         given = slots.arrays()
         if given.scalar:
@@ -303,7 +303,9 @@ def emit_flat(
 def _expected(slots: SlotLike, config: EmitConfig, pos_weight: float) -> NDArray[np.float32]:
     """(B, 32, C): scores of each class in the scorer's bins, 0 where nothing is predicted."""
     every, inflation = len(ACTIONS), config.inflation or pos_weight
-    return select_times(SlotProbabilities.of(slots).intensity([inflation] * every), [config.reach_ms] * every, PEAKS)
+    return select_times(
+        SlotProbabilities.from_slots(slots).intensity([inflation] * every), [config.reach_ms] * every, PEAKS
+    )
 
 
 def _written(keep: NDArray[np.bool_], config: EmitConfig) -> NDArray[np.bool_]:

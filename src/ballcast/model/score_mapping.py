@@ -205,7 +205,7 @@ def weights_hash(path: Path) -> str:
 
 def write_score_mapping(path: Path, calibration: ScoreMapping) -> None:
     """Write `calibration.json`."""
-    write_json(path, {"format": FORMAT, **to_dict(calibration)}, indent=1, signed=True)
+    write_json(path, {"format": FORMAT, **to_dict(calibration)}, indent=1, checksum=True)
 
 
 def read_score_mapping(path: Path, weights: Sequence[str]) -> ScoreMapping:

@@ -79,7 +79,7 @@ def draw_augmentation(
     )
 
 
-def change(pictures: Tensor, how: Augmentation, *, colour: bool = False) -> Tensor:
+def apply_augmentation(pictures: Tensor, how: Augmentation, *, colour: bool = False) -> Tensor:
     """Pictures (B, P, H, W) uint8 → the changed ones, float32 in [0, 1]; I420 with `colour` → (B, 3 P, H, W)."""
     B, P = pictures.shape[:2]
     shown = how.kept + P * torch.arange(B, device=pictures.device)[:, None]  # (B, P)

@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialise
 from torch import Tensor, nn
 
-from ballcast.core.checks import check_signature, sign_safetensors
+from ballcast.core.checks import add_safetensors_checksum, verify_checksum
 from ballcast.core.config import from_dict
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_bytes, write_bytes
@@ -38,7 +38,7 @@ class Progress:
 def save_state(
     path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress, ema: Ema | None = None
 ) -> None:
-    """Write weights, their running mean, AdamW's moments, random states and progress: all the next step depends on."""
+    """Write all the next step depends on: weights, their moving average, AdamW's state, random states and progress."""
     tensors: dict[str, Tensor] = {f"model.{k}": v for k, v in model.state_dict().items()}
     tensors |= {f"ema.{k}": v for k, v in ema.state_dict().items()} if ema else {}
     for name, parameter in model.named_parameters():
@@ -50,7 +50,7 @@ def save_state(
     # One key: safetensors writes several in any order, and the same state should be the same bytes.
     metadata = {FORMAT: json.dumps(asdict(progress))}
     raw = serialise({k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}, metadata)
-    write_bytes(path, sign_safetensors(raw))
+    write_bytes(path, add_safetensors_checksum(raw))
 
 
 def load_state(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, ema: Ema | None = None) -> Progress:
@@ -108,7 +108,7 @@ def _kind(tensor: Tensor) -> tuple[tuple[int, ...], torch.dtype]:
 
 
 def _read(path: Path, *, tensors: bool = True) -> tuple[dict[str, Tensor], Progress]:
-    check_signature(read_bytes(path, "saved state"), path, "start the run anew in another folder")
+    verify_checksum(read_bytes(path, "saved state"), path, "start the run anew in another folder")
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}

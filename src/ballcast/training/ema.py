@@ -33,7 +33,7 @@ class Ema:
 
     def __init__(self, module: nn.Module, decay: float) -> None:
         if not 0 <= decay < 1:
-            raise InputError(f"the decay of a running mean is in [0, 1), not {decay}")
+            raise InputError(f"the decay of a moving average is in [0, 1), not {decay}")
         self.module = module
         self.decay = decay
         learning = _learning(module)
@@ -53,7 +53,7 @@ class Ema:
         """Set a module of the same kind to the mean; before the first `update` that is our module as it is."""
         target = _tensors(module)
         if target.keys() != _tensors(self.module).keys():
-            raise InputError("the running mean is of a module with other weights")
+            raise InputError("the moving average is of a module with other weights")
         share = 1 - self.decay ** self.count.item()
         for key, value in _tensors(self.module).items():
             target[key].copy_(self._sum[key] / share if key in self._sum and share else value)
@@ -79,7 +79,7 @@ class Ema:
         mine = self.state_dict()
         for key in sorted(mine.keys() | state.keys()):
             if key not in mine or key not in state or mine[key].shape != state[key].shape:
-                raise InputError(f"the saved running mean is of another model (see {key})")
+                raise InputError(f"the saved moving average is of another model (see {key})")
         for key, value in mine.items():
             value.copy_(state[key])
 

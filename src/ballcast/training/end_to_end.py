@@ -24,11 +24,11 @@ from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import to_dict
 from ballcast.core.errors import InputError
 from ballcast.core.files import write_json
+from ballcast.core.util import ProgressCallback
 from ballcast.data.labels.games import choose_games, count_actions
 from ballcast.data.labels.label_sets import LabelSet, choose_label_sets
 from ballcast.data.samples.feature_cache import FeatureCache
 from ballcast.data.samples.frames import FrameCache, open_frames
-from ballcast.data.samples.frames import Progress as Decoded
 from ballcast.data.samples.game_samples import GameSampler, spotting_targets
 from ballcast.features.frame_network import to_channels_last
 from ballcast.features.stack_index import snippet_count
@@ -42,14 +42,14 @@ from ballcast.training.engine import Ranks, mode
 from ballcast.training.learner import (
     EndToEndStep,
     SampleBatch,
+    allow_tf32,
     build_learner,
     load_learner,
-    quick_products,
     use_triton,
 )
 from ballcast.training.run_folder import EPOCH_COLUMNS, STEP_COLUMNS
 from ballcast.training.steps import build_optimizer, learning_rate, set_learning_rate
-from ballcast.training.window_eval import Bank, score_clips, score_spotting
+from ballcast.training.window_eval import GameCache, score_clips, score_spotting
 
 REPORT = "report.json"
 
@@ -61,9 +61,9 @@ class EndToEndData:
     `others`: further label sets, for the spotting loss only; their games come last in `train`.
     """
 
-    train: Bank
-    valid: Bank | None
-    test: Bank | None = None
+    train: GameCache
+    valid: GameCache | None
+    test: GameCache | None = None
     others: tuple[LabelSet, ...] = ()
 
 
@@ -71,7 +71,7 @@ def open_end_to_end_data(
     recipe: Recipe,
     device: torch.device,
     log: Callable[[str], None] = lambda line: None,
-    decoded: Decoded = lambda done, total: None,
+    decoded: ProgressCallback = lambda done, total: None,
 ) -> EndToEndData:
     """Decode the games of a recipe; `decoded` is called with frames done and in all."""
     games, others = choose_games(recipe.games), tuple(choose_label_sets(recipe.games))
@@ -120,13 +120,13 @@ class EndToEndTask:
         self.recipe, self.folder, self.device, self.ranks = recipe, folder, device, ranks
         self.log = log if ranks.writes else lambda line: None
         self.data = data or open_end_to_end_data(recipe, device, self.log)
-        bank, games, sets = self.data.train, self.data.train.games, self.data.others
+        cache, games, sets = self.data.train, self.data.train.games, self.data.others
         self.learner = build_learner(
-            recipe, games, folder, bank.size, resumed=resumed, classes=[len(s.labels) for s in sets]
+            recipe, games, folder, cache.size, resumed=resumed, classes=[len(s.labels) for s in sets]
         ).to(device)
         once, stride, windows = bool(recipe.encoder.features), recipe.encoder.network.stride, recipe.model.windows
         self.sampler = GameSampler(
-            games, bank.first, bank.length, windows=windows, config=recipe.data, grid=stride if once else 1
+            games, cache.first, cache.length, windows=windows, config=recipe.data, grid=stride if once else 1
         )
         self._offsets = self.learner.stack_offsets if once else self.learner.frame_offsets  # of what is seen
         if once:
@@ -167,9 +167,9 @@ class EndToEndTask:
 
     def _table(self, events: Sequence[Sequence[tuple[int, int]]], classes: int) -> Tensor:
         """The spotting target of every frame of the cache, (frames, C), from (position in ms, class) for each game."""
-        bank = self.data.train
-        table = spotting_targets(events, bank.length, self.recipe.loss.auxiliary_sigma_ms, classes)
-        return torch.from_numpy(_spread(table, bank)).to(self.device)
+        cache = self.data.train
+        table = spotting_targets(events, cache.length, self.recipe.loss.auxiliary_sigma_ms, classes)
+        return torch.from_numpy(_spread(table, cache)).to(self.device)
 
     def _computed(self, every: int, *, mirrored: bool) -> EndToEndData:
         """Compute what the encoder gives, of the training games every so many frames, of the others everywhere.
@@ -178,7 +178,7 @@ class EndToEndTask:
         """
         data, recipe, ranks = self.data, self.recipe, self.ranks
 
-        def computed(frames: Bank, title: str, every: int, *, mirrored: bool = False) -> FeatureCache:
+        def computed(frames: GameCache, title: str, every: int, *, mirrored: bool = False) -> FeatureCache:
             assert isinstance(frames, FrameCache)
             return FeatureCache(
                 frames,
@@ -234,7 +234,7 @@ class EndToEndTask:
         source = torch.from_numpy(self._source[mine.game]).to(self.device).unflatten(0, (total, size))
 
         def steps() -> Iterator[tuple[float, Tensor]]:
-            with mode(self.learner, training=True), quick_products(self.device):
+            with mode(self.learner, training=True), allow_tf32(self.device):
                 if not recipe.encoder.learns:
                     self.learner.backbone.eval()
                 for i, seen in enumerate(self.data.train.stream(frames[first:]), start=first):
@@ -285,12 +285,12 @@ class EndToEndTask:
         self.log(f"{self.folder / REPORT}: scores of the best model on the test games")
 
 
-def _spread(table: np.ndarray, bank: Bank) -> np.ndarray:
+def _spread(table: np.ndarray, cache: GameCache) -> np.ndarray:
     """A table of the frames of some games (`FrameCache.subset`) → one of all frames of the cache, by their numbers."""
-    if len(table) == bank.total:
+    if len(table) == cache.total:
         return table
-    whole, done = np.zeros((bank.total, table.shape[1]), table.dtype), 0
-    for first, count in zip(bank.first.tolist(), bank.length.tolist(), strict=True):
+    whole, done = np.zeros((cache.total, table.shape[1]), table.dtype), 0
+    for first, count in zip(cache.first.tolist(), cache.length.tolist(), strict=True):
         whole[first : first + count] = table[done : done + count]
         done += count
     return whole

@@ -33,7 +33,7 @@ LOOKED_AT = 14  # actions after T from which the first 8 distinct ones are taken
 
 
 @dataclass(frozen=True)
-class FeedTraining:
+class FeedTrainConfig:
     """How to train: `seconds` in all, `batch` windows a step, the rest as usual.
 
     - `poisson`: weight of the loss on the expected actions of each class and bin.
@@ -58,7 +58,7 @@ class FeedTraining:
 
 
 @dataclass(frozen=True)
-class TrainingFeeds:
+class FeedDataset:
     """The periods of the training matches on a device: events, actions to come, and where T may lie."""
 
     table: EventTable
@@ -72,8 +72,8 @@ class TrainingFeeds:
     total: int  # length of all periods, in ms
 
     @classmethod
-    def of(cls, feeds: Sequence[Feed], device: torch.device, *, earliest_ms: int = 5_000) -> "TrainingFeeds":
-        periods = [half for feed in feeds for _, half in feed.halves() if half.t_ms.max() > earliest_ms + HORIZON_MS]
+    def from_feeds(cls, feeds: Sequence[Feed], device: torch.device, *, earliest_ms: int = 5_000) -> "FeedDataset":
+        periods = [half for feed in feeds for _, half in feed.periods() if half.t_ms.max() > earliest_ms + HORIZON_MS]
         table = build_table(periods)
         tensors = EventTable(**{name: torch.from_numpy(column).to(device) for name, column in vars(table).items()})
         acted = [half.take(half.action != OTHER) for half in periods]
@@ -103,7 +103,7 @@ class TrainingFeeds:
 
 
 @dataclass(frozen=True)
-class Coming:
+class FeedTargets:
     """The targets after T: `classes` (B, K), −1: none; `team` (B, K) 0: that of the last event; `bins` (B, K);
     `zones` (B, K), −1: unknown; `counts` (B, C, 32)."""
 
@@ -114,8 +114,8 @@ class Coming:
     counts: Tensor
 
 
-def coming_after(feeds: TrainingFeeds, at: Tensor, slots: int) -> Coming:
-    """Find the first actions of the 5 s after each time (B,), as `event_grid.expect` does.
+def targets_after(feeds: FeedDataset, at: Tensor, slots: int) -> FeedTargets:
+    """Find the first actions of the 5 s after each time (B,), as `event_grid.compute_targets` does.
 
     Two of one class in one bin count once: the first.
     """
@@ -145,7 +145,7 @@ def coming_after(feeds: TrainingFeeds, at: Tensor, slots: int) -> Coming:
     real = chosen.any(1)
     counts = torch.zeros(len(at), C * GRID_BINS, device=at.device)
     counts = counts.scatter_add(1, key, (kept & (rank < slots)).float())
-    return Coming(
+    return FeedTargets(
         torch.where(real, of(action), -1),
         of((~same).long()),
         of(bins),
@@ -154,7 +154,7 @@ def coming_after(feeds: TrainingFeeds, at: Tensor, slots: int) -> Coming:
     )
 
 
-def criterion(slots: EventSlots, coming: Coming, how: FeedTraining, rates: Tensor) -> Tensor:
+def criterion(slots: EventSlots, coming: FeedTargets, how: FeedTrainConfig, rates: Tensor) -> Tensor:
     """The loss against the labels, a scalar: kind, time and zone of each slot, and the expected actions of each bin."""
     real = coming.classes >= 0
     kind = torch.where(real, 1 + coming.team * C + coming.classes, 0)
@@ -205,9 +205,9 @@ class FeedTrainer:
 
     def __init__(
         self,
-        feeds: TrainingFeeds,
+        feeds: FeedDataset,
         config: EventTransformerConfig,
-        how: FeedTraining,
+        how: FeedTrainConfig,
         *,
         teachers: Sequence[EventTransformer] = (),
     ) -> None:
@@ -241,7 +241,7 @@ class FeedTrainer:
             codes, values = tokens_before(
                 torch, self.feeds.table, at, tokens=config.tokens, observed_ms=config.observed_ms
             )
-            coming = coming_after(self.feeds, at, config.slots)
+            coming = targets_after(self.feeds, at, config.slots)
             values, coming = _mirror(values, coming)
             available = torch.ones(how.batch, len(DETAILS), dtype=torch.bool, device=self.device)
             taught = [self._forward(t, codes, values, available) for t in self.teachers]
@@ -314,7 +314,7 @@ def _is_table(model: nn.Module, name: str) -> bool:
     return isinstance(model.get_submodule(name.rpartition(".")[0]), nn.Embedding)
 
 
-def _mirror(values: Tensor, coming: Coming) -> tuple[Tensor, Coming]:
+def _mirror(values: Tensor, coming: FeedTargets) -> tuple[Tensor, FeedTargets]:
     """Mirror half of the windows across the pitch's length."""
     flip = torch.rand(len(values), 1, device=values.device) < 0.5
     columns = list(values.unbind(-1))
@@ -323,7 +323,7 @@ def _mirror(values: Tensor, coming: Coming) -> tuple[Tensor, Coming]:
     zones = coming.zones
     mirrored = zones // ZONES[1] * ZONES[1] + ZONES[1] - 1 - zones % ZONES[1]
     zones = torch.where(flip & (zones >= 0), mirrored, zones)
-    return torch.stack(columns, -1), Coming(coming.classes, coming.team, coming.bins, zones, coming.counts)
+    return torch.stack(columns, -1), FeedTargets(coming.classes, coming.team, coming.bins, zones, coming.counts)
 
 
 def state(model: nn.Module) -> Mapping[str, Any]:

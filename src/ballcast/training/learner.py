@@ -24,9 +24,9 @@ from ballcast.loss.criterion import Criterion, Losses, Reduce, soft_focal_bce
 from ballcast.loss.matcher import Targets
 from ballcast.model.anticipator import Anticipator, read_config
 from ballcast.model.slots import Slots
-from ballcast.training.augment import Augmentation, change, mix
+from ballcast.training.augment import Augmentation, apply_augmentation, mix
 from ballcast.training.ema import Ema
-from ballcast.training.steps import descend
+from ballcast.training.steps import optimizer_step
 
 
 class EndToEnd(nn.Module):
@@ -218,7 +218,7 @@ class EndToEndStep:
     def losses(self, batch: SampleBatch, how: Augmentation) -> Losses:
         """The losses of a batch; MixUp counts the targets of both samples, each by its share."""
         frames = batch.seen.ndim > 3
-        seen = change(batch.seen, how, colour=self.learner.colour) if frames else mix(batch.seen, how)
+        seen = apply_augmentation(batch.seen, how, colour=self.learner.colour) if frames else mix(batch.seen, how)
         with torch.autocast(seen.device.type, torch.bfloat16, enabled=self._half):
             slots, logits = self.wrapped(seen)
         bins, config = self.recipe.model.bins, self.recipe.loss
@@ -243,7 +243,7 @@ class EndToEndStep:
     def __call__(self, batch: SampleBatch, how: Augmentation) -> Tensor:
         self.optimizer.zero_grad(set_to_none=True)
         losses = self._losses(batch, how)
-        descend(losses.total, self.parameters, self.optimizer, clip=self.recipe.train.clip, ema=self.ema)
+        optimizer_step(losses.total, self.parameters, self.optimizer, clip=self.recipe.train.clip, ema=self.ema)
         return torch.stack(losses).detach()
 
 
@@ -267,7 +267,7 @@ def use_triton(network: nn.Module) -> None:
 
 
 @contextmanager
-def quick_products(device: torch.device) -> Iterator[None]:
+def allow_tf32(device: torch.device) -> Iterator[None]:
     """On a GPU, within the block: float32 products use TF32.
 
     cuDNN does not try its algorithms on each shape: on batches of a thousand stacks that takes minutes.

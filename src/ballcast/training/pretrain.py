@@ -18,10 +18,10 @@ from ballcast import __version__
 from ballcast.core.actions import ACTIONS
 from ballcast.core.config import to_dict
 from ballcast.core.files import write_json
-from ballcast.core.pretrain_config import PretrainConfig
+from ballcast.core.pretrain_config import PretrainRecipe
+from ballcast.core.util import ProgressCallback
 from ballcast.data.labels.games import choose_games, count_actions
 from ballcast.data.samples.frames import FrameCache, open_frames
-from ballcast.data.samples.frames import Progress as Decoded
 from ballcast.data.samples.snippets import SnippetSampler, frame_targets
 from ballcast.features.backbone import Backbone, read_about
 from ballcast.features.frame_network import to_channels_last
@@ -41,7 +41,7 @@ EPOCH_COLUMNS = ("epoch", "seconds", "loss", "mean_ap", "mean_area")
 REPORT = "report.json"
 
 
-class Pretraining:
+class PretrainTask:
     """The `run.Task` that trains a backbone to spot actions; `fit` runs it.
 
     Args:
@@ -58,7 +58,7 @@ class Pretraining:
 
     def __init__(
         self,
-        config: PretrainConfig,
+        config: PretrainRecipe,
         folder: Path,
         *,
         device: torch.device,
@@ -66,7 +66,7 @@ class Pretraining:
         log: Log = ignore,
     ) -> None:
         self.config, self.folder, self.device, self.log = config, folder, device, log
-        self.bank: FrameCache | None = None
+        self.cache: FrameCache | None = None
         self.held_out: FrameCache | None = None
         self.steps_per_epoch, self.samples_per_step = config.train.steps, config.clips.batch * config.clips.run
         context = open_run(config, folder, device, Ranks())
@@ -76,7 +76,7 @@ class Pretraining:
         self.optimizer: torch.optim.Optimizer = build_optimizer(self.backbone, config.train)
         self.ema = Ema(self.backbone, config.train.ema) if config.train.ema else None
         self.step = SpotStep(backbone=self.backbone, optimizer=self.optimizer, ema=self.ema, config=config.train)
-        self.trainer: Trainer[Pretraining] = Trainer(self, config, context, self._show_with(show))
+        self.trainer: Trainer[PretrainTask] = Trainer(self, config, context, self._show_with(show))
 
     def _start_backbone(self, *, resumed: bool) -> Backbone:
         """The backbone before its first step; of a resumed run, the weights are still to be loaded."""
@@ -139,19 +139,19 @@ class Pretraining:
         if not step:
             self.save("last")
 
-    def load_frames(self, decoded: Decoded = lambda done, total: None) -> None:
+    def load_frames(self, decoded: ProgressCallback = lambda done, total: None) -> None:
         """Decode the games unless that is done or not needed; `decoded` is called with frames done and in all."""
-        if self.bank is not None or self.progress.finished:
+        if self.cache is not None or self.progress.finished:
             return
-        self.bank = self._bank("train", decoded)
-        self.held_out = self._bank("valid", decoded) if self.games["valid"] else None
-        self.backbone.metadata["picture_size"] = list(self.bank.size)  # other videos are resized to it
-        games, clips, bank = self.games["train"], self.config.clips, self.bank
-        self.sampler = SnippetSampler(games, bank.first, bank.length, network=self.config.network, config=clips)
+        self.cache = self._open_frames("train", decoded)
+        self.held_out = self._open_frames("valid", decoded) if self.games["valid"] else None
+        self.backbone.metadata["picture_size"] = list(self.cache.size)  # other videos are resized to it
+        games, clips, cache = self.games["train"], self.config.clips, self.cache
+        self.sampler = SnippetSampler(games, cache.first, cache.length, network=self.config.network, config=clips)
         # On the device, so that a step never waits for the host.
-        self.targets = torch.from_numpy(frame_targets(games, bank.length, clips)).to(self.device)
+        self.targets = torch.from_numpy(frame_targets(games, cache.length, clips)).to(self.device)
 
-    def _bank(self, split: str, decoded: Decoded = lambda done, total: None) -> FrameCache:
+    def _open_frames(self, split: str, decoded: ProgressCallback = lambda done, total: None) -> FrameCache:
         games, data = self.games[split], self.config.data
         return open_frames(games, data, self.device, title=split, log=self.log, progress=decoded)
 
@@ -165,9 +165,9 @@ class Pretraining:
         middles = torch.from_numpy(begins[..., None] + self.sampler.middles).to(self.device)  # (steps, B, n)
 
         def steps() -> Iterator[tuple[float, Tensor]]:
-            assert self.bank is not None
+            assert self.cache is not None
             with mode(self.backbone, training=True):
-                for i, batch in enumerate(self.bank.stream(frames[first:]), start=first):
+                for i, batch in enumerate(self.cache.stream(frames[first:]), start=first):
                     step = epoch * total + i
                     rate = one_cycle(step, config.epochs * total, top=config.lr, warmup=config.warmup)
                     set_learning_rate(self.optimizer, rate)
@@ -207,9 +207,9 @@ class Pretraining:
             report["valid"] = best.metadata["validation"]
             report["valid_chance"] = score_chance(best.config, self.held_out, self.config.spotting).as_dict()
         if self.games["test"]:
-            bank = self._bank("test")
-            score = score_games(best, bank, self.config.spotting, self.device)
-            chance = score_chance(best.config, bank, self.config.spotting)
+            cache = self._open_frames("test")
+            score = score_games(best, cache, self.config.spotting, self.device)
+            chance = score_chance(best.config, cache, self.config.spotting)
             report |= {"test": score.as_dict(), "test_chance": chance.as_dict()}
             self.log(f"test: spotting {score.summary()}")
             self.log(f"test: random scores would get {chance.summary()}")

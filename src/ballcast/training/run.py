@@ -6,7 +6,7 @@ run/steps.csv          losses of each step   run/state.safetensors   everything 
 run/epochs.csv         scores of each epoch  run/tensorboard/
 
 `Trainer` is the loop. What it trains is a `Task`: `engine.AnticipationTask`, `end_to_end.EndToEndTask` or
-`pretrain.Pretraining`.
+`pretrain.PretrainTask`.
 """
 
 import time
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from ballcast.core.anticipator_config import Recipe
 from ballcast.core.errors import InputError
 from ballcast.core.files import sweep
-from ballcast.core.pretrain_config import PretrainConfig
+from ballcast.core.pretrain_config import PretrainRecipe
 from ballcast.core.util import keep_freed_memory
 from ballcast.training import checkpoint
 from ballcast.training.checkpoint import Progress
@@ -54,7 +54,7 @@ class RunContext:
     extended: bool  # resumed with more epochs than it was started with
 
 
-def open_run(config: Recipe | PretrainConfig, folder: Path, device: torch.device, ranks: Ranks) -> RunContext:
+def open_run(config: Recipe | PretrainRecipe, folder: Path, device: torch.device, ranks: Ranks) -> RunContext:
     """Check that a run of this recipe can be written to, or resumed from, `folder`; an InputError if not."""
     if ranks.writes:
         check_folder(folder)
@@ -67,7 +67,7 @@ class Task(Protocol):
 
     Attributes:
         learner: everything that the optimizer changes and the state holds.
-        optimizer, ema: of the learner; `ema` None: no running mean.
+        optimizer, ema: of the learner; `ema` None: no moving average.
         metadata: of the saved model; the loop adds the epoch and its validation score.
         step_columns: of steps.csv: step, epoch, lr, then a name for each loss.
         epoch_columns: of epochs.csv: epoch, seconds, the same losses, then names of scores.
@@ -127,7 +127,7 @@ class Trainer(Generic[T]):
         show: called with the progress after some steps and after each epoch.
     """
 
-    def __init__(self, task: T, config: Recipe | PretrainConfig, context: RunContext, show: Show = ignore) -> None:
+    def __init__(self, task: T, config: Recipe | PretrainRecipe, context: RunContext, show: Show = ignore) -> None:
         self.task, self.config, self.context, self.show = task, config, context, show
         self.progress = Progress()
         if context.resumed:

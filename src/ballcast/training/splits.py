@@ -14,7 +14,14 @@ from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.core.events import Clip
 from ballcast.data.events.event_windows import read_store
 from ballcast.data.labels.soccernet import read_labels
-from ballcast.data.samples.windows import WindowSet, official_windows, stitched_windows
+from ballcast.data.samples.windows import (
+    PAPER_CLASS_WEIGHTS,
+    PAPER_CLIPS,
+    PAPER_SAMPLES,
+    WindowSet,
+    official_windows,
+    stitched_windows,
+)
 from ballcast.features.store import LABELS, FeatureStore
 
 Splits = list[tuple[FeatureStore, list[Clip]]]
@@ -67,10 +74,6 @@ def training_windows(splits: Splits, data: DataConfig, model: ModelConfig) -> Wi
     return official_windows(splits, model.windows)
 
 
-# What the paper gives of its training samples: how many, of how many clips, and the range of w_c.
-PAPER_SAMPLES, PAPER_CLIPS, PAPER_WEIGHTS = 22_900, 4587, (0.28, 2.46)
-
-
 def describe_samples(windows: WindowSet, weights: Tensor) -> str:
     """One line: samples, stretches and the range of the class weights (C,), beside the paper's."""
     summary = f"{len(windows)} training samples"
@@ -83,7 +86,8 @@ def describe_samples(windows: WindowSet, weights: Tensor) -> str:
         )
     return (
         f"{summary}; class weights w_c {weights.min():.2f} to {weights.max():.2f} (the paper: about {PAPER_SAMPLES} of "
-        f"{PAPER_CLIPS} clips, {PAPER_SAMPLES / PAPER_CLIPS:.2f} a clip; w_c {PAPER_WEIGHTS[0]} to {PAPER_WEIGHTS[1]})"
+        f"{PAPER_CLIPS} clips, {PAPER_SAMPLES / PAPER_CLIPS:.2f} a clip; "
+        f"w_c {PAPER_CLASS_WEIGHTS[0]} to {PAPER_CLASS_WEIGHTS[1]})"
     )
 
 
@@ -108,10 +112,10 @@ def check_stitching(windows: WindowSet, weights: Tensor, data: DataConfig) -> No
         if abs(made - PAPER_SAMPLES) > 0.05 * PAPER_SAMPLES:
             faults.append(f"{clips} clips give {made} training samples where the paper has about {PAPER_SAMPLES}")
         found = (float(weights.min()), float(weights.max()))
-        if any(abs(own - paper) > 0.1 * paper for own, paper in zip(found, PAPER_WEIGHTS, strict=True)):
+        if any(abs(own - paper) > 0.1 * paper for own, paper in zip(found, PAPER_CLASS_WEIGHTS, strict=True)):
             faults.append(
-                f"the class weights are {found[0]:.2f} to {found[1]:.2f} where the paper has {PAPER_WEIGHTS[0]} to "
-                f"{PAPER_WEIGHTS[1]}; check the labels with `ballcast data check`"
+                f"the class weights are {found[0]:.2f} to {found[1]:.2f} where the paper has "
+                f"{PAPER_CLASS_WEIGHTS[0]} to {PAPER_CLASS_WEIGHTS[1]}; check the labels with `ballcast data check`"
             )
     for fault in faults:
         warnings.warn(fault, BallcastWarning, stacklevel=2)

@@ -23,33 +23,33 @@ Read = Callable[[int, int], Tensor]  # first, stop → frames first … stop −
 
 @torch.no_grad()
 def spot(
-    engine: BatchEncoder, classifier: torch.nn.Module, read: Read, frames: int, *, flip: bool = False
+    encoder: BatchEncoder, classifier: torch.nn.Module, read: Read, frames: int, *, flip: bool = False
 ) -> np.ndarray:
     """Scores (n, C) in [0, 1] of the clips of so many consecutive frames, one every `stride` frames."""
-    c = engine.config
+    c = encoder.config
     count, scores = snippet_count(c, frames), []
     for first in range(0, count, CLIPS):
         last = min(first + CLIPS, count) - 1
         some = read(start_frame(c, first), start_frame(c, last) + snippet_span(c))
-        logits = [classifier(engine.clips(view)) for view in ([some, some.flip(-1)] if flip else [some])]
+        logits = [classifier(encoder.clips(view)) for view in ([some, some.flip(-1)] if flip else [some])]
         scores.append(torch.stack([x.float().sigmoid() for x in logits]).mean(0))
     return torch.cat(scores).cpu().numpy().astype(np.float64)
 
 
-def score_games(backbone: Backbone, bank: FrameCache, config: SpottingConfig, device: torch.device) -> SpottingScore:
-    """The backbone's spotting score on the games of the bank. The backbone is left as it was."""
+def score_games(backbone: Backbone, cache: FrameCache, config: SpottingConfig, device: torch.device) -> SpottingScore:
+    """The backbone's spotting score on the games of the cache. The backbone is left as it was."""
     training = backbone.training
     backbone.eval()
     try:
-        engine = BatchEncoder(backbone, device=device, compiled=False)
+        encoder = BatchEncoder(backbone, device=device, compiled=False)
         c, found = backbone.config, []
-        for g, game in enumerate(bank.games):
-            begin, length = int(bank.first[g]), int(bank.length[g])
+        for g, game in enumerate(cache.games):
+            begin, length = int(cache.first[g]), int(cache.length[g])
 
             def read(first: int, stop: int, begin: int = begin) -> Tensor:
-                return bank.read(begin + first, begin + stop)
+                return cache.read(begin + first, begin + stop)
 
-            scores = spot(engine, backbone.classifier, read, length, flip=config.flip)
+            scores = spot(encoder, backbone.classifier, read, length, flip=config.flip)
             peaks = suppress_non_maxima(
                 scores, middles_ms(c, length), apart_ms=config.apart_ms, smooth_ms=config.smooth_ms
             )
@@ -59,10 +59,10 @@ def score_games(backbone: Backbone, bank: FrameCache, config: SpottingConfig, de
         backbone.train(training)
 
 
-def score_chance(network: BackboneConfig, bank: FrameCache, config: SpottingConfig) -> SpottingScore:
-    """What scores drawn at random get on the games of the bank: the floor that a spotting score stands on."""
-    times = [middles_ms(network, int(length)) for length in bank.length]
-    games = [(game.events, own) for game, own in zip(bank.games, times, strict=True)]
+def score_chance(network: BackboneConfig, cache: FrameCache, config: SpottingConfig) -> SpottingScore:
+    """What scores drawn at random get on the games of the cache: the floor that a spotting score stands on."""
+    times = [middles_ms(network, int(length)) for length in cache.length]
+    games = [(game.events, own) for game, own in zip(cache.games, times, strict=True)]
     return random_score(games, apart_ms=config.apart_ms, tolerance_ms=config.tolerance_ms, least=config.least)
 
 

@@ -9,14 +9,14 @@ from torch import Tensor, nn
 from ballcast import __version__
 from ballcast.core.anticipator_config import Recipe, TrainConfig
 from ballcast.core.config import to_dict
-from ballcast.core.pretrain_config import SpotTrainConfig
+from ballcast.core.pretrain_config import PretrainTrainConfig
 from ballcast.data.samples.batches import Batch
 from ballcast.features.backbone import Backbone
 from ballcast.features.torch_stream_encoder import record
 from ballcast.loss.criterion import Criterion, Losses, Reduce, soft_focal_bce
 from ballcast.loss.matcher import Targets, class_weights
 from ballcast.model.anticipator import Anticipator
-from ballcast.training.augment import Augmentation, change, mix
+from ballcast.training.augment import Augmentation, apply_augmentation, mix
 from ballcast.training.ema import Ema
 from ballcast.training.splits import TrainingData, check_stitching, describe_samples
 
@@ -91,7 +91,7 @@ def build_anticipator(
 
 def build_optimizer(
     model: nn.Module,
-    config: TrainConfig | SpotTrainConfig,
+    config: TrainConfig | PretrainTrainConfig,
     *,
     graphed: bool = False,
     slower: nn.Module | None = None,
@@ -128,7 +128,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
             group["lr"] = own
 
 
-def descend(
+def optimizer_step(
     loss: Tensor, parameters: list[nn.Parameter], optimizer: torch.optim.Optimizer, *, clip: float, ema: Ema | None
 ) -> None:
     """The second half of every step: gradients of the loss, clipped to the norm `clip`, the optimizer, the EMA."""
@@ -182,7 +182,7 @@ class TrainStep:
         bins: the model's bins.
         graphed: record the step (GPU, one process). The optimizer must be made for it.
         reduce: averages the loss normalisers over the processes of a run.
-        ema: the running mean of the weights, updated by every step.
+        ema: the moving average of the weights, updated by every step.
     """
 
     def __init__(
@@ -242,7 +242,7 @@ class TrainStep:
             precision=self.precision,
             reduce=self.reduce,
         )
-        descend(losses.total, self.parameters, self.optimizer, clip=self.config.clip, ema=self.ema)
+        optimizer_step(losses.total, self.parameters, self.optimizer, clip=self.config.clip, ema=self.ema)
         return torch.stack(losses).detach()
 
     def _record(self, batch: Batch, share: Tensor, absent: Tensor) -> None:
@@ -278,7 +278,7 @@ class SpotStep:
     """
 
     def __init__(
-        self, *, backbone: Backbone, optimizer: torch.optim.Optimizer, ema: Ema | None, config: SpotTrainConfig
+        self, *, backbone: Backbone, optimizer: torch.optim.Optimizer, ema: Ema | None, config: PretrainTrainConfig
     ) -> None:
         self.backbone, self.optimizer, self.ema, self.config = backbone, optimizer, ema, config
         self.parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -297,9 +297,9 @@ class SpotStep:
     def __call__(self, pictures: Tensor, how: Augmentation, target: Tensor) -> Tensor:
         """Runs (B, P, H, W) uint8, their changes, and the targets of their snippets (B, n, C) → the loss, a scalar."""
         self.optimizer.zero_grad(set_to_none=True)
-        x, target = change(pictures, how), mix(target, how)
+        x, target = apply_augmentation(pictures, how), mix(target, how)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self._half):
             logits = self._logits(x)
         loss = spotting_loss(logits, target, alpha=self.config.focal_alpha, gamma=self.config.focal_gamma)
-        descend(loss, self.parameters, self.optimizer, clip=self.config.clip, ema=self.ema)
+        optimizer_step(loss, self.parameters, self.optimizer, clip=self.config.clip, ema=self.ema)
         return loss.detach()

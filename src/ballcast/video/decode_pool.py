@@ -56,7 +56,7 @@ class SharedMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class VideoSpec:
     """A video, and how its frames are wanted.
 
     size: H, W that pictures are fitted into (see `FrameResizer`); None: their own. colour: as I420.
@@ -79,11 +79,11 @@ class Opened:
 class Decoder(Protocol):
     """Decodes parts of videos. A part that follows the one before it is read on without seeking."""
 
-    def open(self, recording: Recording) -> Opened:
+    def open(self, recording: VideoSpec) -> Opened:
         """Open a video, or find it open; an InputError if it cannot be read."""
         ...
 
-    def read(self, recording: Recording, start: int, stop: int, memory: SharedMemory, offset: int = 0) -> int:
+    def read(self, recording: VideoSpec, start: int, stop: int, memory: SharedMemory, offset: int = 0) -> int:
         """Write frames start … stop − 1 into the memory from byte `offset` on; return how many the video has."""
         ...
 
@@ -101,19 +101,19 @@ class LocalDecoder:
         self._works = device == "cpu"  # known of NVDEC once it has decoded a picture
         self._context: av.CodecContext | None = None
 
-    def open(self, recording: Recording) -> Opened:
+    def open(self, recording: VideoSpec) -> Opened:
         """See `Decoder`."""
         video = self.video(recording.path)
         seen = fitted(video.size, recording.size, colour=recording.colour)
         return Opened(array_shape(seen, colour=recording.colour), seen, video.decoder)
 
-    def read(self, recording: Recording, start: int, stop: int, memory: SharedMemory, offset: int = 0) -> int:
+    def read(self, recording: VideoSpec, start: int, stop: int, memory: SharedMemory, offset: int = 0) -> int:
         """See `Decoder`."""
         shape = self.open(recording).shape
         size = (stop - start) * shape[0] * shape[1]
         return self.fill(recording, start, memory.array[offset : offset + size].reshape(-1, *shape))
 
-    def fill(self, recording: Recording, start: int, out: np.ndarray) -> int:
+    def fill(self, recording: VideoSpec, start: int, out: np.ndarray) -> int:
         """Write frames from `start` on into `out` (T, …); return how many the video has of them."""
         fit = FrameResizer(recording.size, colour=recording.colour)
         try:
@@ -162,12 +162,12 @@ class ProcessDecoder:
         self._running: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
 
-    def open(self, recording: Recording) -> Opened:
+    def open(self, recording: VideoSpec) -> Opened:
         """See `Decoder`."""
         answer = self._ask({"recording": asdict(recording)}, [])
         return Opened(tuple(answer["shape"]), tuple(answer["seen"]), answer["decoder"])
 
-    def read(self, recording: Recording, start: int, stop: int, memory: SharedMemory, offset: int = 0) -> int:
+    def read(self, recording: VideoSpec, start: int, stop: int, memory: SharedMemory, offset: int = 0) -> int:
         """See `Decoder`."""
         assert memory.fd is not None
         part = {"start": start, "stop": stop, "offset": offset}
@@ -268,7 +268,7 @@ class DecoderPool:
 
 def _answer(local: LocalDecoder, request: dict[str, Any], descriptors: Sequence[int]) -> dict[str, Any]:
     about = request["recording"]
-    recording = Recording(**{**about, "size": tuple(about["size"]) if about["size"] else None})
+    recording = VideoSpec(**{**about, "size": tuple(about["size"]) if about["size"] else None})
     opened = local.open(recording)
     if not descriptors:
         return asdict(opened)

@@ -20,8 +20,8 @@ from ballcast.core.errors import InputError
 from ballcast.core.events import Gap
 from ballcast.video.container import MAX_GAP_S, VideoInfo, declared_end, decoded, nvdec, open_container
 from ballcast.video.damage import DamageError, PacketReplay
-from ballcast.video.grid import Grid
 from ballcast.video.luma import SquarePixels, Turn, array_shape, even, luma, pixels, turn_of
+from ballcast.video.resample import FrameResampler
 
 MOST_BEGINS = 200  # damaged stretches before the first whole picture
 _Timed = tuple[int, av.VideoFrame]
@@ -69,7 +69,7 @@ class VideoFile:
             self._square = SquarePixels(stream.sample_aspect_ratio)
             first = self._square(first)
             period = 1 / Fraction(stream.average_rate or FPS)  # how long a frame stands, in seconds
-            self._grid = Grid(origin=self._origin, unit=self._unit, period=period)
+            self._grid = FrameResampler(origin=self._origin, unit=self._unit, period=period)
             self._end = declared_end(container, stream)
             self._info = self._describe(container, stream, first)
             # A program stream times only some packets: after a seek the times are guesses, and so is its length.

@@ -21,8 +21,8 @@ from ballcast.core.actions import FPS, FRAME_MS
 from ballcast.core.errors import InputError
 from ballcast.video.addresses import DEVICES, PUSHED, STDIN, UNPACED, SrtReceiver, Stdin, is_device, scheme_of, shown
 from ballcast.video.container import ALONE, MAX_GAP_S, TOLERANT, declared_end, decoded, known_not_video, video_stream
-from ballcast.video.grid import Grid
 from ballcast.video.luma import SquarePixels, pixels, turn_of
+from ballcast.video.resample import FrameResampler
 from ballcast.video.sources import DelayMeter, LiveFrame, Pacer, StreamClock, StreamGap
 
 CATCH_UP = 1.02  # bursts are played a little faster than real time, so that a slow clock of ours never falls behind
@@ -179,7 +179,7 @@ class StreamSource:
             return
         assert stream.time_base is not None
         unit, shown = Fraction(stream.time_base), square(first[1])
-        grid = Grid(origin=first[0], unit=unit, period=1 / Fraction(stream.average_rate or FPS))
+        grid = FrameResampler(origin=first[0], unit=unit, period=1 / Fraction(stream.average_rate or FPS))
         begin_ms, turn = self._clock.begin(first[0] * unit), turn_of(first[1], self.name)
         pacer = Pacer(self._speed * CATCH_UP if self._waits else 0.0, self._stopped)
         for n, picture in enumerate(map(square, grid.sample(chain([first], pairs)))):

@@ -131,7 +131,7 @@ class _Process:
         while line := self._line():
             if line != b"\n":
                 record = json.loads(line)
-                yield Scene(**record) if "pitch" in record else Gap.of_json(record)
+                yield Scene(**record) if "pitch" in record else Gap.from_json(record)
                 continue
             frame = np.empty(shape, np.uint8)
             view, got = frame.data.cast("B"), 0

@@ -182,7 +182,7 @@ def job_video(request: Request, job_id: JobId) -> FileResponse:
 def actual(request: Request, job_id: JobId) -> Actual:
     """Get the actual events of the video, if labels were uploaded or are beside it."""
     service = service_of(request)
-    return Actual.of(service.actual_of(service.job(job_id)))
+    return Actual.from_events(service.actual_of(service.job(job_id)))
 
 
 @router.put("/jobs/{job_id}/labels", openapi_extra=UPLOAD_SCHEMA, responses=errors(404, 422, 429, 503))
@@ -198,7 +198,7 @@ async def put_labels(request: Request, job_id: JobId) -> Actual:
             events = await run_in_threadpool(service.read_labels, temporary, job.name.rsplit("/", 1)[-1])
         except InputError as error:
             raise RequestError(422, str(error).replace(str(temporary), "the labels")) from None
-    return Actual.of(events)
+    return Actual.from_events(events)
 
 
 @router.post("/jobs/{job_id}/cancel", responses=errors(404, 409))

@@ -235,7 +235,7 @@ def shown_forecasts(result: dict) -> tuple[list[Forecast], list[Gap]]:
             read = [Prediction(p.label, p.position_ms, measured.of(p.label, p.confidence)) for p in read]
             read = [p for p in read if p.confidence >= measured.default]
         forecasts.append(Forecast(made["at_ms"], tuple(read)))
-    return forecasts, [Gap.of_json(gap) for gap in result.get("gaps", ())]
+    return forecasts, [Gap.from_json(gap) for gap in result.get("gaps", ())]
 
 
 def _write(order: _Order) -> None:

@@ -94,7 +94,7 @@ class EventRecord(BaseModel):
     team: str
 
     @classmethod
-    def of(cls, event: Event) -> "EventRecord":
+    def from_event(cls, event: Event) -> "EventRecord":
         """The record of an event."""
         return cls(label=event.label, position_ms=event.position_ms, team=event.team)
 
@@ -106,9 +106,9 @@ class Actual(BaseModel):
     events: list[EventRecord]
 
     @classmethod
-    def of(cls, events: tuple[Event, ...] | None) -> "Actual":
+    def from_events(cls, events: tuple[Event, ...] | None) -> "Actual":
         """The record of events; None: there are no labels."""
-        return cls(known=events is not None, events=[EventRecord.of(event) for event in events or ()])
+        return cls(known=events is not None, events=[EventRecord.from_event(event) for event in events or ()])
 
 
 class StreamSettings(BaseModel):

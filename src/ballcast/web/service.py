@@ -25,7 +25,7 @@ from ballcast.web import decoder
 from ballcast.web.auth import TokenAuth
 from ballcast.web.jobs import ACTIVE, Job, JobStore
 from ballcast.web.labels import actual_beside, read_actual
-from ballcast.web.settings import Engine, RequestError, Settings
+from ballcast.web.settings import PredictorFactory, RequestError, Settings
 from ballcast.web.stream_store import StreamStore
 from ballcast.web.streams import LazyScheduler, OpenSession, Stream, open_session
 from ballcast.web.tokens import TokenStore
@@ -145,12 +145,14 @@ class Service:
 
     Args:
         settings: options of `ballcast serve`.
-        engine: makes anticipators.
-        sessions: opens a live session on an address; by default with the engine.
+        predictors: makes anticipators.
+        sessions: opens a live session on an address; by default with the predictors.
     """
 
-    def __init__(self, settings: Settings, engine: Engine, *, sessions: OpenSession | None = None) -> None:
-        self.settings, self.engine = settings, engine
+    def __init__(
+        self, settings: Settings, predictors: PredictorFactory, *, sessions: OpenSession | None = None
+    ) -> None:
+        self.settings, self.predictors = settings, predictors
         self.limits = settings.limits
         self.tokens = TokenStore(settings.data)
         self.auth = TokenAuth(settings.token, settings.limits, self.tokens)
@@ -162,8 +164,8 @@ class Service:
         self._viewers: Counter[str] = Counter()  # by user
         self._counting = threading.Lock()
         self._probing = threading.Semaphore(PROBES)
-        self.scheduler = LazyScheduler(engine.scheduler)
-        self._sessions = sessions or open_session(engine, self.scheduler)
+        self.scheduler = LazyScheduler(predictors.scheduler)
+        self._sessions = sessions or open_session(predictors, self.scheduler)
         self.ready = False  # while requests are served
         self.feeds = settings.data.absolute() / "feeds"  # event feeds and their pages
         self.reading_feeds = threading.BoundedSemaphore(2)  # processes that read feeds at once
@@ -180,7 +182,7 @@ class Service:
             self._remove_partial_uploads()
             self.stream_store = StreamStore(self.settings, self._sessions, loop)
             self.workers = Workers(
-                self.store, self.engine, self.limits, loop, self.video_of, self.folder_of, self.settings.workers
+                self.store, self.predictors, self.limits, loop, self.video_of, self.folder_of, self.settings.workers
             )
             self.workers.start()
             self.ready = True

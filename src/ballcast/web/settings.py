@@ -1,4 +1,4 @@
-"""Limits and settings of the server, its errors, and the engine that computes forecasts."""
+"""Limits and settings of the server, its errors, and the factory of what computes forecasts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ballcast.inference.expected_precision import ExpectedPrecision
-from ballcast.inference.rolling import RollingAnticipator
 from ballcast.inference.runtime import Runtime
+from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.live.alerts import AlertTargets
 from ballcast.live.cluster import ClusterSessions
 from ballcast.live.scheduler import Scheduler
@@ -103,7 +103,7 @@ class RequestError(Exception):
 
 
 @dataclass(frozen=True)
-class Engine:
+class PredictorFactory:
     """Makes anticipators.
 
     Args:
@@ -114,21 +114,21 @@ class Engine:
         any_video: forecast also where no football pitch is seen.
     """
 
-    new: Callable[[], RollingAnticipator]
+    new: Callable[[], StreamPredictor]
     about: dict[str, Any] = field(default_factory=dict)
     scheduler: Callable[[], Scheduler | ClusterSessions] | None = None
     any_video: bool = True
 
 
-def make_engine(
+def make_predictor_factory(
     new_runtime: Callable[[], Runtime],
     *,
     every_ms: int,
     precision: ExpectedPrecision | None = None,
     any_video: bool = False,
     cluster: ClusterSessions | None = None,
-) -> Engine:
-    """Build the engine of a server.
+) -> PredictorFactory:
+    """Build the predictors of a server.
 
     Args:
         new_runtime: returns a runtime for one video or stream; all of them share their networks.
@@ -138,14 +138,14 @@ def make_engine(
         cluster: follows the streams; None: this machine does.
 
     Returns:
-        The engine.
+        The predictors.
     """
     first = new_runtime()
     about = {"every_ms": every_ms, **first.about, "pos_weight": first.pos_weight}
     if precision is not None:
         about["precision"] = precision.to_json()
-    return Engine(
-        lambda: RollingAnticipator(new_runtime(), every_ms=every_ms),
+    return PredictorFactory(
+        lambda: StreamPredictor(new_runtime(), every_ms=every_ms),
         about,
         lambda: cluster or Scheduler(new_runtime, every_ms=every_ms),
         any_video,

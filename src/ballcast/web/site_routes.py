@@ -39,7 +39,7 @@ def about(request: Request) -> About:
         names=list(SHORT_NAMES),
         horizon_ms=HORIZON_MS,
         every_ms=service.settings.every_ms,
-        models=[_model_record(service.engine.about)],
+        models=[_model_record(service.predictors.about)],
         upload_bytes=service.limits.upload_bytes,
         video_s=service.limits.video_s,
         login=not service.auth.open,

@@ -82,7 +82,7 @@ def stream_actual(request: Request, name: str) -> Actual:
     service = service_of(request)
     if name not in service.streams:
         raise RequestError(404, "there is no such stream")
-    return Actual.of(service.actual_of_stream(name))
+    return Actual.from_events(service.actual_of_stream(name))
 
 
 @router.get("/api/streams/{name}/clips", responses=errors(404))

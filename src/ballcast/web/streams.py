@@ -22,7 +22,7 @@ from ballcast.live.session import LiveSession
 from ballcast.live.status import LiveForecast, Status
 from ballcast.video.addresses import shown
 from ballcast.web.server_sent_events import Channel, message
-from ballcast.web.settings import Engine
+from ballcast.web.settings import PredictorFactory
 
 LINGER_S = 15.0  # so that reloading the page does not restart the stream
 KEPT = 60  # forecasts sent to a new viewer, so that the page has some history
@@ -59,7 +59,7 @@ class LazyScheduler:
             scheduler.close()
 
 
-def open_session(engine: Engine, scheduler: LazyScheduler) -> OpenSession:
+def open_session(predictors: PredictorFactory, scheduler: LazyScheduler) -> OpenSession:
     """Return a function that opens a session on an address, not started; in the scheduler, if there is one."""
 
     def opened(address: str, ring_s: float | None = None) -> Session:
@@ -68,10 +68,10 @@ def open_session(engine: Engine, scheduler: LazyScheduler) -> OpenSession:
         if isinstance(shared, ClusterSessions):
             return shared.session(address, ring_s=ring_s, threads=threads, **how)
         ring = None if ring_s is None else PacketRing(ring_s)
-        how |= {"any_video": engine.any_video, "ring": ring}
+        how |= {"any_video": predictors.any_video, "ring": ring}
         if shared is not None:
             return shared.session(open_recorded(address, ring, colour=shared.colour, threads=threads), **how)
-        rolling = engine.new()
+        rolling = predictors.new()
         return LiveSession(open_recorded(address, ring, colour=rolling.colour, threads=threads), rolling, **how)
 
     return opened

@@ -22,7 +22,7 @@ from ballcast.inference.video_forecaster import VideoForecaster
 from ballcast.web import decoder
 from ballcast.web.jobs import ACTIVE, Job, JobStore
 from ballcast.web.server_sent_events import Channel
-from ballcast.web.settings import Engine, Limits
+from ballcast.web.settings import Limits, PredictorFactory
 
 TIMELINE, CSV = "timeline.json", "timeline.csv"  # in a job's folder
 RETRY_S = 5.0  # pause after an error that no job caused
@@ -32,15 +32,15 @@ _log = logging.getLogger("ballcast.web")
 class RunningJob:
     """A started job: its decoder process, its anticipator and its forecasts so far."""
 
-    def __init__(self, job: Job, video: Path, engine: Engine, limits: Limits, channel: Channel) -> None:
+    def __init__(self, job: Job, video: Path, predictors: PredictorFactory, limits: Limits, channel: Channel) -> None:
         self.job, self._channel = job, channel
         self._stack = ExitStack()
-        rolling = engine.new()
-        how = {"colour": rolling.colour, "any_video": engine.any_video}
+        rolling = predictors.new()
+        how = {"colour": rolling.colour, "any_video": predictors.any_video}
         self._items = self._stack.enter_context(decoder.frames(video, job.name, limits, **how))
         self._forecaster = VideoForecaster(rolling)
         self._timeline: list[Forecast] = []
-        self.about = engine.about
+        self.about = predictors.about
 
     @property
     def done_ms(self) -> int:
@@ -83,7 +83,7 @@ class Workers:
 
     Args:
         store: the jobs.
-        engine: makes the anticipator of a job.
+        predictors: makes the anticipator of a job.
         limits: bounds on turns, open jobs and decoding.
         loop: event loop of the viewers.
         video_of: path of a job's video; None: it is no longer there.
@@ -92,7 +92,7 @@ class Workers:
     """
 
     store: JobStore
-    engine: Engine
+    predictors: PredictorFactory
     limits: Limits
     loop: asyncio.AbstractEventLoop
     video_of: Callable[[Job], Path | None]
@@ -213,7 +213,7 @@ class Workers:
             raise InputError(f"{job.name}: the video is no longer there")
         channel = self.channel(job.id)
         channel.publish("state", {"state": "running", "message": ""}, state=True)
-        work = RunningJob(job, video, self.engine, self.limits, channel)
+        work = RunningJob(job, video, self.predictors, self.limits, channel)
         self._started[job.id] = work
         return work
 

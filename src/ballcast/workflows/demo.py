@@ -23,8 +23,8 @@ from ballcast.core.util import print_table
 from ballcast.data.labels.soccernet import read_labels
 from ballcast.data.samples.windows import STEP_MS
 from ballcast.inference.baselines import ClassPrior, Markov
-from ballcast.inference.rolling import join
 from ballcast.inference.store_predictor import hashes
+from ballcast.inference.stream_predictor import join
 from ballcast.inference.submission import check_submission, write_submission
 from ballcast.metrics.average_precision import score
 from ballcast.metrics.bootstrap import bootstrap
@@ -67,7 +67,7 @@ def run(out: Path, console: Console, *, device: str = "auto", samples: Path = SA
 
 def _slots(out: Path, console: Console, model: Model, video: Path, count: int) -> SlotArrays:
     """The slots of `count` clips of 30 s, one every 5 s of the video; computed once and kept in `out`."""
-    bins = model.windows.config.bins
+    bins = model.window_model.config.bins
     kept = out / f"slots-{hashes([model.name])[0][:12]}.npz"
     if kept.is_file():
         with np.load(kept) as arrays:
@@ -91,7 +91,7 @@ def _slots(out: Path, console: Console, model: Model, video: Path, count: int) -
 
 def _report(out: Path, console: Console, model: Model, clips: list[Clip], slots: SlotArrays, samples: Path) -> Path:
     """Score the predictions beside two systems that see no video, and write a submission and the report."""
-    own, weight = model.emit, model.windows.pos_weight
+    own, weight = model.emit, model.window_model.pos_weight
     predicted = {name: merge_bins(entries) for name, entries in _named(clips, emit(slots, own)).items()}
     # For people: only the labels that are emitted, with calibrated probabilities.
     shown = _named(clips, emit(slots, replace(own.shown, vector="emitted"), pos_weight=weight))
@@ -122,7 +122,7 @@ def _report(out: Path, console: Console, model: Model, clips: list[Clip], slots:
         facts={
             "data": f"an excerpt of a simulated match, {len(clips)} clips: too few for a measurement",
             "model": f"trained on other matches; run by {'ONNX Runtime' if model.runtime == 'onnx' else 'torch'}",
-            "features of": str(model.windows.metadata.get("backbone", {}).get("name", "")),
+            "features of": str(model.window_model.metadata.get("backbone", {}).get("name", "")),
         },
     )
     path = out / "report.html"

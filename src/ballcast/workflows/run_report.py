@@ -108,6 +108,6 @@ def _from_videos(recipe: Recipe, folder: Path, device: torch.device) -> _Validat
     if not games:
         return None
     learner = load_learner(folder / "best").to(device)
-    bank = open_frames(games, config, device, colour=learner.colour)
-    clips, slots = predict_clips(learner, bank)
+    cache = open_frames(games, config, device, colour=learner.colour)
+    clips, slots = predict_clips(learner, cache)
     return _Validated(learner.anticipator, slots, clips, ", ".join(config.train), ", ".join(config.valid))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ballcast.core.checks import KEY, SIGNATURE, check_hash, check_signature, crc32_of
+from ballcast.core.checks import CHECKSUM_KEY, KEY, check_hash, crc32_of, verify_checksum
 from ballcast.core.errors import InputError
 from ballcast.core.files import parse_json, read_bytes
 
@@ -79,7 +79,7 @@ def _verify_json(path: Path, hashes: dict[Path, str | int]) -> bool:
         for name, value in sums.items() if isinstance(sums, dict) else ():
             if isinstance(value, int) and ".." not in Path(name).parts and not Path(name).is_absolute():
                 hashes[path.parent / name] = value
-    return SIGNATURE.encode() in raw[-256:]
+    return CHECKSUM_KEY.encode() in raw[-256:]
 
 
 def _records(found: Any) -> list[dict[str, str]]:
@@ -104,7 +104,7 @@ def _verify_binary(path: Path, recorded: str | int) -> bool:
         check_hash(path, recorded, AGAIN)
         return True
     if path.suffix == ".safetensors":
-        return check_signature(read_bytes(path, "file"), path)
+        return verify_checksum(read_bytes(path, "file"), path)
     if path.suffix != ".npz":
         return False
     try:

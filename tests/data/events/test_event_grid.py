@@ -23,8 +23,8 @@ from ballcast.data.events.event_grid import (
     START,
     TEAM,
     WIDTH,
-    expect,
-    observe,
+    build_grid,
+    compute_targets,
     window_ends,
 )
 from ballcast.data.events.feed import DUEL_MS, Feed
@@ -86,8 +86,8 @@ def plain_events(half: Feed, T: int) -> list[tuple[int, int]]:
 def test_the_grid_is_what_the_rules_say(tmp_path: Path, seed: int) -> None:
     half = feed(made_up(150, seed), tmp_path)
     at = np.concatenate([window_ends(half, 700), half.t_ms[::7], half.t_ms[::11] + 1, [0, 5]])
-    got, coming = observe(half, at, detail="rich"), expect(half, at)
-    np.testing.assert_array_equal(observe(half, at), got[..., :WIDTH])
+    got, coming = build_grid(half, at, detail="rich"), compute_targets(half, at)
+    np.testing.assert_array_equal(build_grid(half, at), got[..., :WIDTH])
     for s, T in enumerate(at.tolist()):
         np.testing.assert_array_equal(got[s], plain_view(half, T).astype(np.float16), err_msg=str(T))
         events = [(c, p) for c, p in zip(coming.classes[s], coming.position_ms[s], strict=True) if c >= 0]
@@ -97,9 +97,9 @@ def test_the_grid_is_what_the_rules_say(tmp_path: Path, seed: int) -> None:
 def test_real_matches_read_the_same(shared: Path) -> None:
     feeds = read_table(shared / "data/events/wyscout_leagues.parquet")
     for number in (3, 1200):
-        for _, half in feeds[number].halves():
+        for _, half in feeds[number].periods():
             at = window_ends(half, 11_000)[::9]
-            got, coming = observe(half, at, detail="rich"), expect(half, at)
+            got, coming = build_grid(half, at, detail="rich"), compute_targets(half, at)
             for s, T in enumerate(at.tolist()):
                 np.testing.assert_array_equal(got[s], plain_view(half, T).astype(np.float16))
                 events = [(c, p) for c, p in zip(coming.classes[s], coming.position_ms[s], strict=True) if c >= 0]
@@ -115,7 +115,7 @@ def test_windows_run_from_30_s_to_5_s_before_the_last_event(tmp_path: Path) -> N
 
 
 def views(rows: list[dict[str, Any]], T: int, folder: Path) -> np.ndarray:
-    return observe(feed(rows, folder), np.array([T]), detail="rich")[0]
+    return build_grid(feed(rows, folder), np.array([T]), detail="rich")[0]
 
 
 def altered(rows: list[dict[str, Any]], T: int, how: str, rng: np.random.Generator) -> list[dict[str, Any]]:
@@ -210,14 +210,14 @@ def test_the_order_of_simultaneous_rows_tells_nothing(tmp_path: Path) -> None:
 
 def test_the_last_action_is_told_without_its_outcome(tmp_path: Path) -> None:
     rows = [event(10, 10, KINDS[0]), event(12, 10, ("Duel", "Air duel"), [703]), event(14, 11, ("Foul", "Foul"))]
-    coming = expect(feed(rows, tmp_path), np.array([5_000, 11_000, 13_000, 15_000]))
+    coming = compute_targets(feed(rows, tmp_path), np.array([5_000, 11_000, 13_000, 15_000]))
     assert coming.last.tolist() == [-1, ACTION_INDEX["PASS"], ACTION_INDEX["PASS"], ACTION_INDEX["HEADER"]]
     assert coming.since_ms[1:].tolist() == [1000, 3000, 3000]
 
 
 def test_presence_marks_the_step_and_its_neighbours(tmp_path: Path) -> None:
     rows = [event(26, 10, KINDS[0]), event(29.99, 10, ("Shot", "Shot")), event(31, 10, ("Shot", "Shot"))]
-    presence = expect(feed(rows, tmp_path), np.array([30_000])).presence[0]
+    presence = compute_targets(feed(rows, tmp_path), np.array([30_000])).presence[0]
     assert presence[:, ACTION_INDEX["PASS"]].nonzero()[0].tolist() == [5, 6, 7]  # 1 s of 5 is step 6 of 33
     assert presence[:, ACTION_INDEX["SHOT"]].nonzero()[0].tolist() == [31, 32]
 
@@ -226,7 +226,7 @@ def test_an_event_at_t_is_to_come_and_not_present(tmp_path: Path) -> None:
     """[T − 5 s, T) is present, [T, T + 5 s) is to come."""
     shot, cross = ("Shot", "Shot"), ("Pass", "Cross")
     rows = [event(25, 10, KINDS[0]), event(30, 10, shot), event(34.999, 10, KINDS[0]), event(35, 10, cross)]
-    coming = expect(feed(rows, tmp_path), np.array([30_000]))
+    coming = compute_targets(feed(rows, tmp_path), np.array([30_000]))
     assert coming.presence[0, :, ACTION_INDEX["PASS"]].nonzero()[0].tolist() == [0, 1]
     assert coming.presence[0].sum() == 2
     assert coming.classes[0, :3].tolist() == [ACTION_INDEX["SHOT"], ACTION_INDEX["PASS"], -1]
@@ -247,7 +247,7 @@ def test_targets_are_what_the_rules_say(tmp_path: Path, seed: int) -> None:
     """Presence and the last action, event by event; where there is none, class −1 at 30 s, and −1 for 30 s."""
     half = feed(made_up(90, seed), tmp_path)
     at = np.concatenate([window_ends(half, 1700), half.t_ms[::9], half.t_ms[::13] + 1, [0, 1]])
-    got, first_open = expect(half, at, steps=20), half.unfinished()
+    got, first_open = compute_targets(half, at, steps=20), half.unfinished()
     assert (got.position_ms[got.classes < 0] == 30_000).all()
     for s, T in enumerate(at.tolist()):
         presence = np.zeros((20, 10), np.uint8)
@@ -270,12 +270,12 @@ def test_targets_are_what_the_rules_say(tmp_path: Path, seed: int) -> None:
 def test_the_ninth_event_to_come_is_left_out(tmp_path: Path) -> None:
     """Ten passes, half a second apart, of which 9 lie in 5 s; two in a bin of 160 ms count once, two classes twice."""
     rows = [event(30.1 + 0.5 * i, 10, KINDS[0]) for i in range(10)]
-    coming = expect(feed(rows, tmp_path), np.array([30_500, 30_000]))
+    coming = compute_targets(feed(rows, tmp_path), np.array([30_500, 30_000]))
     assert coming.position_ms[0].tolist() == [30_100 + 500 * i for i in range(8)]
     assert coming.position_ms[1].tolist() == [30_100 + 500 * i for i in range(8)]
     assert (coming.classes == 0).all()
     shot = ("Shot", "Shot")
     rows = [event(30.0, 10, KINDS[0]), event(30.05, 10, shot), event(30.159, 11, KINDS[0]), event(30.16, 10, KINDS[0])]
-    coming = expect(feed(rows, tmp_path), np.array([30_000]))
+    coming = compute_targets(feed(rows, tmp_path), np.array([30_000]))
     assert coming.position_ms[0, :4].tolist() == [30_000, 30_050, 30_160, 30_000]
     assert coming.classes[0, :4].tolist() == [0, ACTION_INDEX["SHOT"], 0, -1]

@@ -13,8 +13,8 @@ from ballcast.core.actions import ACTIONS
 from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import load
 from ballcast.core.errors import InputError
-from ballcast.data.events.event_grid import WIDTH, WINDOWS, observe, window_ends
-from ballcast.data.events.event_windows import IDENTITIES, build, read_store, write_store
+from ballcast.data.events.event_grid import WIDTH, WINDOWS, build_grid, window_ends
+from ballcast.data.events.event_windows import IDENTITIES, build_windows, read_store, write_store
 from ballcast.data.events.feed import Feed
 from ballcast.data.samples.batches import Samples
 from ballcast.data.samples.windows import WindowSet
@@ -33,7 +33,7 @@ def feeds(tmp_path: Path) -> list[Feed]:
 
 
 def test_a_store_gives_what_memory_gives(tmp_path: Path, feeds: list[Feed]) -> None:
-    held = build(feeds, 7000)
+    held = build_windows(feeds, 7000)
     store = write_store(tmp_path / "store", [feeds[0], Failure("9", "match 9: odd"), *feeds[1:]], 7000)
     assert store.is_event_grid
     assert [f.name for f in store.manifest.failed] == ["9"]
@@ -49,13 +49,13 @@ def test_a_store_gives_what_memory_gives(tmp_path: Path, feeds: list[Feed]) -> N
     assert torch.equal(batch.features, Samples(held.windows, CPU, "memory").take(every).features)
     # and these are the windows of the feeds, one after the other
     first = window_ends(feeds[0], 7000)
-    np.testing.assert_array_equal(batch.features[: len(first)].numpy(), observe(feeds[0], first))
+    np.testing.assert_array_equal(batch.features[: len(first)].numpy(), build_grid(feeds[0], first))
     assert held.windows.names[1] == "100-1H+37000"
 
 
 def test_joined_sets_keep_their_rows(feeds: list[Feed]) -> None:
-    parts = [build([f], 9000).windows for f in feeds]
-    joined, whole = WindowSet.join(parts), build(feeds, 9000).windows
+    parts = [build_windows([f], 9000).windows for f in feeds]
+    joined, whole = WindowSet.join(parts), build_windows(feeds, 9000).windows
     assert joined.names == whole.names
     every = torch.arange(len(whole))
     one, other = Samples(joined, CPU, "memory").take(every), Samples(whole, CPU, "memory").take(every)
@@ -72,7 +72,7 @@ def test_a_match_too_short_is_told(tmp_path: Path, feeds: list[Feed]) -> None:
     with pytest.raises(InputError, match="is there already"):
         write_store(tmp_path / "some", feeds, 7000)
     with pytest.raises(InputError, match="no window"):
-        build([short], 7000)
+        build_windows([short], 7000)
 
 
 def test_a_damaged_store_is_named(tmp_path: Path, feeds: list[Feed]) -> None:
@@ -93,7 +93,9 @@ def test_training_takes_stores_and_windows_alike(tmp_path: Path, feeds: list[Fee
     write_store(tmp_path / "train", feeds[:2], 7000)
     write_store(tmp_path / "valid", feeds[2:], 11_000)
     train(recipe, tmp_path / "stores", device=CPU)
-    training_data = TrainingData(build(feeds[:2], 7000).windows, build(feeds[2:], 11_000).windows, IDENTITIES["plain"])
+    training_data = TrainingData(
+        build_windows(feeds[:2], 7000).windows, build_windows(feeds[2:], 11_000).windows, IDENTITIES["plain"]
+    )
     train(recipe, tmp_path / "windows", device=CPU, training_data=training_data)
     one, other = (Anticipator.from_pretrained(tmp_path / run / "best") for run in ("stores", "windows"))
     assert one.metadata["backbone"]["hash"] == IDENTITIES["plain"].hash
@@ -101,7 +103,7 @@ def test_training_takes_stores_and_windows_alike(tmp_path: Path, feeds: list[Fee
 
 
 def test_baselines_of_windows_are_those_of_clips(feeds: list[Feed]) -> None:
-    held = build(feeds, 3000)
+    held = build_windows(feeds, 3000)
     windows = held.windows
     from ballcast.core.events import Event
 
@@ -111,8 +113,8 @@ def test_baselines_of_windows_are_those_of_clips(feeds: list[Feed]) -> None:
     ]
     assert len({c.observation[0].label for c in clips if c.observation}) > 4
     prior, markov = ClassPrior(clips), Markov(clips)
-    np.testing.assert_array_equal(ClassPrior.of(windows.classes, windows.position_ms).probability, prior.probability)
-    fast = Markov.of(windows.classes, windows.position_ms, held.last, held.since_ms)
+    np.testing.assert_array_equal(ClassPrior.fit(windows.classes, windows.position_ms).probability, prior.probability)
+    fast = Markov.fit(windows.classes, windows.position_ms, held.last, held.since_ms)
     np.testing.assert_array_equal(fast.probability, markov.probability)
     assert fast.predict_all(held.last, held.since_ms) == [markov.predict(clip) for clip in clips]
     assert windows.index.shape == (len(clips), WINDOWS)
@@ -125,7 +127,7 @@ def test_a_mirrored_sample_is_that_of_the_mirrored_match(tmp_path: Path) -> None
     for place in (place for row in turned for place in row["positions"]):
         place["y"] = 100 - place["y"]
     for detail in ("plain", "rich"):
-        held, other = (build([feed(r, tmp_path)], 5000, detail=detail).windows for r in (rows, turned))
+        held, other = (build_windows([feed(r, tmp_path)], 5000, detail=detail).windows for r in (rows, turned))
         S = len(held)
         assert (held.rows[0] != other.rows[0]).any()
         mirrored = Samples(held, CPU, "memory").take(torch.arange(S, 2 * S)).features

@@ -14,7 +14,7 @@ from ballcast.core.actions import ACTION_INDEX, ACTIONS
 from ballcast.core.errors import BallcastWarning, InputError, MissingExtra
 from ballcast.core.event_schema import KINDS, OTHER
 from ballcast.data.events import event_kinds as kinds
-from ballcast.data.events.feed import LEFT_OUT, Feed, apply, fits
+from ballcast.data.events.feed import LEFT_OUT, Feed, apply_rules, fits
 from ballcast.data.events.kloppy_feed import PROVIDERS, read_folder, read_match, warn_missing_kinds
 from ballcast.data.events.providers import OPTA
 from ballcast.data.events.wyscout import WYSCOUT, read_v2
@@ -49,7 +49,7 @@ WHOLE_MATCHES = [
 def test_a_whole_match(provider: str, file: str, expected: dict[str, int]) -> None:
     feed = read_match(sample(file), provider)
     assert {label: counts(feed)[label] for label in expected} == expected
-    assert [name for name, _ in feed.halves()] == ["1H", "2H"]
+    assert [name for name, _ in feed.periods()] == ["1H", "2H"]
     assert counts(feed)["PASS"] > 400
     # Both teams shoot at the goal on the right: positions are as the acting team sees them, also after the break.
     shots = feed.take((feed.action == SHOT) & ~np.isnan(feed.start[:, 0]))
@@ -105,7 +105,7 @@ def test_kloppys_reading_of_a_version_2_match_is_ours_less_what_it_leaves_out(sh
         through[raw["id"]] = (
             event.period.id - 1,
             round(event.timestamp.total_seconds() * 1000),
-            apply(WYSCOUT, record),
+            apply_rules(WYSCOUT, record),
         )
     ours = read_v2(path)
     raw_events = json.loads(path.read_text())["events"]
@@ -197,7 +197,7 @@ def test_opta_writes_an_offside_at_the_time_of_its_pass() -> None:
     passed, provoked = ([e["timeStamp"][:-4] for e in raw if e["typeId"] == kind] for kind in (2, 55))
     assert len(passed) == 2
     assert passed == provoked  # to a hundredth
-    assert apply(OPTA, {"type": "55"}).action == LEFT_OUT
+    assert apply_rules(OPTA, {"type": "55"}).action == LEFT_OUT
     assert "offside" in kinds.missing_kinds(PROVIDERS["opta"].kinds)
 
 

@@ -9,8 +9,8 @@ from feeds import KINDS, event, feed
 from ballcast.core.actions import ACTION_INDEX, ACTIONS
 from ballcast.core.errors import InputError, MissingExtra
 from ballcast.core.event_schema import OTHER
-from ballcast.data.events.event_windows import MATCHES, divide
-from ballcast.data.events.feed import Feed, apply
+from ballcast.data.events.event_windows import MATCHES, split_matches
+from ballcast.data.events.feed import Feed, apply_rules
 from ballcast.data.events.wyscout import WYSCOUT, iterate_table, read_table, read_v2
 from ballcast.features.store import Failure
 
@@ -38,7 +38,7 @@ def test_every_row_of_the_mapping() -> None:
     }
     for kind, name in KINDS:
         for tag in ("", "703", "1401", "1801", "101"):
-            meaning = apply(WYSCOUT, {"event": kind, "sub_event": name, "tag": {tag}})
+            meaning = apply_rules(WYSCOUT, {"event": kind, "sub_event": name, "tag": {tag}})
             action = tagged.get((name, tag), action_of[name])
             assert meaning.action == (ACTION_INDEX[action] if action in ACTIONS else OTHER), (name, tag)
             # What ends an event decides nothing that is known of it before; an interception is there from the start.
@@ -62,7 +62,7 @@ def test_a_won_tackle_wins_over_the_simultaneous_drive(tmp_path: Path) -> None:
 def test_extra_time_is_played_and_the_shoot_out_is_not(tmp_path: Path) -> None:
     rows = [{**event(5, 10, KINDS[0]), "matchPeriod": period} for period in ("E2", "1H", "P", "2H", "E1")]
     read = feed(rows, tmp_path)
-    assert [name for name, _ in read.halves()] == ["1H", "2H", "E1", "E2"]
+    assert [name for name, _ in read.periods()] == ["1H", "2H", "E1", "E2"]
 
 
 @pytest.mark.parametrize(
@@ -164,17 +164,17 @@ def test_a_delivered_match_and_the_table_agree(league_feeds: list[Feed], shared:
 def test_the_benchmarks_matches(league_feeds: list[Feed]) -> None:
     assert len(league_feeds) == 1826
     for size in ("small", "full"):
-        splits = divide(league_feeds, size)  # type: ignore[arg-type]
+        splits = split_matches(league_feeds, size)  # type: ignore[arg-type]
         assert {name: len(feeds) for name, feeds in splits.items()} == MATCHES[size]
         ids = [{f.match for f in feeds} for feeds in splits.values()]
         assert len(set.union(*ids)) == sum(map(len, ids))
         assert {f.competition for f in splits["test"]} == {"England"}
         assert "England" not in {f.competition for name in ("train", "valid") for f in splits[name]}
-    small, full = divide(league_feeds, "small"), divide(league_feeds, "full")
+    small, full = split_matches(league_feeds, "small"), split_matches(league_feeds, "full")
     for name in small:
         assert {f.match for f in small[name]} <= {f.match for f in full[name]}
     with pytest.raises(InputError, match="whole table"):
-        divide(league_feeds[:500], "full")
+        split_matches(league_feeds[:500], "full")
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ from games import draw_game, make_clips, make_matches, write_video
 
 from ballcast.core.actions import ACTIONS
 from ballcast.core.errors import InputError
-from ballcast.core.pretrain_config import GamesConfig, PretrainConfig
+from ballcast.core.pretrain_config import GamesConfig, PretrainRecipe
 from ballcast.data.labels.games import find_games
 from ballcast.data.labels.label_sets import (
     BALL_ACTIONS,
     BROADCAST_ACTIONS,
     LabelSet,
     choose_label_sets,
-    find_spotting_games,
+    read_label_set,
 )
 from ballcast.data.samples.frames import FrameCache
 
@@ -45,7 +45,7 @@ def read(found: LabelSet) -> list[tuple[str, list[tuple[str, int]]]]:
 def test_games_of_spotting_have_twelve_classes(tmp_path: Path) -> None:
     records = [record("GOAL", 950), record("SHOT", 900), record("FREE KICK", 20)]
     write_game(tmp_path / "train" / "england_efl" / "game", records, "Labels-ball.json", ("224p.mp4",))
-    found = find_spotting_games(tmp_path)
+    found = read_label_set(tmp_path)
     assert found.labels == BALL_ACTIONS
     assert len(found.labels) == 12
     assert read(found) == [("game", [("FREE KICK", 20), ("SHOT", 900), ("GOAL", 950)])]
@@ -61,7 +61,7 @@ def test_games_of_broadcast_actions_have_seventeen_and_two_halves(tmp_path: Path
     game = tmp_path / "spain_laliga" / "2014-2015" / "2015-02-14 - 20-00 Real Madrid 3 - 2 Elche"
     write_game(game, records, "Labels-v2.json", ("1_224p.mkv", "2_224p.mkv"))
     (game / "Labels-cameras.json").write_text("{}")
-    found = find_spotting_games(tmp_path)
+    found = read_label_set(tmp_path)
     assert found.labels == BROADCAST_ACTIONS
     assert len(found.labels) == 17
     name = game.name
@@ -73,7 +73,7 @@ def test_games_of_broadcast_actions_have_seventeen_and_two_halves(tmp_path: Path
 
 def test_simulated_matches_have_the_ten_and_the_camera_of_soccertrack_twelve(tmp_path: Path) -> None:
     make_matches(tmp_path, ("train", "valid"), frames=60)
-    found = find_spotting_games(tmp_path)
+    found = read_label_set(tmp_path)
     assert found.labels == ACTIONS
     assert [[ms for ms, _ in actions] for actions in map(np.ndarray.tolist, found.actions)] == [
         [event.position_ms for event in game.events] for game in find_games(tmp_path)
@@ -81,7 +81,7 @@ def test_simulated_matches_have_the_ten_and_the_camera_of_soccertrack_twelve(tmp
     matches = json.loads((tmp_path / "matches.json").read_text())
     matches[1]["actions"].append({"label": "GOAL", "position": 2000})
     (tmp_path / "matches.json").write_text(json.dumps(matches))
-    found = find_spotting_games(tmp_path)
+    found = read_label_set(tmp_path)
     assert found.labels == BALL_ACTIONS
     assert read(found)[1][1][-1] == ("GOAL", 2000)
     assert "GOAL" not in {event.label for game in find_games(tmp_path) for event in game.events}
@@ -89,7 +89,7 @@ def test_simulated_matches_have_the_ten_and_the_camera_of_soccertrack_twelve(tmp
 
 def test_clips_have_the_ten(tmp_path: Path) -> None:
     make_clips(tmp_path / "train", count=2, seed=1)
-    found, (game,) = find_spotting_games(tmp_path), find_games(tmp_path)
+    found, (game,) = read_label_set(tmp_path), find_games(tmp_path)
     assert found.labels == ACTIONS
     assert read(found) == [(game.name, [(e.label, e.position_ms) for e in game.events])]
     assert found.games[0].segments == game.segments
@@ -98,7 +98,7 @@ def test_clips_have_the_ten(tmp_path: Path) -> None:
 def test_labels_of_another_kind_give_their_own_list(tmp_path: Path) -> None:
     write_game(tmp_path / "a", [record("smash", 40), record("lob", 80)], "Labels-tennis.json", ("224p.mp4",))
     write_game(tmp_path / "b", [record("ace", 40)], "Labels-tennis.json", ("224p.mp4",))
-    found = find_spotting_games(tmp_path)
+    found = read_label_set(tmp_path)
     assert found.labels == ("ace", "lob", "smash")
     assert read(found) == [("a", [("smash", 40), ("lob", 80)]), ("b", [("ace", 40)])]
 
@@ -118,22 +118,22 @@ def test_an_unknown_label_is_an_error_with_its_place(tmp_path: Path, labels: str
     good = "PASS" if labels == "Labels-ball.json" else "Foul"
     write_game(tmp_path, [record(good, 0), record(label, 40)], labels, ("224p.mp4",))
     with pytest.raises(InputError, match=words):
-        find_spotting_games(tmp_path)
+        read_label_set(tmp_path)
 
 
 def test_what_is_no_label_set_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such folder"):
-        find_spotting_games(tmp_path / "nowhere")
+        read_label_set(tmp_path / "nowhere")
     with pytest.raises(InputError, match="has no labels"):
-        find_spotting_games(tmp_path)
+        read_label_set(tmp_path)
     write_game(tmp_path / "a", [record("PASS", 40)], "Labels-ball.json", ("224p.mp4",))
     write_game(tmp_path / "b", [record("Foul", 40)], "Labels-v2.json", ("224p.mp4",))
     with pytest.raises(InputError, match=r"has Labels-ball\.json and Labels-v2\.json"):
-        find_spotting_games(tmp_path)
+        read_label_set(tmp_path)
     for name in ("bas", "videos"):
         (tmp_path / "soccertrack" / name).mkdir(parents=True)
     with pytest.raises(InputError, match="ballcast data soccertrack"):
-        find_spotting_games(tmp_path / "soccertrack")
+        read_label_set(tmp_path / "soccertrack")
 
 
 def test_held_out_games_are_in_no_label_set(tmp_path: Path) -> None:
@@ -161,4 +161,4 @@ def test_held_out_games_are_in_no_label_set(tmp_path: Path) -> None:
 
 def test_pretrain_has_one_label_set() -> None:
     with pytest.raises(InputError, match=r"data\.also"):
-        PretrainConfig(data=GamesConfig(also=("other",)))
+        PretrainRecipe(data=GamesConfig(also=("other",)))

@@ -9,7 +9,7 @@ from ballcast.core.anticipator_config import DataConfig
 from ballcast.core.errors import InputError
 from ballcast.core.events import Event
 from ballcast.data.labels.games import Game
-from ballcast.data.samples.game_samples import GameSampler, official_clips, spotting_targets
+from ballcast.data.samples.game_samples import GameSampler, evaluation_clips, spotting_targets
 
 GAME = Game("a", "train", (), (Event("PASS", 9000), Event("SHOT", 11_000), Event("OUT", 16_999)))
 
@@ -45,7 +45,7 @@ def test_a_game_that_is_too_short_is_one_sentence() -> None:
 
 
 def test_official_clips_end_every_five_seconds_from_thirty_on() -> None:
-    ends, clips = official_clips([GAME], np.array([100]), np.array([1000]))
+    ends, clips = evaluation_clips([GAME], np.array([100]), np.array([1000]))
     assert ends.tolist() == [850, 975]
     assert [clip.name for clip in clips] == ["a+0", "a+5000"]
 
@@ -109,7 +109,7 @@ def test_official_clips_of_several_games() -> None:
     """750 frames seen and 125 to come: 874 frames are too short, 875 hold one clip, 1000 two. Named clips are kept."""
     named = Game("c", "train", (), GAME.events, {"clip_3": 25})
     games = [replace(GAME, name="a"), replace(GAME, name="b"), named]
-    ends, clips = official_clips(games, np.array([0, 2000, 4000]), np.array([874, 1000, 900]))
+    ends, clips = evaluation_clips(games, np.array([0, 2000, 4000]), np.array([874, 1000, 900]))
     assert ends.tolist() == [2750, 2875, 4775]
     assert [clip.name for clip in clips] == ["b+0", "b+5000", "clip_3"]
     assert [e.position_ms for e in clips[1].observation] == [4000, 6000, 11_999]

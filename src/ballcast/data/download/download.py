@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from ballcast.core.checks import check_signature, crc32_of
+from ballcast.core.checks import crc32_of, verify_checksum
 from ballcast.core.errors import InputError, NoSpace
 from ballcast.core.files import exclusive_lock, parse_json, read_bytes, read_json, watching_space, write_json
 from ballcast.core.hub import SNBAA
@@ -123,7 +123,7 @@ class SplitPaths:
         if not path.is_file():
             return {}
         raw = read_bytes(path, "list of unpacked files")
-        check_signature(raw, path, f"move {self.folder} away, and run again")
+        verify_checksum(raw, path, f"move {self.folder} away, and run again")
         mark = parse_json(raw, path, "list of unpacked files")
         if not (isinstance(mark, dict) and isinstance(mark.get("files"), dict)):
             raise InputError(f"{path}: is not what a download writes; remove it and {self.folder}, and run again")
@@ -211,7 +211,7 @@ def _unpack(place: SplitPaths, file: HubFile, zip_path: Path, password: str) -> 
         "sha256": file.checksum,
     }
     mark |= {"files": {str(path): m.size for path, m in targets.items()}}
-    write_json(tree / MARK, {**mark, "crc32": {str(path): sums.known[str(path)] for path in targets}}, signed=True)
+    write_json(tree / MARK, {**mark, "crc32": {str(path): sums.known[str(path)] for path in targets}}, checksum=True)
     sums.record.unlink(missing_ok=True)
     os.rename(tree, place.folder)
     return len(targets)

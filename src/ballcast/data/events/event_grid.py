@@ -46,7 +46,9 @@ def window_ends(half: Feed, every_ms: int) -> NDArray[np.int64]:
     return np.arange(OBSERVED_MS, half.t_ms.max() - HORIZON_MS, every_ms)
 
 
-def observe(half: Feed, at_ms: NDArray[np.int64], steps: int = STEPS, detail: Detail = "plain") -> NDArray[np.float16]:
+def build_grid(
+    half: Feed, at_ms: NDArray[np.int64], steps: int = STEPS, detail: Detail = "plain"
+) -> NDArray[np.float16]:
     """Build the grid of what is known before each time.
 
     Args:
@@ -100,7 +102,7 @@ def _seen(place: NDArray[np.float32], same: NDArray[np.bool_]) -> NDArray[np.flo
 
 
 @dataclass(frozen=True)
-class Expected:
+class EventTargets:
     """The targets of S windows, and the last action before each, which baselines use.
 
     - `classes`, `position_ms` (S, 8): the events of the 5 s to come, as in `WindowSet`.
@@ -115,7 +117,7 @@ class Expected:
     since_ms: NDArray[np.int64]
 
 
-def expect(half: Feed, at_ms: NDArray[np.int64], steps: int = STEPS) -> Expected:
+def compute_targets(half: Feed, at_ms: NDArray[np.int64], steps: int = STEPS) -> EventTargets:
     """Compute the targets after each time T of `at_ms` (S,) in ms, from the events of one period."""
     acted = half.take(half.action != OTHER)
     s, e = _pairs(np.searchsorted(acted.t_ms, at_ms), np.searchsorted(acted.t_ms, at_ms + HORIZON_MS))
@@ -136,7 +138,7 @@ def expect(half: Feed, at_ms: NDArray[np.int64], steps: int = STEPS) -> Expected
     step = (acted.t_ms[e] - at_ms[s] + WINDOW_MS) * steps // WINDOW_MS
     for beside in (-1, 0, 1):
         presence[s, np.clip(step + beside, 0, steps - 1), acted.action[e]] = 1
-    return Expected(classes, position_ms, presence, *_last_action(half, at_ms))
+    return EventTargets(classes, position_ms, presence, *_last_action(half, at_ms))
 
 
 def _last_action(half: Feed, at_ms: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -20,14 +20,14 @@ from ballcast.data.events.event_grid import (
     WIDTHS,
     WINDOWS,
     Detail,
-    Expected,
-    expect,
-    observe,
+    EventTargets,
+    build_grid,
+    compute_targets,
     window_ends,
 )
 from ballcast.data.events.feed import PERIODS, Feed
 from ballcast.data.samples.windows import WindowSet
-from ballcast.features.store import SAMPLES, Failure, FeatureStore, Header
+from ballcast.features.store import WINDOWS_FILE, Failure, FeatureStore, Header
 from ballcast.features.store_writer import StoreWriter
 
 Size = Literal["small", "full"]
@@ -39,7 +39,7 @@ MATCHES = {  # matches of each split of the benchmark
 TESTED = "England"
 
 
-def divide(feeds: Sequence[Feed], size: Size) -> dict[str, list[Feed]]:
+def split_matches(feeds: Sequence[Feed], size: Size) -> dict[str, list[Feed]]:
     """Split the matches of the five leagues.
 
     England is for testing; of the other four leagues every tenth match id, sorted, is for validation, the rest for
@@ -86,15 +86,15 @@ class _Match:
 
     period: NDArray[np.int8]
     at_ms: NDArray[np.int64]
-    expected: Expected
+    expected: EventTargets
 
 
-def count(feed: Feed, every_ms: int) -> int:
+def count_windows(feed: Feed, every_ms: int) -> int:
     """Count the windows of a match."""
-    return sum(len(window_ends(half, every_ms)) for _, half in feed.halves())
+    return sum(len(window_ends(half, every_ms)) for _, half in feed.periods())
 
 
-def build(
+def build_windows(
     feeds: Sequence[Feed],
     every_ms: int,
     *,
@@ -106,14 +106,14 @@ def build(
 
     Args:
         feeds: the matches.
-        every_ms: time between the ends of windows, in each half.
+        every_ms: time between the ends of windows, in each period.
         detail: which columns the grid has.
         scored: whether to make the clips that a scorer needs.
         tick: called after each match.
     """
-    sizes = [count(feed, every_ms) for feed in feeds]
+    sizes = [count_windows(feed, every_ms) for feed in feeds]
     if not sum(sizes):
-        raise InputError("no window could be made: the feeds have no half of more than 35 s")
+        raise InputError("no window could be made: the feeds have no period of more than 35 s")
     rows = np.empty((sum(sizes), WINDOWS, STEPS, WIDTHS[detail]), np.float16)
     matches, names, done = [], [], 0
     for feed, size in zip(feeds, sizes, strict=True):
@@ -128,19 +128,19 @@ def build(
 def _cut(feed: Feed, every_ms: int, detail: Detail, rows: NDArray[np.float16]) -> _Match:
     """Fill `rows` (S, WINDOWS, STEPS, width) with the match's windows."""
     periods, times, parts, done = [], [], [], 0
-    for name, half in feed.halves():
+    for name, half in feed.periods():
         at_ms = window_ends(half, every_ms)
-        rows[done : done + len(at_ms)] = observe(half, at_ms, detail=detail)
+        rows[done : done + len(at_ms)] = build_grid(half, at_ms, detail=detail)
         periods.append(np.full(len(at_ms), PERIODS.index(name), np.int8))
         times.append(at_ms)
-        parts.append(expect(half, at_ms))
+        parts.append(compute_targets(half, at_ms))
         done += len(at_ms)
     return _Match(np.concatenate(periods), np.concatenate(times), _join(parts))
 
 
-def _join(parts: Sequence[Expected]) -> Expected:
+def _join(parts: Sequence[EventTargets]) -> EventTargets:
     names = ("classes", "position_ms", "presence", "last", "since_ms")
-    return Expected(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+    return EventTargets(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 def window_names(match: str, period: NDArray[np.int8], at_ms: NDArray[np.int64]) -> list[str]:
@@ -149,7 +149,7 @@ def window_names(match: str, period: NDArray[np.int8], at_ms: NDArray[np.int64])
 
 
 def _samples(
-    rows: list[NDArray[np.float16]], parts: Sequence[Expected], names: list[str], scored: bool
+    rows: list[NDArray[np.float16]], parts: Sequence[EventTargets], names: list[str], scored: bool
 ) -> EventWindows:
     all_ = _join(parts)
     clips = make_clips(names, all_.classes, all_.position_ms) if scored else []
@@ -185,8 +185,8 @@ def write_store(
         faults: list[str] = []
         for feed in feeds:
             tick()
-            if not isinstance(feed, Failure) and not (size := count(feed, every_ms)):
-                feed = Failure(feed.match, f"match {feed.match}: no half of more than 35 s")
+            if not isinstance(feed, Failure) and not (size := count_windows(feed, every_ms)):
+                feed = Failure(feed.match, f"match {feed.match}: no period of more than 35 s")
             if isinstance(feed, Failure):
                 faults.append(feed.reason)
                 writer.fail(feed.name, feed.reason)
@@ -196,7 +196,7 @@ def write_store(
                 writer.add(feed.match, rows.reshape(-1, *rows.shape[2:]), source=feed.competition, size=0, mtime_ns=0)
         if not matches:
             raise InputError(f"{out}: not one match could be used: {faults[0] if faults else 'there is none'}")
-        _write_labels(temporary / SAMPLES, matches)
+        _write_labels(temporary / WINDOWS_FILE, matches)
         writer.finish()
         if out.exists():
             out.rmdir()  # an empty folder was given
@@ -226,10 +226,10 @@ _COLUMNS = {  # of that file, with their types
 
 def read_store(store: FeatureStore, *, scored: bool = True) -> EventWindows:
     """Read the samples of a store of event windows; the rows stay on disk until they are used."""
-    path = store.path / SAMPLES
+    path = store.path / WINDOWS_FILE
     columns = _read_labels(path, len(store))
     bits = np.unpackbits(columns["presence"], axis=1, count=STEPS * len(ACTIONS))
-    expected = Expected(
+    expected = EventTargets(
         columns["classes"].astype(np.int64),
         columns["offset_ms"].astype(np.int64) + OBSERVED_MS,
         bits.reshape(-1, STEPS, len(ACTIONS)),

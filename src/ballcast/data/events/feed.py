@@ -64,7 +64,7 @@ class EventMeaning:
     outcome: int = 0
 
 
-def apply(rules: Iterable[Rule], record: Record) -> EventMeaning:
+def apply_rules(rules: Iterable[Rule], record: Record) -> EventMeaning:
     """Apply the first rule that fits the record; without one the event is OTHER."""
     for rule in rules:
         if rule.fits(record):
@@ -122,7 +122,7 @@ class Feed:
         columns = {f.name: getattr(self, f.name)[chosen] for f in fields(self) if f.name not in kept}
         return replace(self, **columns)
 
-    def halves(self) -> Iterator[tuple[str, "Feed"]]:
+    def periods(self) -> Iterator[tuple[str, "Feed"]]:
         """Yield the name and the events of each period played."""
         for number in np.unique(self.period):
             yield PERIODS[number], self.take(self.period == number)

@@ -14,7 +14,7 @@ from ballcast.core.event_schema import GROUPS, OTHER
 from ballcast.core.files import read_bytes
 from ballcast.core.util import natural
 from ballcast.data.events import event_kinds as kinds
-from ballcast.data.events.feed import LONGEST_MS, Feed, Row, Rule, apply, feed_of
+from ballcast.data.events.feed import LONGEST_MS, Feed, Row, Rule, apply_rules, feed_of
 from ballcast.data.events.feed_files import find_lineup, is_events, name_part, recognise
 from ballcast.data.events.providers import KLOPPY, OPTA, STATSBOMB, WYSCOUT_V3
 from ballcast.data.events.wyscout import read_v2
@@ -284,7 +284,9 @@ def _rows(dataset: Any, how: Provider) -> Iterator[Row]:
             event.period.id - 1,
             t_ms,
             str(event.team.team_id),
-            replace(apply(how.rules, record), kind=kinds.kind_of(how.kinds, record), outcome=kinds.outcome_of(record)),
+            replace(
+                apply_rules(how.rules, record), kind=kinds.kind_of(how.kinds, record), outcome=kinds.outcome_of(record)
+            ),
             _place(event.coordinates, turned),
             _place(end, turned),
             str(getattr(event.player, "player_id", "")),

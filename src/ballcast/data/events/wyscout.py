@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ballcast.core.actions import ACTION_INDEX
 from ballcast.core.checks import Defects, finite, get, show
-from ballcast.core.errors import InputError, MissingExtra
+from ballcast.core.errors import InputError, MissingExtra, first_line
 from ballcast.core.event_schema import KINDS
 from ballcast.core.files import read_json
 from ballcast.data.events.feed import (
@@ -28,7 +28,7 @@ from ballcast.data.events.feed import (
     Record,
     Row,
     Rule,
-    apply,
+    apply_rules,
     feed_of,
     player_numbers,
     team_names,
@@ -115,7 +115,7 @@ def meaning(event: str, sub_event: str, tags: set[str]) -> EventMeaning:
     record: Record = {"event": event, "sub_event": sub_event, "tag": tags}
     kind = KIND_OF.get(sub_event, KIND_OF.get(event, "interception" if INTERCEPTION in tags else ""))
     outcome = next((value for tag, value in OUTCOMES.items() if tag in tags), 0)
-    return replace(apply(WYSCOUT, record), kind=KINDS.index(kind), outcome=outcome)
+    return replace(apply_rules(WYSCOUT, record), kind=KINDS.index(kind), outcome=outcome)
 
 
 def _period(name: str) -> int:
@@ -266,7 +266,7 @@ def _columns(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, tuple[list[
     try:
         table = pq.read_table(path, columns=[*_NUMBERS, *_NAMES, "tags"])
     except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{path}: is not the parquet table of events ({str(error).splitlines()[0][:120]})") from None
+        raise InputError(f"{path}: is not the parquet table of events ({first_line(error, 120)})") from None
     if missing := [name for name in (*_NUMBERS, *_NAMES, "tags") if name not in table.column_names]:
         raise InputError(f"{path}: the table has no column '{missing[0]}'")
     whole = {name: table[name].combine_chunks() for name in table.column_names}

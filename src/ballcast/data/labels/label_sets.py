@@ -89,7 +89,7 @@ class LabelSet:
 Labelled = tuple[Game, tuple[LabelledAction, ...]]
 
 
-def find_spotting_games(folder: Path) -> LabelSet:
+def read_label_set(folder: Path) -> LabelSet:
     """Find the games of a folder and the class list of their labels.
 
     | files | classes |
@@ -137,7 +137,7 @@ def choose_label_sets(config: GamesConfig) -> list[LabelSet]:
     videos = {s.path.resolve() for game in choose(sources, patterns) for s in game.segments}
     sets: list[LabelSet] = []
     for source in config.also:
-        found = find_spotting_games(Path(source))
+        found = read_label_set(Path(source))
         kept = [
             i
             for i, game in enumerate(found.games)

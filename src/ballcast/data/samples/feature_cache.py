@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 from torch import Tensor
 
-from ballcast.core.checks import check_signature, sign_safetensors
+from ballcast.core.checks import add_safetensors_checksum, verify_checksum
 from ballcast.core.errors import InputError
 from ballcast.core.files import check_writable, read_bytes, write_bytes
 from ballcast.data.samples.frames import FrameCache
@@ -90,7 +90,7 @@ class FeatureCache:
                 for view in missing:
                     if not np.isfinite(own[view]).all():
                         raise InputError(f"{self.games[g].name}: the encoder gives features that are NaN or infinite")
-                    write_bytes(paths[view], sign_safetensors(save({"features": own[view]})))
+                    write_bytes(paths[view], add_safetensors_checksum(save({"features": own[view]})))
                 done, now = done + own.shape[1], time.monotonic()
                 if now - last_log > LOG_EVERY_S or done == ends[-1]:
                     last_log = now
@@ -148,7 +148,7 @@ def _read(path: Path, own: NDArray[np.float16]) -> bool:
         return False
     try:
         raw = read_bytes(path, "features of a game")
-        kept = load(raw).get("features") if check_signature(raw, path) else None
+        kept = load(raw).get("features") if verify_checksum(raw, path) else None
     except (InputError, KeyError, SafetensorError):  # KeyError: a type that NumPy has not
         return False
     if kept is None or kept.shape != own.shape or kept.dtype != np.float16 or not np.isfinite(kept).all():

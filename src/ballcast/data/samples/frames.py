@@ -21,10 +21,10 @@ from torch import Tensor
 from ballcast.core.actions import FPS
 from ballcast.core.errors import InputError
 from ballcast.core.pretrain_config import GamesConfig
-from ballcast.core.util import cores
+from ballcast.core.util import ProgressCallback, cores
 from ballcast.data.labels.games import Game, VideoSegment
 from ballcast.data.samples.batches import place
-from ballcast.video.decode_pool import Decoder, DecoderPool, LocalDecoder, Recording, SharedMemory
+from ballcast.video.decode_pool import Decoder, DecoderPool, LocalDecoder, SharedMemory, VideoSpec
 from ballcast.video.luma import array_shape, fitted, show_size
 
 CHUNK_BYTES = 64 << 20  # of the frames a decoder gives at a time, on the way to a GPU
@@ -33,8 +33,6 @@ SHORT = 500  # a video is not cut into parts shorter than this
 CPU = ("cpu",)  # what decodes
 AHEAD = 3  # batches read early from disk
 UNSURE = FPS // 2  # a file's stated length may be off by half a second: that much of its end is left out
-
-Progress = Callable[[int, int], None]  # frames done, frames in all
 
 
 def scaled_size(size: tuple[int, int], lines: int) -> tuple[int, int]:
@@ -49,12 +47,12 @@ def open_frames(
     *,
     title: str = "",
     log: Callable[[str], None] = lambda line: None,
-    progress: Progress = lambda done, total: None,
+    progress: ProgressCallback = lambda done, total: None,
     colour: bool = False,
 ) -> "FrameCache":
     """Decode games as a recipe has it; `log` gets one line, which begins with `title`: how many, and where they are."""
     began = time.perf_counter()
-    bank = FrameCache(
+    cache = FrameCache(
         games,
         device,
         config.device,
@@ -63,15 +61,15 @@ def open_frames(
         progress=progress,
         colour=colour,
     )
-    place = {"gpu": "on the GPU", "memory": "in memory", "disk": "on disk, read as needed"}[bank.where]
-    H, W = bank.size
-    events = sum(len(game.events) for game in bank.games)
-    count = f"{len(bank.games)} game{'s' * (len(bank.games) != 1)}"
+    place = {"gpu": "on the GPU", "memory": "in memory", "disk": "on disk, read as needed"}[cache.where]
+    H, W = cache.size
+    events = sum(len(game.events) for game in cache.games)
+    count = f"{len(cache.games)} game{'s' * (len(cache.games) != 1)}"
     log(
-        f"{title}: {count}, {bank.total} frames of {W}×{H}, {events} actions; {place} "
+        f"{title}: {count}, {cache.total} frames of {W}×{H}, {events} actions; {place} "
         f"after {time.perf_counter() - began:.0f} s"
     )
-    return bank
+    return cache
 
 
 class FrameCache:
@@ -98,7 +96,7 @@ class FrameCache:
         *,
         lines: int = 0,
         workers: int = 0,
-        progress: Progress = lambda done, total: None,
+        progress: ProgressCallback = lambda done, total: None,
         colour: bool = False,
     ) -> None:
         self.games, self.device, self.colour = list(games), device, colour
@@ -180,7 +178,7 @@ class FrameCache:
 
         return self._pool.submit(decode)
 
-    def _fill(self, shape: tuple[int, int, int], progress: Progress) -> Tensor:
+    def _fill(self, shape: tuple[int, int, int], progress: ProgressCallback) -> Tensor:
         """All frames, decoded in runs of a segment, a run a decoder at a time."""
         run = min(RUN, max(SHORT, self.total // (4 * self.workers)))
         runs = [
@@ -232,9 +230,9 @@ class FrameCache:
             offset += count * rows * columns
             first = end
 
-    def _recording(self, segment: VideoSegment) -> Recording:
+    def _recording(self, segment: VideoSegment) -> VideoSpec:
         scaled = hasattr(self, "size") and self.size != self._own_size
-        return Recording(str(segment.path), self.size if scaled else None, self.colour)
+        return VideoSpec(str(segment.path), self.size if scaled else None, self.colour)
 
     def _measured(self, game: Game, here: LocalDecoder) -> Iterator[VideoSegment]:
         """Yield the game's segments, each with its `stop`."""

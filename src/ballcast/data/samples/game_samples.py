@@ -115,7 +115,7 @@ class GameSampler:
         return GameSamples(frame, game, classes, position_ms)
 
 
-def official_clips(games: Sequence[Game], first: Ints, length: Ints) -> tuple[Ints, list[Clip]]:
+def evaluation_clips(games: Sequence[Game], first: Ints, length: Ints) -> tuple[Ints, list[Clip]]:
     """The ends of official clips: those of SN-BAA where a game is made of them, else one every 5 s from 30 s on.
 
     Args:

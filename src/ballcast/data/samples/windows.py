@@ -14,6 +14,8 @@ from ballcast.core.events import Clip, Event
 from ballcast.features.store import FeatureStore
 
 STEP_MS = 5_000  # from one clip's start to the next one's
+# What the paper gives of its training samples: how many, of how many clips, and the range of w_c.
+PAPER_SAMPLES, PAPER_CLIPS, PAPER_CLASS_WEIGHTS = 22_900, 4587, (0.28, 2.46)
 
 
 @dataclass(frozen=True)

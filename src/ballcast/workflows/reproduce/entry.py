@@ -15,10 +15,10 @@ from ballcast.core.config import from_dict, load
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_json
 from ballcast.core.hub import RECIPES
-from ballcast.core.pretrain_config import PretrainConfig
+from ballcast.core.pretrain_config import PretrainRecipe
 from ballcast.data.labels.soccernet import OFFICIAL_CLIPS
-from ballcast.data.samples.windows import STEP_MS
-from ballcast.workflows.reproduce.job import EVERY, PAPER_SAMPLES, stacks_a_step
+from ballcast.data.samples.windows import PAPER_SAMPLES, STEP_MS
+from ballcast.workflows.reproduce.job import EVERY, stacks_a_step
 from ballcast.workflows.reproduce.plan import clip_stacks, duration
 
 THROUGHPUT = RECIPES / "throughput.json"
@@ -169,7 +169,7 @@ def _finish(data: str, name: str, models: Sequence[str], stores: Sequence[str]) 
 
 
 def _paper(data: str) -> list[Command]:
-    videos, spotting, recipe = f"{data}/224p", load(PretrainConfig, Path("pretrain")), load(Recipe, Path("paper"))
+    videos, spotting, recipe = f"{data}/224p", load(PretrainRecipe, Path("pretrain")), load(Recipe, Path("paper"))
     steps = spotting.train.epochs * spotting.train.steps
     backbone, store, model = "runs/backbone/best", "features/paper", "runs/paper/best"
     dense = clip_stacks(spotting.network, EVERY["train"]) / clip_stacks(spotting.network, EVERY["test"])

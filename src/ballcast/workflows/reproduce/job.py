@@ -21,7 +21,7 @@ from rich.console import Console
 from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import load
 from ballcast.core.errors import InputError
-from ballcast.core.pretrain_config import PretrainConfig
+from ballcast.core.pretrain_config import PretrainRecipe
 from ballcast.data.labels.soccernet import RESOLUTIONS, SPLITS, check
 from ballcast.features.backbone import Backbone
 from ballcast.features.store import FeatureStore
@@ -75,10 +75,7 @@ PUBLISHED_MEANS = {
 }
 STATIC_GAIN = "about 0.8 points of validation mAP"
 
-# The paper's own figures.
-PAPER_SAMPLES = 22_900
-PAPER_CLASS_WEIGHTS = (0.28, 2.46)
-PAPER_EPOCH = 17
+PAPER_EPOCH = 17  # the best one, as the paper gives it
 
 # --quick: all steps on little data, to check that they work.
 QUICK_CLIPS = 8  # of each split
@@ -90,7 +87,7 @@ QUICK_PRETRAIN = (
 RESAMPLES, QUICK_RESAMPLES = 1000, 100  # of the clips, for the 95 % intervals
 
 
-def stacks_a_step(config: PretrainConfig) -> int:
+def stacks_a_step(config: PretrainRecipe) -> int:
     """Return the number of stacks that a step of pre-training encodes: neighbouring snippets of a run share theirs."""
     return config.clips.batch * (config.clips.run + config.network.stacks - 1)
 
@@ -221,8 +218,8 @@ class Reproduction:
         return Backbone.load(self.pretraining / "best")
 
     @property
-    def pretrain_config(self) -> PretrainConfig:
-        config = load(PretrainConfig, Path("pretrain"), QUICK_PRETRAIN if self.quick else ())
+    def pretrain_config(self) -> PretrainRecipe:
+        config = load(PretrainRecipe, Path("pretrain"), QUICK_PRETRAIN if self.quick else ())
         return replace(config, data=replace(config.data, sources=(str(self.videos),)))
 
     def store(self, split: str) -> FeatureStore:

@@ -43,7 +43,7 @@ class SplitSlots:
     ) -> dict[str, list[Prediction]]:
         """Emit predictions by clip, entries of one bin not merged; `calibration`: for a tuned reading."""
         if reading.tuned and calibration is not None:
-            made = calibration.predict([SlotProbabilities.of(self.slots)], emission(self.slots, model.emit))
+            made = calibration.predict([SlotProbabilities.from_slots(self.slots)], emission(self.slots, model.emit))
         else:
             made = emit(self.slots, replace(model.emit, **reading.emit))
         return {clip.name: entries for clip, entries in zip(self.clips, made, strict=True)}
@@ -115,7 +115,7 @@ def _tune(
 ) -> tuple[ScoreMapping | None, dict[str, float | bool]]:
     """Tune as `ballcast tune` does; no calibration if it does not help in folds it was not fitted on."""
     emitted, target = emission(valid.slots, model.emit), run.folder / "best" / FILE_NAME
-    outputs = [SlotProbabilities.of(valid.slots)]
+    outputs = [SlotProbabilities.from_slots(valid.slots)]
     fitted = fit(outputs, valid.clips, emitted.kept, pos_weight=model.pos_weight, emission=emitted)
     about: dict[str, float | bool] = {
         "helps": fitted.helps,

@@ -12,7 +12,7 @@ from ballcast.data.download.download import download
 from ballcast.data.labels.soccernet import SPLITS, check, read_labels, write_labels
 from ballcast.features.extract import extract
 from ballcast.features.store import FILE_NAME, LABELS
-from ballcast.training.pretrain import Pretraining
+from ballcast.training.pretrain import PretrainTask
 from ballcast.training.progress import Display
 from ballcast.training.run import train
 from ballcast.training.run_folder import is_finished
@@ -121,7 +121,7 @@ def _backbone(job: Reproduction) -> None:
     config = job.pretrain_config
     if job.backbone is None and not is_finished(config, job.pretraining):
         display = Display(job.console, config.train.epochs, measure="spotting AP")
-        run = Pretraining(config, job.pretraining, device=job.device, show=display.show, log=job.log)
+        run = PretrainTask(config, job.pretraining, device=job.device, show=display.show, log=job.log)
         with job.frames() as decoded:
             run.load_frames(decoded)
         with display:
@@ -183,7 +183,7 @@ def _score(job: Reproduction) -> None:
     for run in job.runs():
         if not is_scored(job, run):
             scores = score_run(job, run)
-            write_json(run.scores, scores, signed=True)
+            write_json(run.scores, scores, checksum=True)
             means = {row["split"]: row["avg"] for row in scores["rows"] if row["reading"] == "untuned"}
             job.log(f"{run.name}: " + ", ".join(f"{split} {100 * avg:.2f}" for split, avg in means.items()))
 

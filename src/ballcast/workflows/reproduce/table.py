@@ -10,15 +10,14 @@ from ballcast.core.errors import InputError
 from ballcast.core.files import write_bytes, write_json
 from ballcast.core.util import print_table
 from ballcast.data.labels.soccernet import OFFICIAL_CLIPS
+from ballcast.data.samples.windows import PAPER_CLASS_WEIGHTS, PAPER_SAMPLES
 from ballcast.features.store import FILE_NAME
 from ballcast.metrics.average_precision import TOLERANCES
 from ballcast.metrics.bootstrap import interval
 from ballcast.report.sections import PUBLISHED
 from ballcast.report.terminal import HEADINGS
 from ballcast.workflows.reproduce.job import (
-    PAPER_CLASS_WEIGHTS,
     PAPER_EPOCH,
-    PAPER_SAMPLES,
     PUBLISHED_MEANS,
     READINGS,
     RECIPES,

@@ -10,7 +10,7 @@ from ballcast.core.actions import FPS
 from ballcast.core.errors import InputError
 
 
-class Grid:
+class FrameResampler:
     """The 25 fps grid on a video's own clock.
 
     Args:

@@ -12,13 +12,13 @@ from ballcast.features.stream_encoder import Floats, StreamEncoder
 from ballcast.inference.runtime import Runtime
 from ballcast.metrics.average_precision import Score, score_arrays
 from ballcast.model.postprocess import SlotArrays, emit, emit_flat
-from ballcast.video.grid import snap
 from ballcast.video.luma import FrameResizer
+from ballcast.video.resample import snap
 
 FIRST_MS = WINDOW_FRAMES * FRAME_MS  # the first time with a whole window before it
 
 
-class RollingAnticipator:
+class StreamPredictor:
     """A stateful predictor for one stream of frames; call `reset()` before another.
 
     Confidences and scores are probabilities: the inflation of the objectness by the loss's pos_weight is undone

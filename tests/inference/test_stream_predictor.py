@@ -23,7 +23,7 @@ from ballcast.data.labels.osl import read_osl
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.inference.loading import UNKNOWN
-from ballcast.inference.rolling import RollingAnticipator
+from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.inference.torch_runtime import GraphedSteps, TorchRuntime
 from ballcast.inference.video_forecaster import forecast_video
 from ballcast.model.anticipator import Anticipator
@@ -70,7 +70,7 @@ def model(backbone: Backbone, video: np.ndarray) -> Anticipator:
     return made.eval()
 
 
-def roll(rolling: RollingAnticipator, frames: np.ndarray) -> list[Forecast]:
+def roll(rolling: StreamPredictor, frames: np.ndarray) -> list[Forecast]:
     return [made for frame in frames if (made := rolling.push(frame)) is not None]
 
 
@@ -100,7 +100,7 @@ def assert_same(got: Forecast, expected: list[Prediction]) -> None:
 def test_it_says_what_every_window_from_scratch_would(
     model: Anticipator, backbone: Backbone, video: np.ndarray, every_ms: int, times: range
 ) -> None:
-    timeline = roll(RollingAnticipator(TorchRuntime(model, backbone), every_ms=every_ms, emit=ALL), video)
+    timeline = roll(StreamPredictor(TorchRuntime(model, backbone), every_ms=every_ms, emit=ALL), video)
     assert [made.at_ms for made in timeline] == list(times)
     for made in (*timeline[:3], timeline[6], *timeline[-3:]):
         assert len(made.predictions) == 4
@@ -120,7 +120,7 @@ def test_pictures_of_another_size_are_brought_to_that_of_training(
     large = video[:150].repeat(2, 1).repeat(2, 2)  # (T, 64, 128)
 
     def forecasts(runtime: TorchRuntime, frames: np.ndarray) -> list[Forecast]:
-        return roll(RollingAnticipator(runtime, emit=ALL), frames)
+        return roll(StreamPredictor(runtime, emit=ALL), frames)
 
     plain = forecasts(TorchRuntime(model, backbone), large)
     scaled = np.stack([FrameResizer((32, 64))(frame) for frame in large])
@@ -136,7 +136,7 @@ def test_pictures_of_another_size_are_brought_to_that_of_training(
 def test_a_baseline_reads_only_the_last_window(backbone: Backbone, video: np.ndarray) -> None:
     config = ModelConfig(kind="faantra", width=SMALL.width, faantra=FaantraConfig(dim=16, heads=2, ffn=32))
     model = Anticipator(config, metadata={"pos_weight": 4.0}).eval()
-    for made in roll(RollingAnticipator(TorchRuntime(model, backbone), every_ms=2000, emit=ALL), video[:250]):
+    for made in roll(StreamPredictor(TorchRuntime(model, backbone), every_ms=2000, emit=ALL), video[:250]):
         assert_same(made, from_scratch(model, backbone, video, made.at_ms))
 
 
@@ -145,9 +145,9 @@ def test_how_often_it_speaks_does_not_change_what_it_says(
 ) -> None:
     """Nor does a change of the rate on the way, nor another video before."""
     often = {
-        m.at_ms: m for m in roll(RollingAnticipator(TorchRuntime(model, backbone), every_ms=200, emit=ALL), video[:300])
+        m.at_ms: m for m in roll(StreamPredictor(TorchRuntime(model, backbone), every_ms=200, emit=ALL), video[:300])
     }
-    rolling = RollingAnticipator(TorchRuntime(model, backbone), every_ms=1000, emit=ALL)
+    rolling = StreamPredictor(TorchRuntime(model, backbone), every_ms=1000, emit=ALL)
     timeline = roll(rolling, video[:300])
     assert [m.at_ms for m in timeline] == [5000, 6000, 7000, 8000, 9000, 10_000, 11_000, 12_000]
     assert timeline == [often[made.at_ms] for made in timeline]
@@ -164,7 +164,7 @@ def test_no_stack_and_no_window_is_computed_twice(
     encode, encode_window = BatchEncoder.encode, Anticipator.encode_window
     monkeypatch.setattr(BatchEncoder, "encode", lambda self, x: stacks.extend(x.numpy().copy()) or encode(self, x))
     monkeypatch.setattr(Anticipator, "encode_window", lambda self, x: windows.append(x) or encode_window(self, x))
-    rolling = RollingAnticipator(TorchRuntime(model, backbone), every_ms=1000, emit=ALL)
+    rolling = StreamPredictor(TorchRuntime(model, backbone), every_ms=1000, emit=ALL)
     timeline = roll(rolling, video)
     stacks = [stack for stack in stacks if stack.any()]  # a black one is encoded to learn the size of the maps
     assert len(stacks) == rolling.stream.stacks == (25 * 37 + 11 - 5) // 3 + 1
@@ -177,18 +177,18 @@ def test_recorded_graphs_say_the_same(
 ) -> None:
     """What a replay overwrites is not kept; where there is no GPU, with a stand-in for the graphs."""
     monkeypatch.setattr("ballcast.inference.torch_runtime.record", graphs.record)
-    plain = RollingAnticipator(TorchRuntime(model, backbone), emit=ALL)
+    plain = StreamPredictor(TorchRuntime(model, backbone), emit=ALL)
     runtime = TorchRuntime(model, backbone)
     runtime._steps = GraphedSteps(model)
-    recorded = RollingAnticipator(runtime, emit=ALL)
+    recorded = StreamPredictor(runtime, emit=ALL)
     assert roll(recorded, video[:400]) == roll(plain, video[:400])
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_on_a_gpu_it_says_what_a_cpu_says(model: Anticipator, backbone: Backbone, video: np.ndarray) -> None:
-    expected = roll(RollingAnticipator(TorchRuntime(model, backbone), emit=ALL), video[:400])
-    rolling = RollingAnticipator(TorchRuntime(copy.deepcopy(model), copy.deepcopy(backbone).cuda()), emit=ALL)
+    expected = roll(StreamPredictor(TorchRuntime(model, backbone), emit=ALL), video[:400])
+    rolling = StreamPredictor(TorchRuntime(copy.deepcopy(model), copy.deepcopy(backbone).cuda()), emit=ALL)
     got = roll(rolling, video[:400])
     for a, b in zip(got, expected, strict=True):
         assert a.at_ms == b.at_ms
@@ -202,7 +202,7 @@ def test_on_a_gpu_it_says_what_a_cpu_says(model: Anticipator, backbone: Backbone
 def test_memory_does_not_grow(model: Anticipator, backbone: Backbone, every_ms: int) -> None:
     """Five minutes, the networks replaced by nothing: what is kept after two minutes is what is kept after five."""
     runtime = TorchRuntime(model, backbone)
-    rolling, engine = RollingAnticipator(runtime, every_ms=every_ms), runtime.engine
+    rolling, engine = StreamPredictor(runtime, every_ms=every_ms), runtime.encoder
     engine.encode = lambda pictures: torch.zeros(len(pictures), 16, 1, 1)  # type: ignore[method-assign]
     engine.mix = lambda maps: torch.zeros(len(maps) - engine.overlap, SMALL.width)  # type: ignore[method-assign]
     frame, held, made = np.zeros((1, 1), np.uint8), [], 0
@@ -221,12 +221,12 @@ def test_a_model_gone_wrong_is_not_a_quiet_game(model: Anticipator, backbone: Ba
     broken = copy.deepcopy(model)
     torch.nn.init.constant_(broken.network.encoder.project.weight, float("nan"))
     with pytest.raises(InputError, match="at 5000 ms: the model gives numbers that are not finite"):
-        roll(RollingAnticipator(TorchRuntime(broken, backbone)), video[:130])
+        roll(StreamPredictor(TorchRuntime(broken, backbone)), video[:130])
 
 
 def test_every_frame_is_as_often_as_it_goes(model: Anticipator, backbone: Backbone) -> None:
     with pytest.raises(InputError, match="more often than there are frames"):
-        RollingAnticipator(TorchRuntime(model, backbone), every_ms=39)
+        StreamPredictor(TorchRuntime(model, backbone), every_ms=39)
 
 
 @pytest.fixture(scope="module")
@@ -246,7 +246,7 @@ def test_twelve_seconds_use_the_windows_there_are(
         lambda self, x, present: masks.append(present[0].tolist()) or anticipate(self, x, present),
     )
     calls: list[tuple[int, int | None]] = []
-    rolling = RollingAnticipator(TorchRuntime(model, backbone), emit=ALL)
+    rolling = StreamPredictor(TorchRuntime(model, backbone), emit=ALL)
     with VideoFile(short) as file:
         timeline = tuple(forecast_video(file, rolling, lambda done, total: calls.append((done, total))))
         frames = file.read(0, 1000)
@@ -263,7 +263,7 @@ def test_twelve_seconds_use_the_windows_there_are(
 def test_less_than_a_window_is_one_sentence(model: Anticipator, backbone: Backbone, tmp_path: Path) -> None:
     path = make_video(tmp_path / "a.mp4", range(100))
     with VideoFile(path) as file, pytest.raises(InputError, match=r"a\.mp4: is only 4\.0 s long"):
-        list(forecast_video(file, RollingAnticipator(TorchRuntime(model, backbone))))
+        list(forecast_video(file, StreamPredictor(TorchRuntime(model, backbone))))
 
 
 # -- the command ---------------------------------------------------------------------------------------------------
@@ -304,9 +304,7 @@ def test_the_command_line_writes_all_four(
     }
     assert [a["at_ms"] for a in anticipations] == [5000, 7000, 9000, 11_000]
     with VideoFile(short) as file:
-        expected = tuple(
-            forecast_video(file, RollingAnticipator(TorchRuntime(model, backbone), every_ms=2000, emit=ALL))
-        )
+        expected = tuple(forecast_video(file, StreamPredictor(TorchRuntime(model, backbone), every_ms=2000, emit=ALL)))
     got = [
         Forecast(
             a["at_ms"],
@@ -409,10 +407,10 @@ def test_a_stop_keeps_what_is_made_and_the_same_command_goes_on(
     monkeypatch.chdir(made)
     command = ["predict", str(short), "threshold=0", "--model", "model", "--backbone", "backbone", "--any-video"]
     assert CliRunner().invoke(cli.app, [*command, "-o", "whole.json"]).exit_code == 0
-    push = RollingAnticipator.push
+    push = StreamPredictor.push
 
-    def stop_at(left: int) -> Callable[[RollingAnticipator, np.ndarray], Forecast | None]:
-        def stopped(self: RollingAnticipator, frame: np.ndarray) -> Forecast | None:
+    def stop_at(left: int) -> Callable[[StreamPredictor, np.ndarray], Forecast | None]:
+        def stopped(self: StreamPredictor, frame: np.ndarray) -> Forecast | None:
             if self.frames == left:
                 raise KeyboardInterrupt
             return push(self, frame)
@@ -420,14 +418,14 @@ def test_a_stop_keeps_what_is_made_and_the_same_command_goes_on(
         return stopped
 
     for left, words in ((180, "stopped at 7 s"), (270, "stopped at 10 s")):
-        monkeypatch.setattr(RollingAnticipator, "push", stop_at(left))
+        monkeypatch.setattr(StreamPredictor, "push", stop_at(left))
         with pytest.raises(SystemExit) as stop:
             cli.main([*command, "-o", "part.json"])
         assert stop.value.code == 130
         assert words in capsys.readouterr().err
         assert not (made / "part.json").exists()
         assert (made / "part.json.part").exists()
-    monkeypatch.setattr(RollingAnticipator, "push", push)
+    monkeypatch.setattr(StreamPredictor, "push", push)
     done = CliRunner().invoke(cli.app, [*command, "-o", "part.json"])
     assert "kept from a run that was interrupted" in done.output
     assert (made / "part.json").read_bytes() == (made / "whole.json").read_bytes()
