@@ -80,16 +80,16 @@ def main() -> None:
     parts = args.only or ["latency", "work", *(["grid"] if args.matches else [])]
     runtime = TorchRuntime(model, backbone, device=args.device)
     runtime.picture_size = None  # the size asked for is the size to measure
-    rolling = StreamPredictor(runtime, every_ms=round(1000 * args.every))
-    frames = made_up(*array_shape((H, W), colour=rolling.colour))
+    predictor = StreamPredictor(runtime, every_ms=round(1000 * args.every))
+    frames = made_up(*array_shape((H, W), colour=predictor.colour))
     if "latency" in parts:
         result["latency"] = latency(
-            rolling, frames, args.seconds, args.forecasts or (600 if on_gpu else 30), on_gpu=on_gpu
+            predictor, frames, args.seconds, args.forecasts or (600 if on_gpu else 30), on_gpu=on_gpu
         )
     if "work" in parts:
-        result["work"] = work(rolling, model, backbone, frames, on_gpu=on_gpu)
+        result["work"] = work(predictor, model, backbone, frames, on_gpu=on_gpu)
     if "hour" in parts:
-        result["hour"] = hour(rolling, frames)
+        result["hour"] = hour(predictor, frames)
     if "grid" in parts:
         if args.matches is None:
             parser.error("--only grid needs --matches")
@@ -131,15 +131,15 @@ class Camera:
 
 
 def latency(
-    rolling: StreamPredictor, frames: list[np.ndarray], seconds: float, forecasts: int, *, on_gpu: bool
+    predictor: StreamPredictor, frames: list[np.ndarray], seconds: float, forecasts: int, *, on_gpu: bool
 ) -> dict[str, Any]:
     """In real time, then back to back; milliseconds."""
     began = time.perf_counter()
-    back_to_back(rolling, frames, 2)
+    back_to_back(predictor, frames, 2)
     ready = time.perf_counter() - began
     print(f"  ready after {ready:.1f} s")
-    asked_ms = rolling.every_ms
-    session = LiveSession(Camera(frames, seconds), rolling)
+    asked_ms = predictor.every_ms
+    session = LiveSession(Camera(frames, seconds), predictor)
     with session.subscribe(capacity=100_000) as records, session:
         received = list(records)
     if session.error is not None:
@@ -160,8 +160,8 @@ def latency(
     print(
         "real time held" if live["held"] else f"NOT held: every {live['every_ms']} ms, {live['dropped_frames']} dropped"
     )
-    rolling.every_ms = asked_ms
-    times, total = back_to_back(rolling, frames, forecasts)
+    predictor.every_ms = asked_ms
+    times, total = back_to_back(predictor, frames, forecasts)
     video_s = (forecasts - 1) * asked_ms / 1000
     quick: dict[str, Any] = {"forecasts": forecasts, **percentiles(times), "times_real_time": round(video_s / total, 2)}
     print(f"  back to back: {_line(quick)}; {quick['times_real_time']:.1f} × real time")
@@ -170,14 +170,14 @@ def latency(
     return {"ready_s": round(ready, 1), "real_time": live, "back_to_back": quick}
 
 
-def back_to_back(rolling: StreamPredictor, frames: list[np.ndarray], forecasts: int) -> tuple[list[float], float]:
+def back_to_back(predictor: StreamPredictor, frames: list[np.ndarray], forecasts: int) -> tuple[list[float], float]:
     """Milliseconds of the push that gives an anticipation, for each, and the seconds from the first to the last."""
-    rolling.reset()
+    predictor.reset()
     times: list[float] = []
     n, first = 0, 0.0
     while len(times) < forecasts:
         began = time.perf_counter()
-        made = rolling.push(frames[n % len(frames)])
+        made = predictor.push(frames[n % len(frames)])
         n += 1
         if made is not None:
             times.append(1000 * (time.perf_counter() - began))
@@ -200,14 +200,14 @@ def _line(figures: dict[str, Any]) -> str:
 
 
 def work(
-    rolling: StreamPredictor, model: Anticipator, backbone: Backbone, frames: list[np.ndarray], *, on_gpu: bool
+    predictor: StreamPredictor, model: Anticipator, backbone: Backbone, frames: list[np.ndarray], *, on_gpu: bool
 ) -> dict[str, Any]:
     """One step once running, against the last 30 s anew: each window's distinct stacks once, as extraction does it."""
     c, device = backbone.config, next(backbone.parameters()).device
     engine = BatchEncoder(backbone, device=device, compiled=False)
     W = model.network.lookback
     shown = np.stack([frames[n % len(frames)] for n in range(WINDOW_FRAMES * W)])  # (T, H, W)
-    stacks_a_step = rolling.every_ms * FPS / 1000 / c.stride
+    stacks_a_step = predictor.every_ms * FPS / 1000 / c.stride
     present = torch.ones(1, W, dtype=torch.bool, device=device)
 
     def anew() -> Slots:
@@ -226,7 +226,7 @@ def work(
         whole = flop(anew)
         anew_ms = timed(anew, 5 if on_gpu else 1, on_gpu=on_gpu)
     forecasts = 50 if on_gpu else 5
-    step_ms = 1000 * back_to_back(rolling, frames, forecasts + 1)[1] / forecasts
+    step_ms = 1000 * back_to_back(predictor, frames, forecasts + 1)[1] / forecasts
     figures = {
         "step_gflop": round(step / 1e9, 2),
         "anew_gflop": round(whole / 1e9, 2),
@@ -261,9 +261,9 @@ def timed(run: Callable[[], object], repeats: int, *, on_gpu: bool) -> float:
     return statistics.median(times)
 
 
-def hour(rolling: StreamPredictor, frames: list[np.ndarray], seconds: int = 3600) -> dict[str, Any]:
+def hour(predictor: StreamPredictor, frames: list[np.ndarray], seconds: int = 3600) -> dict[str, Any]:
     """Resident memory in MB at each minute of the stream."""
-    session, began = LiveSession(Camera(frames, seconds, blocking=True), rolling), time.perf_counter()
+    session, began = LiveSession(Camera(frames, seconds, blocking=True), predictor), time.perf_counter()
     sizes: list[float] = []
     with session.subscribe(capacity=64) as records, session:
         for record in records:

@@ -108,21 +108,21 @@ def measured(kind: str, folder: Path, args: argparse.Namespace, policy: str = "P
 
 
 def child(kind: str, folder: Path, video: Path, seconds: float) -> None:
-    rolling = StreamPredictor(_runtime(kind, folder))
+    predictor = StreamPredictor(_runtime(kind, folder))
     ready, first = time.time(), 0.0
     steps, since = [], 0.0
     with VideoFile(video) as file:
-        for frame in file.frames(colour=rolling.colour):
-            began, stacks = time.perf_counter(), rolling.stream.stacks
-            made = rolling.push(frame)
+        for frame in file.frames(colour=predictor.colour):
+            began, stacks = time.perf_counter(), predictor.stream.stacks
+            made = predictor.push(frame)
             took = time.perf_counter() - began
-            if first and made is None and rolling.stream.stacks > stacks:
+            if first and made is None and predictor.stream.stacks > stacks:
                 steps.append(1000 * took)
             if not first and made is not None:
                 first, since = time.time(), time.perf_counter()
-            if first and rolling.frames >= (5 + seconds) * FPS:
+            if first and predictor.frames >= (5 + seconds) * FPS:
                 break
-    rate = (rolling.frames / FPS - 5) / (time.perf_counter() - since)
+    rate = (predictor.frames / FPS - 5) / (time.perf_counter() - since)
     figures = {"ready_s": ready, "first_s": first, "clip_ms": statistics.median(steps), "times_real_time": rate}
     print(json.dumps({**figures, "rss_mb": _status_mb("VmRSS"), "peak_mb": _status_mb("VmHWM")}))
 

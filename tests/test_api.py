@@ -69,8 +69,8 @@ def test_a_video_a_stream_and_the_functions_beneath_agree(names: tuple[Path, Pat
     assert done[-1] == (180, 180)
     assert forecasts.about["backbone"]["name"] == "tiny"
     with VideoFile(video) as file:
-        rolling = StreamPredictor(TorchRuntime.load(*names, device="cpu"), every_ms=500)
-        assert list(forecast_video(file, rolling)) == [first, *rest]
+        predictor = StreamPredictor(TorchRuntime.load(*names, device="cpu"), every_ms=500)
+        assert list(forecast_video(file, predictor)) == [first, *rest]
     states: list[Status] = []
     with model.stream(str(video), every_ms=500, speed=0, any_video=True, on_status=states.append) as live:
         assert list(live) == [first, *rest]

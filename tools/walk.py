@@ -101,8 +101,8 @@ def walk(folder: Path) -> dict[str, list[str]]:
         score(clips, {name: merge_bins(found) for name, found in predictions.items()})
 
     def follow() -> None:
-        rolling = StreamPredictor(TorchRuntime(model, backbone), every_ms=1000)
-        session = LiveSession(FileSource(video, speed=0), rolling)
+        predictor = StreamPredictor(TorchRuntime(model, backbone), every_ms=1000)
+        session = LiveSession(FileSource(video, speed=0), predictor)
         with session.subscribe(capacity=10_000) as records, session:
             list(records)
 

@@ -75,7 +75,7 @@ class Model:
             raise InputError(f"{self.name}: needs the backbone it was trained on to read videos; give its folder")
         return self.opened.new_runtime()
 
-    def rolling(self, *, every_ms: int = 1000, emit: EmitConfig | None = None) -> "StreamPredictor":
+    def predictor(self, *, every_ms: int = 1000, emit: EmitConfig | None = None) -> "StreamPredictor":
         """A predictor that takes one frame after the other.
 
         Args:
@@ -106,7 +106,7 @@ class Model:
 
         Args:
             path: the file.
-            every_ms, emit: as in `rolling`.
+            every_ms, emit: as in `predictor`.
             begin_ms, end_ms: make the forecasts between these times only. resumed: there may be none.
             strict: damage is an InputError.
             any_video: forecast also where no football pitch is seen.
@@ -115,13 +115,15 @@ class Model:
         from ballcast.inference.video_forecaster import Span, forecast_video
         from ballcast.video.file import VideoFile
 
-        rolling = self.rolling(every_ms=every_ms, emit=emit)
+        predictor = self.predictor(every_ms=every_ms, emit=emit)
         file = path if isinstance(path, VideoFile) else VideoFile(path, strict=strict)
-        about = {"every_ms": every_ms, **rolling.runtime.about, "pos_weight": rolling.pos_weight}
+        about = {"every_ms": every_ms, **predictor.runtime.about, "pos_weight": predictor.pos_weight}
 
         def made() -> Generator[Forecast | Gap, None, None]:
             with file:
-                yield from forecast_video(file, rolling, progress, Span(begin_ms, end_ms, resumed), any_video=any_video)
+                yield from forecast_video(
+                    file, predictor, progress, Span(begin_ms, end_ms, resumed), any_video=any_video
+                )
 
         return Forecasts(made(), about)
 
@@ -140,7 +142,7 @@ class Model:
 
         Args:
             source: a file (played in real time), rtsp://…, http(s)://….m3u8, tcp://…, /dev/video0, or - for stdin.
-            every_ms, emit: as in `rolling`.
+            every_ms, emit: as in `predictor`.
             speed: of a file or stdin; 0: as fast as possible.
             give_up_s: how long a stream that broke off is opened again.
             strict: damage ends a file.
@@ -149,9 +151,9 @@ class Model:
         from ballcast.live.session import LiveSession
         from ballcast.video.sources import open_source
 
-        rolling = self.rolling(every_ms=every_ms, emit=emit)
-        opened = open_source(source, speed=speed, give_up_s=give_up_s, colour=rolling.colour, strict=strict)
-        return LiveSession(opened, rolling, any_video=any_video)
+        predictor = self.predictor(every_ms=every_ms, emit=emit)
+        opened = open_source(source, speed=speed, give_up_s=give_up_s, colour=predictor.colour, strict=strict)
+        return LiveSession(opened, predictor, any_video=any_video)
 
     def stream(
         self,
@@ -171,7 +173,7 @@ class Model:
         """
         how: dict[str, Any] = {"speed": speed, "give_up_s": give_up_s, "any_video": any_video}
         session = self.session(source, every_ms=every_ms, emit=emit, **how)
-        about = {"every_ms": every_ms, **session.rolling.runtime.about, "pos_weight": session.rolling.pos_weight}
+        about = {"every_ms": every_ms, **session.predictor.runtime.about, "pos_weight": session.predictor.pos_weight}
         return Forecasts(_follow(session, on_status), about)
 
     def feed(
@@ -199,24 +201,24 @@ class Model:
             period on and at every event. Of a model of event grids: forecasts from 30 s of each period on.
         """
         from ballcast.data.events.kloppy_feed import open_feed, warn_missing_kinds
-        from ballcast.inference import feed_predictor as predictor
+        from ballcast.inference import feed_predictor as feeds
 
         events = self.opened.event_model
         if events is None:
-            predictor.check_reads_events(self.window_model, self.name)
+            feeds.check_reads_events(self.window_model, self.name)
         elif emit is not None:
             raise InputError(f"{self.name}: gives probabilities of every action; there is no emission to change")
         feed, provider, missing = open_feed(Path(path), provider, None if lineup is None else Path(lineup))
         about: dict[str, Any] = {"every_ms": every_ms, "model": self.name, "provider": provider, "match": feed.match}
-        about["periods_begin_ms"] = predictor.period_begins(feed)
+        about["periods_begin_ms"] = feeds.period_begins(feed)
         if events is not None:
-            match = predictor.summarise(feed, provider, missing)
-            rows = predictor.forecast_events(events, feed, missing=missing, every_ms=every_ms, progress=progress)
+            match = feeds.summarise(feed, provider, missing)
+            rows = feeds.forecast_events(events, feed, missing=missing, every_ms=every_ms, progress=progress)
             return FeedForecasts(rows, about | {"teams": list(feed.teams), "missing_details": list(missing)}, match)
-        if predictor.detail_of(self.window_model) == "rich":
+        if feeds.detail_of(self.window_model) == "rich":
             warn_missing_kinds(Path(path), provider)
         config = emit or self.emit
-        made = predictor.forecast_feed(self.window_model, feed, every_ms=every_ms, config=config, progress=progress)
+        made = feeds.forecast_feed(self.window_model, feed, every_ms=every_ms, config=config, progress=progress)
         return Forecasts(made, about | {"pos_weight": self.window_model.pos_weight})
 
     def features(

@@ -72,8 +72,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory, names: tuple[str, str], v
 
 
 def timeline(runtime: Any, frames: np.ndarray) -> list[Any]:
-    rolling = StreamPredictor(runtime)
-    return [made for frame in frames if (made := rolling.push(frame)) is not None]
+    predictor = StreamPredictor(runtime)
+    return [made for frame in frames if (made := predictor.push(frame)) is not None]
 
 
 def test_the_timeline_is_torchs(names: tuple[str, str], exported: Path, video: Path) -> None:

@@ -72,9 +72,9 @@ class Seen:
             self.windows.append((found := windows(engine, *given)).numpy())
             return found
 
-        def kept(rolling: StreamPredictor, features: np.ndarray) -> None:
+        def kept(predictor: StreamPredictor, features: np.ndarray) -> None:
             self.clips.append(features.copy())
-            keep(rolling, features)
+            keep(predictor, features)
 
         monkeypatch.setattr(BatchEncoder, "windows", watched)
         monkeypatch.setattr(StreamPredictor, "_keep", kept)

@@ -90,7 +90,7 @@ def networks(request: pytest.FixtureRequest) -> tuple[Anticipator, Backbone]:
     return Anticipator(model, emit=ALL, metadata=about).eval(), backbone
 
 
-def rolling(networks: tuple[Anticipator, Backbone]) -> StreamPredictor:
+def predictor(networks: tuple[Anticipator, Backbone]) -> StreamPredictor:
     return StreamPredictor(TorchRuntime(*networks), every_ms=EVERY_MS)
 
 
@@ -113,7 +113,7 @@ def test_a_window_is_the_same_from_a_video_and_along_a_stream(
     backbone = networks[1]
     c, pixels = backbone.config, frames(video, backbone)
     seen: list[np.ndarray] = []
-    stream = rolling(networks)
+    stream = predictor(networks)
     encode = stream.runtime.encode_window
     monkeypatch.setattr(stream.runtime, "encode_window", lambda given: (seen.append(given.copy()), encode(given))[1])
     starts = []
@@ -134,8 +134,8 @@ def test_a_window_is_the_same_from_a_video_and_along_a_stream(
 
 def test_predict_is_live(networks: tuple[Anticipator, Backbone], video: Path) -> None:
     with VideoFile(video) as file:
-        predicted = tuple(forecast_video(file, rolling(networks)))
-    stream = rolling(networks)
+        predicted = tuple(forecast_video(file, predictor(networks)))
+    stream = predictor(networks)
     session = LiveSession(FileSource(video, speed=0, colour=stream.colour), stream)
     with session.subscribe(capacity=1000) as records, session:
         live = [record.forecast for record in records if isinstance(record, LiveForecast)]
@@ -174,7 +174,7 @@ def test_an_onnx_export_is_torch(networks: tuple[Anticipator, Backbone], video: 
     result = export(*names, tmp_path / "out", video=video)
     assert max(result.apart.values()) < 1e-5
     with VideoFile(video) as file:
-        expected = tuple(forecast_video(file, rolling(networks)))
+        expected = tuple(forecast_video(file, predictor(networks)))
         onnx = StreamPredictor(OnnxRuntime.open(tmp_path / "out", threads=1), every_ms=EVERY_MS)
         assert_same(list(forecast_video(file, onnx)), list(expected))
     if backbone.config.shift != "none":

@@ -70,8 +70,8 @@ def model(backbone: Backbone, video: np.ndarray) -> Anticipator:
     return made.eval()
 
 
-def roll(rolling: StreamPredictor, frames: np.ndarray) -> list[Forecast]:
-    return [made for frame in frames if (made := rolling.push(frame)) is not None]
+def roll(predictor: StreamPredictor, frames: np.ndarray) -> list[Forecast]:
+    return [made for frame in frames if (made := predictor.push(frame)) is not None]
 
 
 @torch.no_grad()
@@ -147,14 +147,14 @@ def test_how_often_it_speaks_does_not_change_what_it_says(
     often = {
         m.at_ms: m for m in roll(StreamPredictor(TorchRuntime(model, backbone), every_ms=200, emit=ALL), video[:300])
     }
-    rolling = StreamPredictor(TorchRuntime(model, backbone), every_ms=1000, emit=ALL)
-    timeline = roll(rolling, video[:300])
+    predictor = StreamPredictor(TorchRuntime(model, backbone), every_ms=1000, emit=ALL)
+    timeline = roll(predictor, video[:300])
     assert [m.at_ms for m in timeline] == [5000, 6000, 7000, 8000, 9000, 10_000, 11_000, 12_000]
     assert timeline == [often[made.at_ms] for made in timeline]
-    rolling.reset()
-    begin = roll(rolling, video[:200])
-    rolling.every_ms = 2000
-    assert [*begin, *roll(rolling, video[200:300])] == [often[t] for t in (5000, 6000, 7000, 8000, 9000, 11_000)]
+    predictor.reset()
+    begin = roll(predictor, video[:200])
+    predictor.every_ms = 2000
+    assert [*begin, *roll(predictor, video[200:300])] == [often[t] for t in (5000, 6000, 7000, 8000, 9000, 11_000)]
 
 
 def test_no_stack_and_no_window_is_computed_twice(
@@ -164,10 +164,10 @@ def test_no_stack_and_no_window_is_computed_twice(
     encode, encode_window = BatchEncoder.encode, Anticipator.encode_window
     monkeypatch.setattr(BatchEncoder, "encode", lambda self, x: stacks.extend(x.numpy().copy()) or encode(self, x))
     monkeypatch.setattr(Anticipator, "encode_window", lambda self, x: windows.append(x) or encode_window(self, x))
-    rolling = StreamPredictor(TorchRuntime(model, backbone), every_ms=1000, emit=ALL)
-    timeline = roll(rolling, video)
+    predictor = StreamPredictor(TorchRuntime(model, backbone), every_ms=1000, emit=ALL)
+    timeline = roll(predictor, video)
     stacks = [stack for stack in stacks if stack.any()]  # a black one is encoded to learn the size of the maps
-    assert len(stacks) == rolling.stream.stacks == (25 * 37 + 11 - 5) // 3 + 1
+    assert len(stacks) == predictor.stream.stacks == (25 * 37 + 11 - 5) // 3 + 1
     assert len({stack.tobytes() for stack in stacks}) == len(stacks)
     assert len(windows) == len(timeline) == 33  # the newest of each forecast; the five before it are known
 
@@ -188,33 +188,33 @@ def test_recorded_graphs_say_the_same(
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_on_a_gpu_it_says_what_a_cpu_says(model: Anticipator, backbone: Backbone, video: np.ndarray) -> None:
     expected = roll(StreamPredictor(TorchRuntime(model, backbone), emit=ALL), video[:400])
-    rolling = StreamPredictor(TorchRuntime(copy.deepcopy(model), copy.deepcopy(backbone).cuda()), emit=ALL)
-    got = roll(rolling, video[:400])
+    predictor = StreamPredictor(TorchRuntime(copy.deepcopy(model), copy.deepcopy(backbone).cuda()), emit=ALL)
+    got = roll(predictor, video[:400])
     for a, b in zip(got, expected, strict=True):
         assert a.at_ms == b.at_ms
         sure = [sorted(p.confidence for p in made.predictions) for made in (a, b)]  # fp16 may change their order
         assert sure[0] == pytest.approx(sure[1], abs=0.02)
-    rolling.reset()
-    assert roll(rolling, video[:400]) == got
+    predictor.reset()
+    assert roll(predictor, video[:400]) == got
 
 
 @pytest.mark.parametrize("every_ms", [40, 1000, 7000, 60_000])
 def test_memory_does_not_grow(model: Anticipator, backbone: Backbone, every_ms: int) -> None:
     """Five minutes, the networks replaced by nothing: what is kept after two minutes is what is kept after five."""
     runtime = TorchRuntime(model, backbone)
-    rolling, engine = StreamPredictor(runtime, every_ms=every_ms), runtime.encoder
+    predictor, engine = StreamPredictor(runtime, every_ms=every_ms), runtime.encoder
     engine.encode = lambda pictures: torch.zeros(len(pictures), 16, 1, 1)  # type: ignore[method-assign]
     engine.mix = lambda maps: torch.zeros(len(maps) - engine.overlap, SMALL.width)  # type: ignore[method-assign]
     frame, held, made = np.zeros((1, 1), np.uint8), [], 0
     for _ in range(25 * (300 if every_ms > 40 else 60)):
-        made += rolling.push(frame) is not None
-        held.append((len(rolling.stream._waiting), len(rolling._clips), len(rolling._tokens)))
+        made += predictor.push(frame) is not None
+        held.append((len(predictor.stream._waiting), len(predictor._clips), len(predictor._tokens)))
     assert made == (len(held) - 125) * 40 // every_ms + 1
     most = np.array(held).max(0)
     assert (most <= (5, 252, 252)).all()
     early, late = np.array(held[: len(held) * 2 // 3]).max(0), np.array(held[len(held) * 2 // 3 :]).max(0)
     assert (late <= early).all()
-    assert rolling._clips._all.nbytes <= 2 * 4 * SMALL.width * 253  # half of it may be free
+    assert predictor._clips._all.nbytes <= 2 * 4 * SMALL.width * 253  # half of it may be free
 
 
 def test_a_model_gone_wrong_is_not_a_quiet_game(model: Anticipator, backbone: Backbone, video: np.ndarray) -> None:
@@ -246,17 +246,17 @@ def test_twelve_seconds_use_the_windows_there_are(
         lambda self, x, present: masks.append(present[0].tolist()) or anticipate(self, x, present),
     )
     calls: list[tuple[int, int | None]] = []
-    rolling = StreamPredictor(TorchRuntime(model, backbone), emit=ALL)
+    predictor = StreamPredictor(TorchRuntime(model, backbone), emit=ALL)
     with VideoFile(short) as file:
-        timeline = tuple(forecast_video(file, rolling, lambda done, total: calls.append((done, total))))
+        timeline = tuple(forecast_video(file, predictor, lambda done, total: calls.append((done, total))))
         frames = file.read(0, 1000)
-    assert rolling.frames == len(frames) == 300
+    assert predictor.frames == len(frames) == 300
     assert [made.at_ms for made in timeline] == list(range(5000, 12_001, 1000))
     assert [sum(mask) for mask in masks] == [1, 1, 1, 1, 1, 2, 2, 2]
     assert masks[-1] == [False] * 4 + [True] * 2
     assert calls[-1] == (300, 300)
-    rolling.reset()
-    assert roll(rolling, frames) == list(timeline)  # a file and frames that trickle in: the same bits
+    predictor.reset()
+    assert roll(predictor, frames) == list(timeline)  # a file and frames that trickle in: the same bits
     assert_same(timeline[-1], from_scratch(model, backbone, frames, 12_000))
 
 

@@ -106,7 +106,7 @@ def assert_none_was_too_slow(sessions: list[LiveSession], records: list[Subscrip
     for session, each in zip(sessions, records, strict=True):
         assert session.status.dropped == 0
         assert not session.held
-        assert session.rolling.every_ms == 1000
+        assert session.predictor.every_ms == 1000
         assert not {"slow", "skipped"} & {state for state, _ in states(each)}
 
 
@@ -146,7 +146,7 @@ def test_streams_pause_while_another_size_is_prepared(batch: SlowToOpen) -> None
             assert "was not followed for 2 s, while the model was prepared" in told[0]
             assert_none_was_too_slow(sessions, records)
             assert scheduler._most is None
-            times = [scheduled.rolling.begin_ms for scheduled in sessions]
+            times = [scheduled.predictor.begin_ms for scheduled in sessions]
             assert len(set(times)) > 1  # they go on one after another, or all their forecasts would be due at once
 
 

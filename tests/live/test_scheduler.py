@@ -179,7 +179,7 @@ def test_a_dead_stream_and_one_that_fails_cost_the_others_nothing(tmp_path: Path
         dead = scheduler.session(StreamSource(silent.address, speed=0))
         unreachable = scheduler.session(StreamSource("tcp://127.0.0.1:1", speed=0, give_up_s=0))
         with dead, unreachable:
-            assert until(lambda: dead.rolling.frames > 100, 20)
+            assert until(lambda: dead.predictor.frames > 100, 20)
             records = follow(scheduler.session(FileSource(videos[0], speed=0), emit=ALL))
             assert until(lambda: unreachable.status.state == "error")
         assert_close(anticipations(records), expected)
@@ -218,11 +218,11 @@ def test_as_many_as_hold_real_time_and_the_rest_are_told(
             session.start()
         told = "waiting: no room: this machine follows 2 streams in real time; waiting for one to end"
         assert until(lambda: messages(sessions[2]) == told), messages(sessions[2])
-        assert until(lambda: all(session.rolling.frames > 10 for session in sessions[:2]))
-        assert sessions[2].rolling.frames == 0
+        assert until(lambda: all(session.predictor.frames > 10 for session in sessions[:2]))
+        assert sessions[2].predictor.frames == 0
         assert (scheduler.load.running, scheduler.load.waiting, scheduler.room()) == (2, 1, 2)
         sessions[0].close()
-        assert until(lambda: sessions[2].rolling.frames > 10)
+        assert until(lambda: sessions[2].predictor.frames > 10)
         assert not sessions[2].held
         assert sessions[2].status.state == "filling"
     assert [session.status.state for session in sessions] == ["stopped"] * 3
@@ -238,7 +238,7 @@ def test_where_the_estimate_was_wrong_the_last_waits_and_the_first_goes_on(
         sessions = [scheduler.session(Paced(4)) for _ in range(2)]
         for session in sessions:
             session.start()
-            assert until(lambda: session.rolling.frames > 10)  # noqa: B023
+            assert until(lambda: session.predictor.frames > 10)  # noqa: B023
         monkeypatch.setattr(slow, "stack_s", 0.035)  # 16.7 stacks a second each
         assert until(lambda: sessions[1].held, 20)
         assert until(lambda: "no room" in messages(sessions[1]))
@@ -267,7 +267,7 @@ def test_a_machine_that_was_busy_when_the_steps_were_timed_follows_more_later(
             session.start()
         assert until(lambda: "follows 1 stream in real time" in messages(sessions[1])), messages(sessions[1])
         monkeypatch.setattr(slow, "stack_s", 0.0)
-        assert until(lambda: sessions[1].rolling.frames > 10, 20), messages(sessions[1])
+        assert until(lambda: sessions[1].predictor.frames > 10, 20), messages(sessions[1])
         assert scheduler.room() > 1
 
 
@@ -278,7 +278,7 @@ def test_streams_that_wait_for_the_device_do_not_seem_cheap(slow: type[SlowBatch
     with Scheduler(lambda: runtime) as scheduler:
         session = scheduler.session(Paced())
         with session:
-            assert until(lambda: session.rolling.frames > 5)
+            assert until(lambda: session.predictor.frames > 5)
             session._session_status.publish("running", "anticipating every 1 s")
             with scheduler._lock:
                 scheduler.batcher.busy_s += 1.0

@@ -83,25 +83,25 @@ def test_over_a_simulated_match_it_says_what_predict_says(shared: Path, tmp_path
             if packet.size and packet.dts is not None and packet.dts * video.time_base < 120:
                 packet.stream = copy
                 out.mux(packet)
-    rolling = tiny()
+    predictor = tiny()
     with VideoFile(cut) as file:
-        offline = tuple(forecast_video(file, rolling))
+        offline = tuple(forecast_video(file, predictor))
     assert len(offline) == 116
     assert len({made.predictions[0].scores for made in offline}) > 100  # or the comparison would say nothing
     with FolderServer(tmp_path) as server:
         for source in (FileSource(cut, speed=0), StreamSource(f"{server.address}/cut.ts", speed=0)):
-            records = follow(LiveSession(source, rolling))
+            records = follow(LiveSession(source, predictor))
             assert tuple(anticipations(records)) == offline, source.name
             assert [*dict.fromkeys(states(records))] == ["opening", "filling", "running", "ended"]
         assert server.asked
 
 
 def test_in_real_time_too(tmp_path: Path) -> None:
-    path, rolling = make_video(tmp_path / "a.mp4", range(250)), tiny()
+    path, predictor = make_video(tmp_path / "a.mp4", range(250)), tiny()
     with VideoFile(path) as file:
-        offline = tuple(forecast_video(file, rolling))
+        offline = tuple(forecast_video(file, predictor))
     began = time.monotonic()
-    records = follow(LiveSession(FileSource(path, speed=5), rolling))
+    records = follow(LiveSession(FileSource(path, speed=5), predictor))
     assert 1.9 < time.monotonic() - began < 10
     assert tuple(anticipations(records)) == offline
     told = [r for r in records if isinstance(r, LiveForecast)]
@@ -114,9 +114,9 @@ def test_a_stream_cut_three_times_begins_anew_each_time(tmp_path: Path, monkeypa
     """After each cut, what `predict` says of the part that came, on the stream's clock."""
     monkeypatch.setattr(stream_source, "FIRST_WAIT_S", 0.02)
     parts = [make_video(tmp_path / f"{i}.ts", range(i, 400 + i), codec_options={"bf": "0"}) for i in range(4)]
-    rolling = tiny()
+    predictor = tiny()
     with PieceServer([part.read_bytes() for part in parts]) as server:
-        session = LiveSession(StreamSource(server.address, speed=0, give_up_s=0.3), rolling)
+        session = LiveSession(StreamSource(server.address, speed=0, give_up_s=0.3), predictor)
         records = follow(session)
     assert isinstance(session.error, InputError)
     last = records[-1]
@@ -131,7 +131,7 @@ def test_a_stream_cut_three_times_begins_anew_each_time(tmp_path: Path, monkeypa
             runs[-1].append(record.forecast)
     for part, run in zip(parts, runs[:4], strict=True):
         with VideoFile(part) as file:
-            offline = tuple(forecast_video(file, rolling))
+            offline = tuple(forecast_video(file, predictor))
         begin = run[0].at_ms - 5000
         assert [made.at_ms - begin for made in run] == [made.at_ms for made in offline]
         for a, b in zip(run, offline, strict=True):
@@ -165,11 +165,11 @@ def hour(tmp_path: Path) -> bytes:
 
 def test_an_hour_of_stream_in_flat_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_source, "FIRST_WAIT_S", 0.02)
-    content, rolling = hour(tmp_path), tiny(step=8, stride=24, every_ms=4000)
+    content, predictor = hour(tmp_path), tiny(step=8, stride=24, every_ms=4000)
     sizes, at_ms = [], []
     with PieceServer([content]) as server:
         del content
-        session = LiveSession(StreamSource(server.address, speed=0, give_up_s=0.1), rolling, preview_every_ms=500)
+        session = LiveSession(StreamSource(server.address, speed=0, give_up_s=0.1), predictor, preview_every_ms=500)
         with session.subscribe(previews=True, capacity=8) as records, session:
             for record in records:
                 if isinstance(record, LiveForecast):

@@ -48,7 +48,7 @@ Followers = Annotated[
         "--followers",
         min=1,
         max=64,
-        help="With --cluster: processes a machine that follow streams and share its GPU; for more than about 30.",
+        help="With --cluster: processes per machine, which share its GPU; more than 1 for more than about 30 streams.",
     ),
 ]
 

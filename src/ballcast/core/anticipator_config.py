@@ -232,7 +232,7 @@ class EncoderConfig:
     network: BackboneConfig = FRAME_ENCODER
     start: str = "imagenet"  # or "scratch", "embedded", or a folder: of a model, or of its encoder for a new head
     learns: bool = True  # false: its weights stay as they are at the start
-    features: str = ""  # with learns=false: a folder to compute features into, once; of augment, flip and mixup count
+    features: str = ""  # with learns=false: the folder that caches the features; of augment, flip and mixup apply
     lr_factor: Rate = 1.0  # its learning rate, as a share of the rest's
     recompute: bool = False  # recompute activations in the backward pass: less memory, a third more work
 

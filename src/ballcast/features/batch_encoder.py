@@ -258,7 +258,7 @@ def _runs(starts: list[int], stride: int) -> Iterator[tuple[int, int]]:
 
 @contextmanager
 def one_thread(device: str) -> Iterator[None]:
-    """Use one torch thread on the CPU, so that features do not depend on the number of workers; select a GPU."""
+    """On the CPU use one torch thread, so that features do not depend on the workers; make a GPU the current device."""
     before = torch.get_num_threads()
     if device == "cpu":
         torch.set_num_threads(1)

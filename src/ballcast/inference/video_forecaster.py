@@ -37,7 +37,7 @@ class VideoForecaster:
     pitch is seen, the memory goes on and its forecasts are withheld; a gap says from when to when.
 
     Args:
-        rolling: the predictor; it is reset first.
+        predictor: the predictor; it is reset first.
         span: which forecasts to make.
 
     Attributes:
@@ -46,9 +46,9 @@ class VideoForecaster:
         gaps: passed until now.
     """
 
-    def __init__(self, rolling: StreamPredictor, span: Span = Span()) -> None:
-        self._rolling, self._span = rolling, span
-        self.start = self.done = rolling.begin_at(span.begin_ms)
+    def __init__(self, predictor: StreamPredictor, span: Span = Span()) -> None:
+        self._predictor, self._span = predictor, span
+        self.start = self.done = predictor.begin_at(span.begin_ms)
         self.gaps: list[Gap] = []
         self._any = False  # a forecast was made or withheld
         self._pitch = True
@@ -62,11 +62,11 @@ class VideoForecaster:
         elif isinstance(item, Gap):
             self.done = item.end_ms // FRAME_MS
             # On the grid of the snippets, so that a run which begins later reads the same ones.
-            self._begin = -(-self.done // self._rolling.stride) * self._rolling.stride
-            self._rolling.reset(self._begin * FRAME_MS, self._span.begin_ms)
+            self._begin = -(-self.done // self._predictor.stride) * self._predictor.stride
+            self._predictor.reset(self._begin * FRAME_MS, self._span.begin_ms)
             yield from self._passed(item)
         else:
-            made = self._rolling.push(item) if self.done >= self._begin else None
+            made = self._predictor.push(item) if self.done >= self._begin else None
             self.done += 1
             if made is None:
                 return
@@ -96,7 +96,7 @@ class VideoForecaster:
 
 def forecast_video(
     video: "VideoFile",
-    rolling: StreamPredictor,
+    predictor: StreamPredictor,
     progress: Callable[[int, int | None], None] = lambda done, all_: None,
     span: Span = Span(),
     *,
@@ -106,7 +106,7 @@ def forecast_video(
 
     Args:
         video: the file.
-        rolling: the predictor; it is reset first.
+        predictor: the predictor; it is reset first.
         progress: called about once per second of video with the frames done, and their number if the file has it; at
             the end with the number there were.
         span: which forecasts to make. They are those of the whole video: as many frames before the first are read as
@@ -118,11 +118,11 @@ def forecast_video(
     """
     from ballcast.video.pitch import frames_and_scenes
 
-    forecaster = VideoForecaster(rolling, span)
+    forecaster = VideoForecaster(predictor, span)
     stop = None if span.end_ms is None else span.end_ms // FRAME_MS
     total = video.frame_count()
     total = total if stop is None or total is None else min(total, stop)
-    items = frames_and_scenes(video, forecaster.start, stop, colour=rolling.colour, any_video=any_video)
+    items = frames_and_scenes(video, forecaster.start, stop, colour=predictor.colour, any_video=any_video)
     with Prefetcher(items) as ahead:
         for item in ahead:
             yield from forecaster.push(item)

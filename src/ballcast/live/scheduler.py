@@ -92,7 +92,7 @@ class Scheduler:
         self._thread = threading.Thread(target=self._watch, name="live-admission", daemon=True)
         self._thread.start()
 
-    def rolling(self, *, every_ms: int | None = None, emit: EmitConfig | None = None) -> StreamPredictor:
+    def predictor(self, *, every_ms: int | None = None, emit: EmitConfig | None = None) -> StreamPredictor:
         """An anticipator for one stream."""
         return StreamPredictor(self.batcher.runtime(), every_ms=every_ms or self._every_ms, emit=emit)
 
@@ -107,7 +107,7 @@ class Scheduler:
             emit: as of a `StreamPredictor`.
             how: further arguments of `LiveSession`.
         """
-        return LiveSession(source, self.rolling(every_ms=every_ms, emit=emit), admission=self, **how)
+        return LiveSession(source, self.predictor(every_ms=every_ms, emit=emit), admission=self, **how)
 
     @property
     def colour(self) -> bool:
@@ -166,7 +166,7 @@ class Scheduler:
                 if session in sessions:
                     sessions.remove(session)
         self._wake.set()
-        runtime = session.rolling.runtime
+        runtime = session.predictor.runtime
         if isinstance(runtime, SharedRuntime):
             with suppress(BallcastError):  # the batcher is closed already
                 runtime.close()

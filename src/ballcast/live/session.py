@@ -1,6 +1,6 @@
 """Run the model on a live stream: one source, one computation, any number of listeners.
 
-    session = LiveSession(open_source("rtsp://camera/1"), rolling)
+    session = LiveSession(open_source("rtsp://camera/1"), predictor)
     with session.subscribe() as records, session:
         for record in records:            # LiveForecast, Status, …; `record.to_json()` is the wire format
             ...
@@ -56,7 +56,7 @@ class LiveSession:
 
     Args:
         source: the stream; the session closes it.
-        rolling: the anticipator; used by this session only, and reset at the start.
+        predictor: the anticipator; used by this session only, and reset at the start.
         admission: decides when the session may run; None: at once.
         preview_every_ms: least time between two previews, which are made only while a listener wants them.
         preview_width: largest width of a preview in pixels.
@@ -67,7 +67,7 @@ class LiveSession:
     def __init__(
         self,
         source: LiveSource,
-        rolling: StreamPredictor,
+        predictor: StreamPredictor,
         *,
         admission: Admission | None = None,
         preview_every_ms: int = 200,
@@ -75,7 +75,7 @@ class LiveSession:
         any_video: bool = True,
         ring: "PacketRing | None" = None,
     ) -> None:
-        self.source, self.rolling, self.ring, self._admission = source, rolling, ring, admission
+        self.source, self.predictor, self.ring, self._admission = source, predictor, ring, admission
         self.error: BaseException | None = None  # set when the session ends in state "error"
         self._preview_every_ms, self._preview_width = preview_every_ms, preview_width
         self._preview_failed = False
@@ -90,7 +90,7 @@ class LiveSession:
         self._missed_since: float | None = None  # time.monotonic() of the first frame that a pause left out
         self._held_ms = 0  # that a file waited for room: its frames are not late
         self._clock: tuple[int, float] | None = None  # stream time of a frame in ms, and its timestamp in seconds
-        self._session_status = SessionStatus(source, rolling, self._queue.__len__, self._broadcast.send)
+        self._session_status = SessionStatus(source, predictor, self._queue.__len__, self._broadcast.send)
         self._threads = [
             threading.Thread(target=self._decode, name="live-decode", daemon=True),
             threading.Thread(target=self._compute, name="live-compute", daemon=True),
@@ -262,7 +262,7 @@ class LiveSession:
     def _compute(self) -> None:
         """Process the queue; always ends with a last status."""
         try:
-            self.rolling.reset()
+            self.predictor.reset()
             self._run()
         except BaseException as error:
             self.error = error
@@ -305,19 +305,19 @@ class LiveSession:
                 self._session_status.on_gap(item)
                 continue
             if begins:
-                self.rolling.reset(item.at_ms)
+                self.predictor.reset(item.at_ms)
                 begins = False
             self._advance(item)
 
     def _advance(self, frame: LiveFrame) -> None:
         began = time.monotonic()
-        forecast = self.rolling.push(frame.pixels)
+        forecast = self.predictor.push(frame.pixels)
         latency_ms = 1000 * (time.time() - frame.arrived)
         self._session_status.on_frame(frame, time.monotonic() - began)
         if forecast is not None and not frame.pitch:
             self._session_status.on_no_pitch()
         elif forecast is not None:
-            every_ms, behind_ms = self.rolling.every_ms, self._session_status.behind_ms
+            every_ms, behind_ms = self.predictor.every_ms, self._session_status.behind_ms
             arrived_ms = round(1000 * frame.arrived)
             self._broadcast.send(LiveForecast(forecast, arrived_ms, latency_ms, behind_ms, every_ms))
             self._session_status.on_forecast()

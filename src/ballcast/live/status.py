@@ -149,11 +149,11 @@ TO_FILL = "a window of 5 s has to fill"
 
 
 class SessionStatus:
-    """Tracks the status of a session and adapts the interval between forecasts (`rolling.every_ms`) to the load.
+    """Tracks the status of a session and adapts the interval between forecasts (`predictor.every_ms`) to the load.
 
     Args:
         source: the stream.
-        rolling: the session's anticipator; its `every_ms` is the requested interval.
+        predictor: the session's anticipator; its `every_ms` is the requested interval.
         waiting: returns the number of frames in the queue.
         send: receives each status record.
     """
@@ -161,18 +161,18 @@ class SessionStatus:
     def __init__(
         self,
         source: LiveSource,
-        rolling: StreamPredictor,
+        predictor: StreamPredictor,
         waiting: Callable[[], int],
         send: Callable[[Status], None],
     ) -> None:
-        self._source, self._rolling, self._waiting, self._send = source, rolling, waiting, send
-        self._every_ms = rolling.every_ms  # as requested
+        self._source, self._predictor, self._waiting, self._send = source, predictor, waiting, send
+        self._every_ms = predictor.every_ms  # as requested
         self._at_ms, self._late_ms = 0, 0  # of the last frame; a status is made of them only when it is sent
         self._forecast_since_drop = True
         self._any_forecast = False
         self._filling: str | None = f"{TO_FILL} first"  # why no forecast can be made yet; None: they are made
         self._changed_ms = 0  # stream time of the last rate change
-        self.status = Status("opening", f"opening {source.name}", 0, wall_ms(), rolling.every_ms)
+        self.status = Status("opening", f"opening {source.name}", 0, wall_ms(), predictor.every_ms)
         self._published_at = time.monotonic()
         self._computing = 0.0  # seconds of computing since the last status
 
@@ -187,14 +187,14 @@ class SessionStatus:
         The interval doubles while frames pile up, and halves towards the requested one once the queue is empty again.
         """
         self._forecast_since_drop, self._any_forecast, self._filling = True, True, None
-        behind, every_ms = self._waiting(), self._rolling.every_ms
+        behind, every_ms = self._waiting(), self._predictor.every_ms
         if self._source.blocking:
             return
         if behind > SLOW_FRAMES and every_ms < MAX_SLOWDOWN * self._every_ms:
-            self._rolling.every_ms = 2 * every_ms
+            self._predictor.every_ms = 2 * every_ms
         elif behind <= 2 and every_ms > self._every_ms and self._at_ms > self._changed_ms + RECOVERY_MS:
-            self._rolling.every_ms = max(self._every_ms, every_ms // 2)
-        if self._rolling.every_ms != every_ms:
+            self._predictor.every_ms = max(self._every_ms, every_ms // 2)
+        if self._predictor.every_ms != every_ms:
             self._changed_ms = self._at_ms
             self.publish(*self._current())
 
@@ -230,7 +230,7 @@ class SessionStatus:
         """Raise InputError if the stream ended before it had a window without gaps, as `predict` does."""
         if self._any_forecast or self.status.dropped:  # dropped frames have their own status
             return
-        length = f"{(self._at_ms + FRAME_MS) / 1000:.1f} s" if self._rolling.frames else "0 s"
+        length = f"{(self._at_ms + FRAME_MS) / 1000:.1f} s" if self._predictor.frames else "0 s"
         lack = f"no 5 s of its {length} came without a gap" if self.status.gaps else f"is only {length} long"
         raise InputError(f"{self._source.name}: {lack}; anticipation needs a whole window of 5 s behind it")
 
@@ -245,7 +245,7 @@ class SessionStatus:
             message=message,
             at_ms=self._at_ms,
             wall_ms=wall_ms(),
-            every_ms=self._rolling.every_ms,
+            every_ms=self._predictor.every_ms,
             behind_ms=self.behind_ms,
             busy=min(1.0, busy),
         )
@@ -253,7 +253,7 @@ class SessionStatus:
 
     def _current(self) -> tuple[State, str]:
         """State and message while frames arrive."""
-        every_ms, late = self._rolling.every_ms, LATE_MS // 2 if self.status.state == "slow" else LATE_MS
+        every_ms, late = self._predictor.every_ms, LATE_MS // 2 if self.status.state == "slow" else LATE_MS
         if self._filling is not None:
             return "filling", self._filling
         if every_ms > self._every_ms:

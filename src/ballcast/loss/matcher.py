@@ -55,7 +55,7 @@ def gaussian_targets(bins: Tensor, count: int, sigma: float) -> Tensor:
 
 
 def widen(presence: Tensor, beside: int) -> Tensor:
-    """Widen presence (B, N, C) from one snippet to either side of the nearest to `beside` snippets."""
+    """Mark `beside` snippets on either side of an action, instead of one, in presence (B, N, C): max pooling."""
     if beside == 1:
         return presence
     columns = presence.float().transpose(1, 2)  # (B, C, N)

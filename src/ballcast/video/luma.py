@@ -143,7 +143,7 @@ def choose_size(requested: str | None, trained: Size | None, name: str) -> Size 
         return size
     if trained is None:
         warnings.warn(
-            f"{name}: does not say at which size it saw pictures in training, so they are seen at their own; "
+            f"{name}: does not record the frame size of its training, so frames keep their own size; "
             "give --size, such as --size 1280x720, if you know it, or --size own",
             BallcastWarning,
             stacklevel=3,

@@ -71,8 +71,8 @@ def open_session(predictors: PredictorFactory, scheduler: LazyScheduler) -> Open
         how |= {"any_video": predictors.any_video, "ring": ring}
         if shared is not None:
             return shared.session(open_recorded(address, ring, colour=shared.colour, threads=threads), **how)
-        rolling = predictors.new()
-        return LiveSession(open_recorded(address, ring, colour=rolling.colour, threads=threads), rolling, **how)
+        predictor = predictors.new()
+        return LiveSession(open_recorded(address, ring, colour=predictor.colour, threads=threads), predictor, **how)
 
     return opened
 

@@ -35,10 +35,10 @@ class RunningJob:
     def __init__(self, job: Job, video: Path, predictors: PredictorFactory, limits: Limits, channel: Channel) -> None:
         self.job, self._channel = job, channel
         self._stack = ExitStack()
-        rolling = predictors.new()
-        how = {"colour": rolling.colour, "any_video": predictors.any_video}
+        predictor = predictors.new()
+        how = {"colour": predictor.colour, "any_video": predictors.any_video}
         self._items = self._stack.enter_context(decoder.frames(video, job.name, limits, **how))
-        self._forecaster = VideoForecaster(rolling)
+        self._forecaster = VideoForecaster(predictor)
         self._timeline: list[Forecast] = []
         self.about = predictors.about
 

@@ -72,20 +72,20 @@ def _slots(out: Path, console: Console, model: Model, video: Path, count: int) -
     if kept.is_file():
         with np.load(kept) as arrays:
             return SlotArrays(arrays["objectness"], arrays["classes"], arrays["offsets"], bins)
-    rolling, made = model.rolling(every_ms=STEP_MS), []
+    predictor, made = model.predictor(every_ms=STEP_MS), []
     with VideoFile(video) as file, Prefetcher(file.frames()) as frames, _bar(console, "pixels to actions") as bar:
         task = bar.add_task("", total=file.frame_count())
         for frame in frames:
-            forecast = rolling.push(frame)
-            if forecast is not None and forecast.at_ms >= OBSERVED_MS and rolling.slots is not None:
-                made.append(rolling.slots)
+            forecast = predictor.push(frame)
+            if forecast is not None and forecast.at_ms >= OBSERVED_MS and predictor.slots is not None:
+                made.append(predictor.slots)
             bar.advance(task)
         seconds = bar.tasks[task].elapsed or 0.0
     slots, content = join(made).first(count), BytesIO()
     np.savez(content, objectness=slots.objectness, classes=slots.classes, offsets=slots.offsets)
     write_bytes(kept, content.getvalue())
-    times = rolling.frames / FPS / max(seconds, 0.001)
-    console.print(f"   {rolling.frames} frames in {seconds:.0f} s, {times:.1f} × real time")
+    times = predictor.frames / FPS / max(seconds, 0.001)
+    console.print(f"   {predictor.frames} frames in {seconds:.0f} s, {times:.1f} × real time")
     return slots
 
 

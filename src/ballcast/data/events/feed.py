@@ -146,7 +146,7 @@ class Feed:
         return dict(zip((*SHORT_NAMES, "other"), found, strict=True))
 
     def unfinished(self) -> NDArray[np.int64]:
-        """For each event of one period, in order, find the first event that ends only when it does, (E,) indices.
+        """For each event of one period, in order: the first event whose end is not known before its own, (E,) indices.
 
         That is the event itself, or the first of
         - the events at the same time,
