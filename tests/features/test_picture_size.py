@@ -130,7 +130,7 @@ def test_a_model_is_given_the_size_of_its_features(place: Path, monkeypatch: pyt
 
 
 def test_without_a_size_it_is_warned_of_before_any_work(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = "does not say at which size it saw pictures in training"
+    told = "does not record the frame size of its training"
 
     def work(*_: object, **__: object) -> None:
         assert any(told in str(warning.message) for warning in shown)

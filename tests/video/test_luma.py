@@ -79,7 +79,7 @@ def test_a_size_that_is_none(asked: str) -> None:
 
 
 def test_an_unknown_size_is_warned_of() -> None:
-    with pytest.warns(BallcastWarning, match="mine: does not say at which size it saw pictures in training"):
+    with pytest.warns(BallcastWarning, match="mine: does not record the frame size of its training"):
         assert choose_size(None, None, "mine") is None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
