@@ -71,7 +71,7 @@ def test_scores_submissions_and_reports_need_no_torch(tmp_path: Path) -> None:
         "from ballcast.data.labels.soccernet import read_labels, write_labels\n"
         "from ballcast.features.store import Header\n"
         "from ballcast.features.store_writer import StoreWriter\n"
-        "model, clips = ballcast.load().windows, read_labels(SAMPLES / 'test')\n"
+        "model, clips = ballcast.load().window_model, read_labels(SAMPLES / 'test')\n"
         "shape = model.config.clips, model.config.width\n"
         "made_by = BackboneIdentity(**model.metadata['backbone'])\n"
         "writer = StoreWriter(Path('store'), Header(made_by, *shape))\n"

@@ -348,7 +348,7 @@ def test_a_model_of_event_feeds_is_exported_without_a_backbone(tmp_path: Path) -
     done = export(str(tmp_path / "model"), None, tmp_path / "out")
     assert max(done.apart.values()) < LIMIT
     assert set(done.config.files) == {"window", "slots"}
-    light, full = (load(tmp_path / name, device="cpu").windows for name in ("out", "model"))
+    light, full = (load(tmp_path / name, device="cpu").window_model for name in ("out", "model"))
     features = np.random.default_rng(0).random((3, 6, STEPS, WIDTHS["plain"]), np.float32)
     got, expected = light.slots(features), full.slots(features)
     assert np.abs(got.objectness - expected.objectness).max() < 1e-5
