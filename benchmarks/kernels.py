@@ -91,10 +91,10 @@ def window(args: argparse.Namespace) -> dict[str, Any]:
     features: list[Tensor] = []
     for way, planes in WAYS.items():
         with depthwise(planes):
-            engine, began = BatchEncoder(backbone), time.perf_counter()
+            encoder, began = BatchEncoder(backbone), time.perf_counter()
 
-            def run(engine: BatchEncoder = engine) -> Tensor:
-                return engine.windows(frames, [0])[0]
+            def run(encoder: BatchEncoder = encoder) -> Tensor:
+                return encoder.windows(frames, [0])[0]
 
             for _ in range(3):
                 features[len(rows) :] = [run().float().clone()]
@@ -105,7 +105,7 @@ def window(args: argparse.Namespace) -> dict[str, Any]:
         print(f"window, {way}: {ms:.2f} ms, kernels {sum(kernels.values()):.2f} ms; ready after {ready:.0f} s")
         for name, spent in list(kernels.items())[:LONGEST]:
             print(f"  {spent:8.3f} ms  {name[:120]}")
-        del engine, run
+        del encoder, run
         _free(args.device)
     rows["difference"] = ((features[1] - features[0]).abs().max() / features[0].abs().max()).item()
     print(f"  largest difference of the features, relative to the largest: {rows['difference']:.1e}", flush=True)
@@ -175,9 +175,9 @@ def batches(args: argparse.Namespace) -> dict[str, Any]:
     """Batches of streams, recorded on a GPU, eager and compiled: milliseconds from pinned frames to features."""
     rows: dict[str, Any] = {}
     for name, backbone in networks(args).items():
-        engine = BatchEncoder(backbone, compiled=False)
+        encoder = BatchEncoder(backbone, compiled=False)
         for how in ("eager", "compiled"):
-            rows[f"{name}, {how}"] = row = _batches(args, engine, compiled=how == "compiled")
+            rows[f"{name}, {how}"] = row = _batches(args, encoder, compiled=how == "compiled")
             figures = "   ".join(
                 f"{count} streams {ms:.2f} ms ({ms / count:.2f} each)" for count, ms in row["ms"].items()
             )
@@ -191,11 +191,11 @@ def batches(args: argparse.Namespace) -> dict[str, Any]:
     return rows
 
 
-def _batches(args: argparse.Namespace, engine: BatchEncoder, *, compiled: bool) -> dict[str, Any]:
-    on_gpu, began = engine.device.type == "cuda", time.perf_counter()
-    batch = StackBatch(engine, args.frame, streams=max(args.batches), graphed=on_gpu, compiled=compiled)
+def _batches(args: argparse.Namespace, encoder: BatchEncoder, *, compiled: bool) -> dict[str, Any]:
+    on_gpu, began = encoder.device.type == "cuda", time.perf_counter()
+    batch = StackBatch(encoder, args.frame, streams=max(args.batches), graphed=on_gpu, compiled=compiled)
     ready = time.perf_counter() - began
-    pictures = np.random.default_rng(0).integers(0, 256, (engine.config.stack, *args.frame), dtype=np.uint8)
+    pictures = np.random.default_rng(0).integers(0, 256, (encoder.config.stack, *args.frame), dtype=np.uint8)
     slots = [batch.open() for _ in range(max(args.batches))]
     for slot in slots:
         slot.fill(pictures)

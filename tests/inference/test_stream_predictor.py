@@ -202,9 +202,9 @@ def test_on_a_gpu_it_says_what_a_cpu_says(model: Anticipator, backbone: Backbone
 def test_memory_does_not_grow(model: Anticipator, backbone: Backbone, every_ms: int) -> None:
     """Five minutes, the networks replaced by nothing: what is kept after two minutes is what is kept after five."""
     runtime = TorchRuntime(model, backbone)
-    predictor, engine = StreamPredictor(runtime, every_ms=every_ms), runtime.encoder
-    engine.encode = lambda pictures: torch.zeros(len(pictures), 16, 1, 1)  # type: ignore[method-assign]
-    engine.mix = lambda maps: torch.zeros(len(maps) - engine.overlap, SMALL.width)  # type: ignore[method-assign]
+    predictor, encoder = StreamPredictor(runtime, every_ms=every_ms), runtime.encoder
+    encoder.encode = lambda pictures: torch.zeros(len(pictures), 16, 1, 1)  # type: ignore[method-assign]
+    encoder.mix = lambda maps: torch.zeros(len(maps) - encoder.overlap, SMALL.width)  # type: ignore[method-assign]
     frame, held, made = np.zeros((1, 1), np.uint8), [], 0
     for _ in range(25 * (300 if every_ms > 40 else 60)):
         made += predictor.push(frame) is not None

@@ -53,7 +53,7 @@ class Markov:
 
     @classmethod
     def fit(cls, classes: Ints, position_ms: Ints, last: Ints, since_ms: Ints, smoothing: float = 5.0) -> "Markov":
-        """Fit to future events as in `ClassPrior.of`, the last action (n,), −1 for none, and ms since it (n,)."""
+        """Fit to future events as in `ClassPrior.fit`, the last action (n,), −1 for none, and ms since it (n,)."""
         made = cls.__new__(cls)
         made._fit(classes, position_ms, _states(last, since_ms), smoothing)
         return made

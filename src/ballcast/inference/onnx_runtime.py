@@ -222,9 +222,7 @@ class OnnxBatch:
 
     def encode_stacks(self, states: Sequence[OnnxStreamState]) -> Floats:
         """See `BatchRuntime`."""
-        frames = np.stack(
-            [state.frames for state in states]
-        )  # (b, stack, H, W), with a temporal shift (b, N, stack, …)
+        frames = np.stack([state.frames for state in states])  # (b, stack, H, W); if shifted (b, N, stack, …)
         if self.runtime.config.shift != "none":
             return np.stack([self.runtime.mix(self.runtime.stacks(window)[:, None]) for window in frames])
         for state, maps in zip(states, self.runtime.stacks(frames), strict=True):

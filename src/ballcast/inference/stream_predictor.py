@@ -1,3 +1,5 @@
+"""The predictor of a stream, frame after frame, and the slots along a whole video, by the same steps."""
+
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count

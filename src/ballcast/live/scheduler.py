@@ -222,8 +222,8 @@ class Scheduler:
                 self._notify(PREPARING)
             # Closed meanwhile; or a fault, which the first stream meets and reports: here it would end the admission.
             with suppress(Exception):
-                slot = self.batcher.open(array_shape(runtime.picture_size, colour=runtime.config.colour))
-                self.batcher.close_stream(slot)
+                state = self.batcher.open(array_shape(runtime.picture_size, colour=runtime.config.colour))
+                self.batcher.close_stream(state)
 
     def _sample(self) -> None:
         """The share of the device's time that was used since the last look."""

@@ -56,7 +56,7 @@ class LiveSession:
 
     Args:
         source: the stream; the session closes it.
-        predictor: the anticipator; used by this session only, and reset at the start.
+        predictor: used by this session only, and reset at the start.
         admission: decides when the session may run; None: at once.
         preview_every_ms: least time between two previews, which are made only while a listener wants them.
         preview_width: largest width of a preview in pixels.

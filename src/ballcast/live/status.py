@@ -153,7 +153,7 @@ class SessionStatus:
 
     Args:
         source: the stream.
-        predictor: the session's anticipator; its `every_ms` is the requested interval.
+        predictor: the session's; its `every_ms` is the requested interval.
         waiting: returns the number of frames in the queue.
         send: receives each status record.
     """

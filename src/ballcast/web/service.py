@@ -145,8 +145,8 @@ class Service:
 
     Args:
         settings: options of `ballcast serve`.
-        predictors: makes anticipators.
-        sessions: opens a live session on an address; by default with the predictors.
+        predictors: makes a predictor for each video and stream.
+        sessions: opens a live session on an address; by default with one of them.
     """
 
     def __init__(

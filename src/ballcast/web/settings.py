@@ -104,13 +104,13 @@ class RequestError(Exception):
 
 @dataclass(frozen=True)
 class PredictorFactory:
-    """Makes anticipators.
+    """Makes predictors.
 
     Args:
-        new: returns an anticipator with its own state, for one video or stream.
+        new: returns a predictor with its own state, for one video or stream.
         about: metadata that is written into results.
-        scheduler: makes the scheduler of all streams, or the cluster that follows them; None: each has an
-            anticipator of its own.
+        scheduler: makes the scheduler of all streams, or the cluster that follows them; None: each has a
+            predictor of its own.
         any_video: forecast also where no football pitch is seen.
     """
 
@@ -128,7 +128,7 @@ def make_predictor_factory(
     any_video: bool = False,
     cluster: ClusterSessions | None = None,
 ) -> PredictorFactory:
-    """Build the predictors of a server.
+    """Build the factory of a server.
 
     Args:
         new_runtime: returns a runtime for one video or stream; all of them share their networks.
@@ -138,7 +138,7 @@ def make_predictor_factory(
         cluster: follows the streams; None: this machine does.
 
     Returns:
-        The predictors.
+        The factory.
     """
     first = new_runtime()
     about = {"every_ms": every_ms, **first.about, "pos_weight": first.pos_weight}

@@ -83,7 +83,7 @@ class Workers:
 
     Args:
         store: the jobs.
-        predictors: makes the anticipator of a job.
+        predictors: makes the predictor of a job.
         limits: bounds on turns, open jobs and decoding.
         loop: event loop of the viewers.
         video_of: path of a job's video; None: it is no longer there.
