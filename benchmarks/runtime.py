@@ -1,9 +1,8 @@
-"""The runtimes beside each other on a CPU: torch, compiled torch, ONNX and INT8, each in a process of its own.
+"""The runtimes beside each other on a CPU: torch, compiled torch and ONNX, each in a process of its own.
 
-    python -m benchmarks.runtime                                      # exports the embedded model in INT8 first
+    python -m benchmarks.runtime                                      # the embedded model
     python -m benchmarks.runtime --neighbours 2                       # what other work on the same cores costs
-    python -m benchmarks.runtime --onnx exported --int8 exported-int8 --threads 2 --json out.json
-    python -m benchmarks.runtime --matches ../shared/data/simbaa      # and what INT8 costs in score on test matches
+    python -m benchmarks.runtime --onnx exported --threads 2 --json out.json
 
 For each: seconds from the start of the process until the networks are ready, and until the first anticipation (5 s of
 video computed); then the median milliseconds of a clip (a stack encoded, a clip mixed) and × real time over --seconds
@@ -18,7 +17,6 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -31,18 +29,15 @@ from ballcast.inference.runtime import Runtime
 from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.video.file import VideoFile
 
-KINDS = ("torch", "compiled torch", "ONNX", "INT8")
+KINDS = ("torch", "compiled torch", "ONNX")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--onnx", type=Path, help="an export in fp32; default: the embedded model")
-    parser.add_argument("--int8", type=Path, help="and one in INT8")
+    parser.add_argument("--onnx", type=Path, default=MODEL, help="an export; default: the embedded model")
     parser.add_argument("--video", type=Path, default=MODEL.parent / "test" / "excerpt.mp4")
     parser.add_argument("--seconds", type=float, default=20.0, help="of video, after the first anticipation")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--matches", type=Path, help="the folder of matches.json: the score of both exports, too")
-    parser.add_argument("--most", type=float, default=300.0, help="--matches: seconds of each match, at most")
     parser.add_argument("--neighbours", type=int, default=0, help="busy processes beside; compares ways of waiting")
     parser.add_argument("--only", choices=KINDS, action="append")
     parser.add_argument("--json", type=Path)
@@ -51,21 +46,14 @@ def main() -> None:
     if args.child:
         child(args.child, args.onnx, args.video, args.seconds)
         return
-    with tempfile.TemporaryDirectory() as work:
-        folders = {"ONNX": args.onnx or MODEL, "INT8": args.int8 or Path(work) / "int8"}
-        rows: dict[str, Any] = {}
-        if args.neighbours:
-            rows = beside_neighbours(folders["ONNX"], args)
-        elif not folders["INT8"].exists() and (args.matches or not args.only or "INT8" in args.only):
-            command = [sys.executable, "-m", "ballcast", "export", "--int8", "--out", str(folders["INT8"])]
-            subprocess.run(command, check=True)
-        if args.matches:
-            rows["score"] = scores(folders, args.matches, args.most, args.threads)
-        elif not args.neighbours:
-            for kind in args.only or KINDS:
-                rows[kind] = measured(kind, folders.get(kind, folders["ONNX"]), args)
-                ratio = rows["torch"]["clip_ms"] / rows[kind]["clip_ms"] if "torch" in rows else float("nan")
-                print(f"{kind:15} {_line(rows[kind])}; {ratio:.2f} × torch", flush=True)
+    rows: dict[str, Any] = {}
+    if args.neighbours:
+        rows = beside_neighbours(args.onnx, args)
+    else:
+        for kind in args.only or KINDS:
+            rows[kind] = measured(kind, args.onnx, args)
+            ratio = rows["torch"]["clip_ms"] / rows[kind]["clip_ms"] if "torch" in rows else float("nan")
+            print(f"{kind:15} {_line(rows[kind])}; {ratio:.2f} × torch", flush=True)
     if args.json:
         write_json(args.json, rows, indent=1)
 
@@ -128,7 +116,7 @@ def child(kind: str, folder: Path, video: Path, seconds: float) -> None:
 
 
 def _runtime(kind: str, folder: Path) -> Runtime:
-    if kind in ("ONNX", "INT8"):
+    if kind == "ONNX":
         runtime = open_light(folder)
         assert "torch" not in sys.modules
         return runtime
@@ -143,43 +131,15 @@ def _runtime(kind: str, folder: Path) -> Runtime:
     return loaded
 
 
-def open_light(folder: Path, threads: int | None = None) -> OnnxRuntime:
+def open_light(folder: Path) -> OnnxRuntime:
     """The embedded model, or an export."""
     if folder == MODEL:
-        return OnnxRuntime(OnnxSessions.embedded(MODEL, BACKBONE, threads=threads))
-    return OnnxRuntime.open(folder, threads=threads)
+        return OnnxRuntime(OnnxSessions.embedded(MODEL, BACKBONE))
+    return OnnxRuntime.open(folder)
 
 
 def _status_mb(key: str) -> float:
     return int(Path("/proc/self/status").read_text().partition(f"{key}:")[2].split()[0]) / 1024
-
-
-def scores(folders: dict[str, Path], matches: Path, most: float, threads: int) -> dict[str, float]:
-    """mAP in points of both exports at every fifth second from 30 s on of the test matches, all of them together."""
-    from ballcast.core.actions import WINDOW_FRAMES
-    from ballcast.data.labels.games import MATCHES, read_matches
-    from ballcast.data.samples.windows import STEP_MS, cut_clip
-    from ballcast.inference.export_config import read_config, read_embedded
-    from ballcast.inference.stream_predictor import clip_features, join, score_slots, slots_along
-
-    folder = folders["ONNX"]
-    windows = (read_embedded(folder) if folder == MODEL else read_config(folder)[1]).model.windows
-    chosen = [match for match in read_matches(matches / MATCHES) if match.split == "test"]
-    found: dict[str, float] = {}
-    for kind, folder in folders.items():
-        runtime, outputs, clips = open_light(folder, threads), [], []
-        for match in chosen:
-            with VideoFile(matches / match.video) as video:
-                frames = video.read(0, min(match.frames, round(most * FPS)), colour=runtime.config.colour)
-            slots = slots_along(runtime, clip_features(runtime, frames), windows)
-            # The last output may have less than 5 s of the match after it, so no labels to compare with.
-            count = min(len(slots.objectness), (len(frames) - windows * WINDOW_FRAMES) // WINDOW_FRAMES)
-            outputs.append(slots.first(count))
-            clips += [cut_clip(match.events, STEP_MS * n, f"{match.video}+{5 * n}") for n in range(count)]
-        found[kind] = 100 * score_slots(runtime, join(outputs), clips).avg
-        print(f"{kind}: mAP {found[kind]:.2f} on {len(clips)} clips of {len(chosen)} matches", flush=True)
-    print(f"INT8 costs {found['ONNX'] - found['INT8']:.2f} points")
-    return found
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-HEAVY = ("torch", "timm", "tensorboard", "matplotlib", "onnx", "torchvision")  # what the extra `train` brings
+HEAVY = ("torch", "timm", "tensorboard", "matplotlib", "onnx", "torchvision")  # what extras bring
 
 # Imports fail, and so does asking whether the packages are there.
 WITHOUT = """

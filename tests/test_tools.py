@@ -25,6 +25,7 @@ from ballcast.model.postprocess import SlotProbabilities, softmax
 from ballcast.video.file import VideoFile
 from tests.synthetic import SMALL, WINDOWS, make_clips, make_split
 from tests.video.conftest import make_video, number_of
+from tools.walk import JOBS
 
 
 def tool(name: str) -> ModuleType:
@@ -191,3 +192,16 @@ def test_half_written_mutants_are_made_again(tmp_path: Path, monkeypatch: pytest
     mutants.restore({made / "whole.py.meta": '{"a": 1}', made / "torn.py.meta": '{"b": 2}'})
     assert (made / "whole.py.meta").read_text() == '{"a": 1}'
     assert (made / "torn.py.meta").read_text() == "{}"
+
+
+@pytest.mark.parametrize(
+    ("job", "files"),
+    [
+        ("forward pass", {"model/anticipator.py", "model/hierarchical.py"}),
+        ("predict VIDEO", {"cli/predict.py", "video/file.py", "model/postprocess.py"}),
+    ],
+)
+def test_a_walk_lists_the_files_in_which_a_function_ran(tmp_path: Path, job: str, files: set[str]) -> None:
+    walked = JOBS[job](tmp_path)
+    assert files <= set(walked)
+    assert "training/run.py" not in walked

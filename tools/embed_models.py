@@ -59,9 +59,7 @@ def embed(model: Path, backbone: Path | None) -> None:
         graphs[part] = refer(to_onnx(module, examples, folded=False), folder / WEIGHTS)
         write_bytes(folder / f"{part}.onnx", graphs[part])
         typer.echo(f"{folder.name}/{part}.onnx: {len(graphs[part]) / 1000:.0f} kB")
-    write_config(
-        model, replace(make_config("onnx", str(model), anticipator, network, graphs), source=model.name), EMBEDDED
-    )
+    write_config(model, replace(make_config(str(model), anticipator, network, graphs), source=model.name), EMBEDDED)
 
 
 def refer(raw: bytes, weights: Path) -> bytes:

@@ -1,13 +1,17 @@
-"""Counts the files of ballcast that a reader of each job has to open, by tracing the job's calls.
+"""Lists the files of ballcast that a reader of each job has to open, by tracing the job's calls.
 
-    python -m tools.walk            # a count per job
-    python -m tools.walk --files    # and the files
+    python -m tools.walk                      # a count per job
+    python -m tools.walk --files              # and the files
+    python -m tools.walk "predict VIDEO"      # of one job
 
 A file counts when a function in it is called; what runs only while a module is imported does not. The jobs are small
-(random weights, made-up video and features) and take half a minute on a CPU.
+(random weights, noise as video and features) and take half a minute on a CPU; `predict VIDEO` is the command with its
+embedded model, as a user runs it.
 """
 
 import argparse
+import contextlib
+import io
 import sys
 import tempfile
 import threading
@@ -21,6 +25,7 @@ import numpy as np
 import torch
 
 import ballcast
+from ballcast import cli
 from ballcast.core.anticipator_config import HierarchyConfig, ModelConfig, Recipe
 from ballcast.core.backbone_config import BackboneConfig
 from ballcast.core.config import load
@@ -41,8 +46,11 @@ from ballcast.video.sources import FileSource
 from tests.synthetic import SMALL, make_split
 
 PACKAGE = str(Path(ballcast.__file__).parent)
-LIMITS = {"forward pass": 5, "mp4 to store": 18, "store to score": 20, "training epoch": 25, "live session": 30}
 CPU = torch.device("cpu")
+BACKBONE = BackboneConfig(encoder="test_efficientnet", step=2, stride=6, channels=8, blocks=1, projected=4, se_ratio=4)
+HIERARCHY = HierarchyConfig(
+    dim=16, encoder_heads=2, encoder_ffn=32, steps=1, decoder_heads=2, decoder_ffn=32, decoder_layers=1
+)
 
 
 def trace(job: Callable[[], object]) -> list[str]:
@@ -64,7 +72,7 @@ def trace(job: Callable[[], object]) -> list[str]:
     return sorted(entered)
 
 
-def make_video(path: Path, seconds: int) -> None:
+def make_video(path: Path, seconds: int) -> Path:
     """Write noise of 64×48 pixels at 25 fps."""
     rng = np.random.default_rng(0)
     with av.open(str(path), "w") as out:
@@ -74,31 +82,57 @@ def make_video(path: Path, seconds: int) -> None:
             image = rng.integers(0, 256, (48, 64, 3), dtype=np.uint8)
             out.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
         out.mux(stream.encode())
+    return path
 
 
-def walk(folder: Path) -> dict[str, list[str]]:
-    """The files entered by each job; what the jobs need is made in `folder`."""
-    torch.set_num_threads(1)
-    video = folder / "video.mp4"
-    make_video(video, 32)
-    config = BackboneConfig(
-        encoder="test_efficientnet", step=2, stride=6, channels=8, blocks=1, projected=4, se_ratio=4
-    )
-    sizes = HierarchyConfig(
-        dim=16, encoder_heads=2, encoder_ffn=32, steps=1, decoder_heads=2, decoder_ffn=32, decoder_layers=1
-    )
-    backbone = Backbone(config).eval()
-    model = Anticipator(ModelConfig(clips=snippet_count(config), width=config.width, hierarchy=sizes)).eval()
-    windows = torch.zeros(2, 6, snippet_count(config), config.width)
-    for seed, split in enumerate(("train", "valid")):
-        make_split(folder / "features" / split, 12, seed)
-    recipe = load(Recipe, None, [*SMALL, f"data.features={folder / 'features'}", "data.stitch=false", "train.epochs=1"])
+def random_model() -> Anticipator:
+    config = ModelConfig(clips=snippet_count(BACKBONE), width=BACKBONE.width, hierarchy=HIERARCHY)
+    return Anticipator(config).eval()
+
+
+def random_backbone() -> Backbone:
+    return Backbone(BACKBONE).eval()
+
+
+def forward_pass(folder: Path) -> list[str]:
+    model = random_model()
+    windows = torch.zeros(2, 6, snippet_count(BACKBONE), BACKBONE.width)
+    return trace(lambda: model(windows))
+
+
+def video_to_store(folder: Path) -> list[str]:
+    video = make_video(folder / "video.mp4", 32)
+    backbone = random_backbone()
+    return trace(lambda: extract(video, folder / "store", backbone, device="cpu"))
+
+
+def training_epoch(folder: Path) -> list[str]:
+    recipe = _small_recipe(folder)
+    return trace(lambda: train(recipe, folder / "run", device=CPU))
+
+
+def store_to_score(folder: Path) -> list[str]:
+    train(_small_recipe(folder), folder / "run", device=CPU)
 
     def score_store() -> None:
         trained = Anticipator.from_pretrained(folder / "run" / "best")
-        store, clips = FeatureStore.open(folder / "features" / "valid"), read_labels(folder / "features" / "valid")
+        store = FeatureStore.open(folder / "features" / "valid")
+        clips = read_labels(folder / "features" / "valid")
         predictions = predict_store(trained, store, clips, trained.emit, CPU)
         score(clips, {name: merge_bins(found) for name, found in predictions.items()})
+
+    return trace(score_store)
+
+
+def predict_video(folder: Path) -> list[str]:
+    video = make_video(folder / "match.mp4", 7)
+    return trace(lambda: run_command("predict", str(video), "--any-video"))
+
+
+def live_session(folder: Path) -> list[str]:
+    video = make_video(folder / "video.mp4", 32)
+    model = random_model()
+    backbone = random_backbone()
 
     def follow() -> None:
         predictor = StreamPredictor(TorchRuntime(model, backbone), every_ms=1000)
@@ -106,25 +140,54 @@ def walk(folder: Path) -> dict[str, list[str]]:
         with session.subscribe(capacity=10_000) as records, session:
             list(records)
 
-    return {
-        "forward pass": trace(lambda: model(windows)),
-        "mp4 to store": trace(lambda: extract(video, folder / "store", backbone, device="cpu")),
-        "training epoch": trace(lambda: train(recipe, folder / "run", device=CPU)),
-        "store to score": trace(score_store),
-        "live session": trace(follow),
-    }
+    return trace(follow)
+
+
+def run_command(*arguments: str) -> None:
+    """Run `ballcast ARGUMENTS` in this process; what it prints is shown only if it fails."""
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            cli.main(arguments)
+    except SystemExit as ended:
+        if ended.code:
+            raise SystemExit(f"ballcast {' '.join(arguments)}: {printed.getvalue()}") from None
+
+
+def _small_recipe(folder: Path) -> Recipe:
+    """Write small splits of features unless they exist; return the recipe of a run of one epoch on them."""
+    for seed, split in enumerate(("train", "valid")):
+        if not (folder / "features" / split).exists():
+            make_split(folder / "features" / split, 12, seed)
+    return load(Recipe, None, [*SMALL, f"data.features={folder / 'features'}", "data.stitch=false", "train.epochs=1"])
+
+
+# Each writes what it needs into a folder, and returns the files that the job entered.
+JOBS: dict[str, Callable[[Path], list[str]]] = {
+    "forward pass": forward_pass,
+    "mp4 to store": video_to_store,
+    "store to score": store_to_score,
+    "training epoch": training_epoch,
+    "predict VIDEO": predict_video,
+    "live session": live_session,
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("jobs", nargs="*", metavar="JOB", help=f"of {', '.join(JOBS)}; all of them by default")
     parser.add_argument("--files", action="store_true", help="list the files")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        found = walk(Path(folder))
-    for job, limit in LIMITS.items():
-        print(f"{job}: {len(found[job])} files (at most {limit})")  # noqa: T201
+    if unknown := set(args.jobs) - set(JOBS):
+        parser.error(f"no job {', '.join(sorted(unknown))}; choose from {', '.join(JOBS)}")
+    torch.set_num_threads(1)
+    for name in args.jobs or JOBS:
+        with tempfile.TemporaryDirectory() as folder:
+            files = JOBS[name](Path(folder))
+        lines = sum(len((Path(PACKAGE) / file).read_text().splitlines()) for file in files)
+        print(f"{name}: {len(files)} files, {lines} lines")  # noqa: T201
         if args.files:
-            print("  " + "\n  ".join(found[job]))  # noqa: T201
+            print("  " + "\n  ".join(files))  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -26,7 +26,6 @@ CLI = typer.main.get_command(app)
 NOT_RUN = {
     "ballcast download": "needs the hub and SoccerNet's password; tests/data/download/test_download.py has stand-ins",
     "ballcast data push": "needs the hub; tests/cli/test_data_push.py has a stand-in",
-    "ballcast data soccertrack": "needs its panoramas; tests/workflows/test_soccertrack.py makes some",
     "ballcast train e2e": "needs ImageNet weights and a GPU; tests/training/test_end_to_end.py runs it on less",
     "ballcast train e2e-head": "needs a trained encoder; tests/training/test_end_to_end.py trains such heads",
     "ballcast train faantra-ws": "the same as e2e",

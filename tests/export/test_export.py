@@ -1,7 +1,9 @@
 """Exports: what they say is what torch says, what does not agree is not written, and nothing of it needs torch."""
 
 import json
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,16 +20,14 @@ from ballcast.core.errors import InputError
 from ballcast.core.hub import BACKBONE, MODEL, SAMPLES
 from ballcast.data.events.event_grid import STEPS, WIDTHS
 from ballcast.data.events.event_windows import IDENTITIES
-from ballcast.data.labels.soccernet import read_labels
 from ballcast.export import export as exports
 from ballcast.export.check import LIMIT, THOROUGH, WINDOWS, ExportMismatch, differences, make_reference
 from ballcast.export.export import check_target, export
 from ballcast.export.parts import StacksPart, make_parts, to_onnx
 from ballcast.features.backbone import Backbone
-from ballcast.features.stack_index import snippet_span
-from ballcast.inference.export_config import read_config
+from ballcast.inference.export_config import read_config, write_config
 from ballcast.inference.onnx_runtime import OnnxRuntime, OnnxSessions
-from ballcast.inference.stream_predictor import StreamPredictor, clip_features, score_slots, slots_along
+from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.model.anticipator import Anticipator
 from ballcast.video.file import VideoFile
@@ -115,16 +115,11 @@ def test_other_models_too(tmp_path: Path, video: Path, changes: dict[str, Any]) 
     assert done.config.lookback == (1 if "kind" in changes else 6)
 
 
-def test_torch_export_agrees_too(tmp_path: Path, names: tuple[str, str], video: Path) -> None:
-    done = export(*names, tmp_path / "pt2", kind="torch", video=video)
-    assert max(done.apart.values()) < LIMIT
-    assert {path.suffix for path in done.folder.iterdir()} == {".pt2", ".json"}
-    with pytest.raises(InputError, match="was exported for torch; export it with --format onnx"):
-        OnnxRuntime.open(done.folder)
-    low = make_video(tmp_path / "low.mp4", range(300), Fraction(1, 25), size=(32, 72))
-    with pytest.raises(InputError, match=r"low\.mp4: its frames of 72×32 are too small for --format torch, which"):
-        export(*names, tmp_path / "low", kind="torch", video=low)
-    assert not (tmp_path / "low").exists()
+def test_an_export_for_torch_by_an_older_version_is_refused(tmp_path: Path, exported: Path) -> None:
+    shutil.copytree(exported, tmp_path / "old")
+    write_config(tmp_path / "old", replace(read_config(exported)[1], kind="torch"))
+    with pytest.raises(InputError, match="was exported for torch, which ballcast does not run; export it again"):
+        OnnxRuntime.open(tmp_path / "old")
 
 
 def test_what_does_not_agree_is_not_written(
@@ -144,27 +139,6 @@ def test_what_does_not_agree_is_not_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_int8_is_smaller_and_says_what_it_costs(
-    tmp_path: Path, names: tuple[str, str], exported: Path, video: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(exports, "int8_loss", lambda full, small, config: {"asked": 1.0})
-    done = export(*names, tmp_path / "out", int8=True, video=video)
-    assert done.config.precision == "int8"
-    assert done.config.figures["asked"] == 1.0
-    frames = np.random.default_rng(1).integers(0, 256, (60, 40, 72), dtype=np.uint8)
-    small, full = (clip_features(OnnxRuntime.open(folder, threads=1), frames) for folder in (done.folder, exported))
-    apart = np.linalg.norm(small - full) / np.linalg.norm(full)
-    assert 1e-4 < apart < 0.3  # it is another network, and still nearly the same
-
-
-def test_the_loss_in_score_is_that_of_the_embedded_clips(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    onnx = OnnxRuntime.open(exported, threads=1)
-    monkeypatch.setattr(exports, "clip_features", lambda runtime, frames: clip_features(runtime, frames[:, :32, :32]))
-    figures = exports.int8_loss(onnx, onnx, read_config(exported)[1])
-    assert figures["excerpt_map_fp32"] == figures["excerpt_map_int8"] > 0
-    assert figures["int8_features_from_fp32"] == 0.0
-
-
 def test_200_real_windows_through_the_embedded_model() -> None:
     """Every part at its full size, on 30 s of the embedded excerpt, cut to the middle of the pictures for time."""
     torch.set_num_threads(1)
@@ -172,7 +146,7 @@ def test_200_real_windows_through_the_embedded_model() -> None:
     with VideoFile(SAMPLES / "test" / "excerpt.mp4") as file:
         frames = file.read(0, 750)[:, 80:144, 150:246]
     graphs = {name: to_onnx(*part) for name, part in make_parts(model, backbone).items()}
-    onnx = OnnxSessions(exports.make_config("onnx", "", model, backbone, graphs), graphs, threads=1)
+    onnx = OnnxSessions(exports.make_config("", model, backbone, graphs), graphs, threads=1)
     reference = make_reference(model, backbone, frames, THOROUGH)
     assert len(reference.windows) == len(reference.samples) == 200
     assert reference.present.any(1).all()
@@ -357,19 +331,6 @@ def test_a_model_of_event_feeds_is_exported_without_a_backbone(tmp_path: Path) -
     names = make(tmp_path / "video")
     with pytest.raises(InputError, match="export needs the backbone the model was trained on"):
         export(names[0], None, tmp_path / "other")
-
-
-def test_scores_along_a_video_are_the_embedded_excerpts(names: tuple[str, str]) -> None:
-    """One answer a clip of the labels: 30 s, 35 s, … of the excerpt."""
-    runtime, clips = TorchRuntime.load(*names, device="cpu"), read_labels(SAMPLES / "test")
-    stacks = 5 * (len(clips) - 1) * 25 + 750
-    features = np.random.default_rng(0).random(((stacks - snippet_span(CONFIG)) // 3 + 1, CONFIG.width), np.float32)
-    slots = slots_along(runtime, features, 6)
-    assert len(slots.objectness) == len(clips)
-    assert 0 <= score_slots(runtime, slots, clips).avg <= 1
-    with pytest.raises(InputError, match="only 10 predictions were made for 11 labelled clips"):
-        score_slots(runtime, slots, [*clips, clips[0]])
-    assert len(slots_along(runtime, features[:-1], 6).objectness) == len(clips) - 1
 
 
 def test_a_network_that_pads_by_size_needs_whole_strides() -> None:

@@ -1,6 +1,5 @@
 """Models on a frame encoder: the same features and forecasts from a store, a file, live, a server and an export."""
 
-from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,8 @@ import torch
 
 from ballcast.core.anticipator_config import EmitConfig, HierarchyConfig, ModelConfig
 from ballcast.core.backbone_config import BackboneConfig
-from ballcast.core.errors import InputError
 from ballcast.core.events import Forecast
 from ballcast.export.export import export
-from ballcast.export.parts import SnippetsPart, StacksPart, to_pt2
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.extract import extract
@@ -177,27 +174,3 @@ def test_an_onnx_export_is_torch(networks: tuple[Anticipator, Backbone], video: 
         expected = tuple(forecast_video(file, predictor(networks)))
         onnx = StreamPredictor(OnnxRuntime.open(tmp_path / "out", threads=1), every_ms=EVERY_MS)
         assert_same(list(forecast_video(file, onnx)), list(expected))
-    if backbone.config.shift != "none":
-        with pytest.raises(InputError, match="--int8: ranges are computed stack by stack"):
-            export(*names, tmp_path / "small", int8=True, video=video)
-        with pytest.raises(InputError, match="--format torch: not for a backbone with a temporal shift"):
-            export(*names, tmp_path / "small", kind="torch", video=video)
-
-
-def test_parts_with_torch_export() -> None:
-    """For any number of frames and any padded size."""
-    torch.manual_seed(0)
-    config = CONFIGS["colour"]
-    backbone = Backbone(config).eval()
-    for part, example in (
-        (StacksPart(backbone).eval(), torch.zeros(2, 1, 96, 96, dtype=torch.uint8)),
-        (SnippetsPart(backbone).eval(), torch.zeros(2, 1, 16, 1, 1)),
-    ):
-        program = torch.export.load(BytesIO(to_pt2(part, (example,), config.padding))).module()
-        given = (
-            torch.randint(0, 256, (3, 1, 144, 64), dtype=torch.uint8)
-            if example.ndim == 4
-            else torch.rand(5, 1, 16, 1, 1)
-        )
-        with torch.no_grad():
-            assert torch.allclose(program(given), part(given), atol=1e-5)

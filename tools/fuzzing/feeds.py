@@ -1,4 +1,4 @@
-"""Event feeds of every provider, the model that reads them, and the files of SoccerTrack v2."""
+"""Event feeds of every provider, and the model that reads them."""
 
 import json
 import random
@@ -12,19 +12,10 @@ from ballcast.core.hub import FEED_MODEL
 from ballcast.data.events.event_windows import write_store
 from ballcast.data.events.kloppy_feed import read_folder, read_match
 from ballcast.data.events.wyscout import read_v2
-from ballcast.data.labels.soccertrack import (
-    ball_in_picture,
-    find_halves,
-    player_mean,
-    project,
-    read_ball,
-    read_events,
-    read_tracks,
-)
 from ballcast.inference.event_model import is_event_model, open_event_model
 from ballcast.inference.feed_predictor import forecast_events, summarise
 from tests.feeds import made_up
-from tools.fuzzing.mutate import mutate_bytes, mutate_json, mutate_lines, mutate_tensors, mutate_xml
+from tools.fuzzing.mutate import mutate_bytes, mutate_json, mutate_tensors, mutate_xml
 from tools.fuzzing.target import Target
 
 EVENTS = 100  # of a match that are kept: a fuzzer reads it thousands of times
@@ -156,73 +147,6 @@ class FeedWeights(FeedModel):
 
     suffix, place = ".safetensors", "model.safetensors"
     mutation = staticmethod(mutate_tensors)
-
-
-class SoccerTrackEvents(Target):
-    """`12_class_events.json` of SoccerTrack v2."""
-
-    kind, place = "soccertrack", "bas/1/1_12_class_events.json"
-
-    def prepare(self) -> None:
-        rows = [
-            {"gameTime": "1 - 00:12", "label": "PASS", "position": "12960", "team": "left", "frame": 325},
-            {"gameTime": "2 - 45:17", "label": "High Pass", "position": 2717000, "team": "right"},
-            {"gameTime": "2 - 45:20", "label": "OUT", "position": "2720040", "team": None},
-        ]
-        (self.home / "bas/1").mkdir(parents=True)
-        (self.home / "videos/1").mkdir(parents=True)
-        (self.home / "videos/1/1_panorama_1st_half.mp4").touch()
-        (self.home / self.place).write_text(json.dumps({"actions": rows}))
-
-    def drive(self, path: Path, out: Path) -> None:
-        read_events(path, offset_ms=400)
-        for half in find_halves(self.at_home(path), []):
-            assert half.events == tuple(sorted(half.events, key=lambda event: event.position_ms))
-
-
-class SoccerTrackStates(Target):
-    """The game states of a half, read in pieces."""
-
-    kind = "soccertrack"
-
-    def prepare(self) -> None:
-        rng = random.Random(0)
-        rows = []
-        for n in range(120):
-            x, y = rng.uniform(-50, 50), rng.uniform(-30, 30)
-            box = {"x": 300 + 5 * x, "y": 80 + 2 * y, "w": 9, "h": 20}
-            place = {"x_bottom_middle": x, "y_bottom_middle": y}
-            about = {"image_id": f"3{1 + n // 4:06}", "attributes": {"role": "player" if n % 9 else "ball"}}
-            rows.append({**about, "bbox_image": box, "bbox_pitch": place})
-        plain = [{"image_id": n, "role": "player", "bbox_image": [1, 2, 3, 4], "x": 1.5, "y": None} for n in range(9)]
-        self.seeds = [json.dumps({"info": {}, "annotations": rows}).encode(), json.dumps(plain).encode()]
-
-    def drive(self, path: Path, out: Path) -> None:
-        import numpy as np
-
-        tracks = read_tracks(path)
-        player_mean(tracks, 30)
-        ball_in_picture(tracks, 30)
-        project(tracks, np.zeros((30, 2)), 30)
-
-
-class SoccerTrackBall(Target):
-    """The tracker's file, of which only the ball is read."""
-
-    kind, suffix = "soccertrack", ".xml"
-
-    def prepare(self) -> None:
-        frame = '<frame frameNumber="{}" matchTime="{}" eventPeriod="FIRST_HALF" ballStatus="x">\n'
-        ball = '<player playerId="1" loc="[0.1, 0.2]" />\n<ball playerId="ball" loc="[{}, 0.5]" speed="3" /></frame>\n'
-        rows = [frame.format(n, 40 * n) + ball.format(n / 60 if n % 5 else None) for n in range(100, 130)]
-        self.seeds = [f"<match>\n{''.join(rows)}</match>\n".encode()]
-
-    def mutate(self, rng: random.Random) -> bytes:
-        raw = rng.choice(self.seeds)
-        return rng.choice((mutate_xml, mutate_bytes, mutate_lines))(raw, rng)
-
-    def drive(self, path: Path, out: Path) -> None:
-        read_ball(path, 1)
 
 
 def uploaded_feeds(base: Path) -> list[bytes]:

@@ -14,7 +14,6 @@ TARGETS: tuple[type[Target], ...] = (
     *(media.Video, media.Playlist, media.Stdin, media.Upload, media.UploadedLabels, media.Request),
     *(feeds.StatsBomb, feeds.StatsPerform, feeds.DataFactory, feeds.WyscoutV3, feeds.Opta, feeds.Sportec),
     *(feeds.SecondFile, feeds.FeedModel, feeds.FeedGraph, feeds.FeedWeights),
-    *(feeds.SoccerTrackEvents, feeds.SoccerTrackStates, feeds.SoccerTrackBall),
     *(serving.StreamsFile, serving.TokensFile, serving.Addresses, serving.Form),
     *(serving.StreamBody, serving.RawRequest, serving.UploadedFeed),
     *(models.PrecisionFile, models.PartOfPrediction, models.OnnxGraph, models.EmbeddedGraphs, models.LoadedModel),

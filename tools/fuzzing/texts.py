@@ -172,7 +172,7 @@ class Submission(Challenge):
 
     def command(self, path: Path, out: Path) -> list[str]:
         if path.read_bytes()[:1] in b"[{ ":
-            report = ["--report", str(out / "report.html"), "--plots", str(out / "plots")] if len(path.name) % 2 else []
+            report = ["--report", str(out / "report.html")] if len(path.name) % 2 else []
             return ["eval", "--labels", str(self.labels), "--predictions", str(path), *report]
         return ["submit", str(path), "--labels", str(self.labels), "--out", str(out / "results.zip")]
 

@@ -22,7 +22,7 @@ from ballcast.core.util import set_thread_defaults
 
 __all__ = ["app", "main"]
 
-OF_TRAINING = ("torch", "timm", "tensorboard", "matplotlib", "onnx")  # packages of the extra `train`
+OF_TRAINING = ("torch", "timm", "tensorboard", "onnx")  # packages of the extra `train`
 FULL = "the disk is full; free some and run again"
 
 

@@ -3,66 +3,45 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from ballcast.cli.shell import app, data_app, new_console, resumable
 from ballcast.core.errors import InputError
-from ballcast.core.hub import SNBAA, SOCCERTRACK
+from ballcast.core.hub import SNBAA
 
 
 @app.command()
 def download(
     splits: Annotated[
         list[str] | None,
-        typer.Argument(help="train, valid, test, challenge; all four by default. Or: soccertrack, and its matches."),
+        typer.Argument(help="train, valid, test, challenge; all four by default."),
     ] = None,
-    to: Annotated[Path | None, typer.Option(help="The folder to unpack to; default: snbaa or soccertrack.")] = None,
+    to: Annotated[Path, typer.Option(help="The folder to unpack to.")] = Path("snbaa"),
     resolution: Annotated[str, typer.Option(help="224p (398×224) or 720p (1280×720, much larger).")] = "224p",
     keep_zips: Annotated[bool, typer.Option("--keep-zips", help="Keep the zips after unpacking.")] = False,
-    repo: Annotated[str | None, typer.Option(help="The data set on the hub.")] = None,
-    revision: Annotated[str, typer.Option(help="Of SoccerTrack v2: a tag or commit.")] = "main",
+    repo: Annotated[str, typer.Option(help="The data set on the hub.")] = SNBAA,
     retries: Annotated[int, typer.Option(min=0, help="Attempts in a row after a lost connection.")] = 5,
 ) -> None:
-    """Download SN-BAA or SoccerTrack v2 from the Hugging Face hub and check it.
+    """Download SN-BAA from the Hugging Face hub and check it.
 
-    SN-BAA's archives are encrypted; their password comes with SoccerNet's NDA (https://www.soccer-net.org/data).
+    The archives are encrypted; their password comes with SoccerNet's NDA (https://www.soccer-net.org/data).
     Set it in SOCCERNET_PASSWORD, or type it at the prompt.
-
-    SoccerTrack v2 needs no NDA (CC BY 4.0), but its owner must grant access: ask for it on
-    https://huggingface.co/datasets/atomscott/soccertrack-v2 and log in with `hf auth login`.
 
     If it stops, run the same command again: it resumes. HF_ENDPOINT and HF_TOKEN (or `hf auth login`) are used.
 
-    Examples:
-
-    ballcast download valid test --to ~/snbaa
-
-    ballcast download soccertrack 117092 117093
+    Example: ballcast download valid test --to ~/snbaa
     """
-    if splits and splits[0] == "soccertrack":
-        from ballcast.data.download.soccertrack import download_soccertrack
-
-        with resumable():
-            download_soccertrack(
-                splits[1:],
-                to or Path("soccertrack"),
-                repo_id=repo or SOCCERTRACK,
-                revision=revision,
-                retries=retries,
-                log=typer.echo,
-            )
-        return
     from ballcast.data.download.download import download as fetch_and_unpack
 
     with resumable():
         fetch_and_unpack(
             splits or [],
-            to or Path("snbaa"),
+            to,
             password=_soccernet_password,
             resolution=resolution,
-            repo_id=repo or SNBAA,
+            repo_id=repo,
             keep_zips=keep_zips,
             retries=retries,
             log=typer.echo,
@@ -151,42 +130,6 @@ def data_verify(
     typer.echo(f"{folder}: {found.whole} file(s) whole, {len(found.damaged)} damaged{without}")
     if found.damaged:
         raise typer.Exit(2)
-
-
-@data_app.command("soccertrack")
-def data_soccertrack(
-    folder: Annotated[Path, typer.Argument(help="SoccerTrack v2, with videos/, bas/ and gsr/.")],
-    out: Annotated[Path, typer.Argument(help="The folder to write videos and matches.json to.")],
-    match: Annotated[list[str] | None, typer.Option(help="Only this match; may be given several times.")] = None,
-    size: Annotated[str, typer.Option(help="Width and height of the videos.")] = "398x224",
-    view: Annotated[float, typer.Option(help="Share of the panorama's width that the camera sees.")] = 0.33,
-    steer: Annotated[
-        Literal["auto", "ball", "players"],
-        typer.Option(help="What the camera follows; auto: the ball where it can be found, else the players' mean."),
-    ] = "auto",
-    offset_ms: Annotated[
-        int, typer.Option(help="ms that each video lacks at its start, for labels without frames (before release 1.2).")
-    ] = 0,
-) -> None:
-    """Turn SoccerTrack v2's panoramas into videos of a camera that follows the play.
-
-    Writes a video at 25 fps for each half, and matches.json, so that OUT can be used like simulated matches. The camera
-    does not look ahead. Match 132831, whose calibration is faulty, is left out unless it is named. If it stops, run
-    the same command again: finished halves are kept.
-
-    Example: ballcast data soccertrack soccertrack soccertrack-camera
-    """
-    from ballcast.cli.shell import frames_progress
-    from ballcast.video.luma import choose_size
-    from ballcast.workflows.soccertrack import CameraSettings, convert_soccertrack
-
-    chosen = choose_size(size, (0, 0), "")
-    if chosen is None or 0 in chosen:
-        raise InputError(f"--size {size!r}: give a width and a height, such as 398x224")
-    settings = CameraSettings(chosen[1], chosen[0], view, steer, offset_ms)
-    with resumable(), frames_progress(new_console()) as progress:
-        count = convert_soccertrack(folder, out, settings, matches=match or [], log=typer.echo, progress=progress)
-    typer.echo(f"{out}: {count} halves")
 
 
 @data_app.command("convert")

@@ -34,8 +34,8 @@ class Options:
     json: Path | None
 
 
-def evaluate_one(options: Options, plots: Path | None, report: Path | None, videos: Path | None) -> None:
-    """Score one file: print tables and, where a path is given, write JSON, plots and a report."""
+def evaluate_one(options: Options, report: Path | None, videos: Path | None) -> None:
+    """Score one file: print tables and, where a path is given, write JSON and a report."""
     _check_targets(options, report)
     if report:
         check_writable(report)
@@ -58,11 +58,6 @@ def evaluate_one(options: Options, plots: Path | None, report: Path | None, vide
     if options.json:
         more = {"intervals": intervals["all"].as_dict()} if intervals else {}
         write_json(options.json, {**result.as_dict(), **more}, indent=1)
-    if plots:
-        from ballcast.report.charts import draw
-
-        for path in draw(result, plots):
-            typer.echo(f"drew {path}")
     if report:
         if not intervals and len(clips) > 1:
             intervals = _intervals({"all": matches["all"]}, len(clips), options)

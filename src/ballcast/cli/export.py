@@ -1,7 +1,7 @@
 """`ballcast export`: write a model for a machine without torch."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -12,19 +12,10 @@ ModelArgument = Annotated[
     str | None, typer.Argument(help="A model's folder, or its id on the hub; embedded by default.")
 ]
 Out = Annotated[Path, typer.Option("--out", "-o", help="The folder to write; an export there is replaced.")]
-Format = Annotated[
-    Literal["onnx", "torch"],
-    typer.Option("--format", help="onnx: runs without torch; torch: .pt2 files of torch.export."),
-]
-Int8 = Annotated[
-    bool, typer.Option("--int8", help="The 2D network's convolutions in INT8: smaller and faster on a CPU.")
-]
 Thorough = Annotated[
     bool, typer.Option("--thorough", help="Compare 200 windows instead of 20; takes several times as long.")
 ]
-Video = Annotated[
-    Path | None, typer.Option("--video", help="Frames to compare on and to set INT8's ranges by; default: embedded.")
-]
+Video = Annotated[Path | None, typer.Option("--video", help="Frames to compare on; default: embedded.")]
 
 
 @app.command()
@@ -32,8 +23,6 @@ def export(
     model: ModelArgument = None,
     backbone: ModelBackbone = None,
     out: Out = Path("exported"),
-    format_: Format = "onnx",
-    int8: Int8 = False,
     video: Video = None,
     thorough: Thorough = False,
 ) -> None:
@@ -41,8 +30,7 @@ def export(
 
     Writes four ONNX files and a config.json: a stack of frames to its map, a snippet's maps to features, a window's
     features to tokens, tokens to slots. Any batch and any frame size. Every output is first compared with torch's on 20
-    windows of a real video; if they differ by more than 1e-4, nothing is written. With --int8 the scores of both on an
-    embedded excerpt are shown: 10 clips, which is too few to measure a difference (docs/export.md has a measurement).
+    windows of a real video; if they differ by more than 1e-4, nothing is written.
 
     `predict`, `live` and `serve` read the folder without torch. A model of event feeds has no backbone: its export has
     two files, for `predict --events`.
@@ -51,7 +39,7 @@ def export(
 
     ballcast export --out exported
 
-    ballcast export runs/paper/best --backbone my-backbone --int8 --video match.mp4 --out exported
+    ballcast export runs/paper/best --backbone my-backbone --video match.mp4 --out exported
     """
     from ballcast.core.files import require_file
     from ballcast.core.hub import SAMPLES, choose_models
@@ -63,18 +51,11 @@ def export(
     with console.status("opening the networks") as status:
         from ballcast.export.export import export as run
 
-        done = run(chosen, network, out, kind=format_, int8=int8, video=frames, thorough=thorough, log=status.update)
+        done = run(chosen, network, out, video=frames, thorough=thorough, log=status.update)
     if done.reused:
         typer.echo(f"{out}: holds this export already, compared with torch before; nothing was computed")
     size = sum((out / record.file).stat().st_size for record in done.config.files.values()) / 1e6
     worst = max(done.apart, key=lambda name: done.apart[name])
     figures = done.config.figures
     apart = f"{done.apart[worst]:.1e} from torch at most ({worst}, {figures['windows_compared']:.0f} windows)"
-    before = " before it was rounded to INT8" if int8 else ""
-    typer.echo(f"{out}: {done.config.kind} {done.config.precision}, {size:.1f} MB; {apart}{before}")
-    if int8:
-        full, small = figures["excerpt_map_fp32"], figures["excerpt_map_int8"]
-        typer.echo(
-            f"mAP on the embedded excerpt: fp32 {full:.2f}, INT8 {small:.2f}; its features are "
-            f"{100 * figures['int8_features_from_fp32']:.1f} % from fp32's"
-        )
+    typer.echo(f"{out}: {done.config.kind} {done.config.precision}, {size:.1f} MB; {apart}")

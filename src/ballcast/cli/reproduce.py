@@ -53,7 +53,7 @@ ListEntry = Annotated[
     typer.Option(
         "--list",
         help="Print the commands of a challenge entry with each of the recipes paper, faantra-ws and e2e, with "
-        "estimated times on one H200 and on one 24 GB card, and do nothing.",
+        "their times on one H200, and do nothing.",
     ),
 ]
 Quick = Annotated[

@@ -34,7 +34,6 @@ Bootstrap = Annotated[
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the resamples.")]
 Json = Annotated[Path | None, typer.Option("--json", help="Write the numbers here, as fractions.")]
-Plots = Annotated[Path | None, typer.Option("--plots", help="Draw precision-recall and per-class plots here.")]
 ReportFile = Annotated[
     Path | None, typer.Option("--report", help="Write a report here: one HTML file with all of it and more.")
 ]
@@ -53,7 +52,6 @@ def evaluate(
     bootstrap: Bootstrap = None,
     seed: Seed = 0,
     json_: Json = None,
-    plots: Plots = None,
     report: ReportFile = None,
     videos: Videos = None,
 ) -> None:
@@ -83,9 +81,9 @@ def evaluate(
         raise InputError("--videos goes with --report, which shows them as film strips")
     options = Options(labels, paths, read, exact, bootstrap, seed, json_)
     if len(paths) == 1:
-        evaluate_one(options, plots, report, videos)
-    elif plots or report:
-        raise InputError("--plots and --report show one system; give one file of predictions")
+        evaluate_one(options, report, videos)
+    elif report:
+        raise InputError("--report shows one system; give one file of predictions")
     else:
         compare(options)
 

@@ -112,7 +112,6 @@ def recipe_names() -> list[str]:
 
 
 SNBAA = "SoccerNet/ActionAnticipation"  # the challenge's data set
-SOCCERTRACK = "atomscott/soccertrack-v2"
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 CARD = "README.md"
 

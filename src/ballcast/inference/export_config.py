@@ -1,6 +1,6 @@
 """The folder that `ballcast export` writes: graphs and a `config.json`, written, read and checked. No torch here.
 
-Four parts, each a file (`.onnx`, or `.pt2` for torch.export). B is any batch, H and W any multiple of the padding:
+Four parts, each an ONNX file. B is any batch, H and W any multiple of the padding:
 
 - `stacks`: frames (B, stack, H, W) uint8, or I420 (B, 1, 3H/2, W) → feature maps (B, C, h, w); with a temporal shift, B
   is a multiple of N
@@ -62,13 +62,13 @@ class FileRecord:
 class ExportConfig:
     """Everything a runtime needs besides the graphs.
 
-    - `kind`: onnx or torch. `precision`: fp32, or int8 if the backbone's convolutions are quantised.
+    - `kind`, `precision`: onnx and fp32; version 0.1 also wrote torch and int8.
     - `lookback`: number of windows the model reads. `pos_weight`: of the loss it was trained with.
     - `actions`: the classes in their order. `calibration`: the score mapping of `ballcast tune`.
     - `picture_size`: height and width of the frames in training, if known.
     - `weights`: SHA-256 of the model's `model.safetensors`.
     - `key`: of the files of model and backbone it was made from, see `export_key`.
-    - `figures`: measured at export: the differences from torch, the cost of INT8.
+    - `figures`: measured at export: the differences from torch.
     """
 
     kind: Literal["onnx", "torch"]

@@ -50,7 +50,7 @@ class OnnxSessions:
         """Open the export in a folder, or of a hub id; `threads` as in the class. name: by default the source."""
         folder, config = read_config(source)
         if config.kind != "onnx":
-            raise InputError(f"{source}: was exported for torch; export it with --format onnx")
+            raise InputError(f"{source}: was exported for torch, which ballcast does not run; export it again")
         graphs = {part: read_part(folder, config, part) for part in config.files}
         return cls(config, graphs, name=name or str(source), threads=threads)
 

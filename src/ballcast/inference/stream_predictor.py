@@ -1,19 +1,16 @@
-"""The predictor of a stream, frame after frame, and the slots along a whole video, by the same steps."""
+"""The predictor of a stream, frame after frame."""
 
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import count
 
 import numpy as np
 
 from ballcast.core.actions import FRAME_MS, OBSERVED_MS, WINDOW_FRAMES
 from ballcast.core.anticipator_config import EmitConfig
 from ballcast.core.errors import InputError
-from ballcast.core.events import Clip, Forecast, merge_arrays
+from ballcast.core.events import Forecast
 from ballcast.features.stream_encoder import Floats, StreamEncoder
 from ballcast.inference.runtime import Runtime
-from ballcast.metrics.average_precision import Score, score_arrays
-from ballcast.model.postprocess import SlotArrays, emit, emit_flat
+from ballcast.model.postprocess import SlotArrays, emit
 from ballcast.video.luma import FrameResizer
 from ballcast.video.resample import snap
 
@@ -176,60 +173,3 @@ class _Rows:
         dropped = min(drop, len(self))
         self._begin += dropped
         return dropped
-
-
-def clip_features(runtime: Runtime, frames: Iterable[np.ndarray]) -> Floats:
-    """Frames (H, W) uint8, or I420, of a video, in order → features (n, D) of its snippets, one every `stride` frames.
-
-    Not for a temporal shift, whose features depend on their window.
-    """
-    stream = StreamEncoder(runtime)
-    return np.concatenate([stream.push(frame) for frame in frames])
-
-
-def slots_along(runtime: Runtime, features: Floats, windows: int) -> SlotArrays:
-    """The slots at 30 s, 35 s, … of a video, as `ballcast predict` computes them for a store.
-
-    Args:
-        runtime: the model.
-        features: (n, D) of the video's snippets (`clip_features`).
-        windows: W of the model's config; the first slots are those after W windows.
-
-    Returns:
-        One sample for each time.
-    """
-    stride, outputs = runtime.config.stride, []
-    tokens: dict[int, Floats] = {}
-    for end in count(windows * WINDOW_FRAMES, WINDOW_FRAMES):
-        starts = [snap(end - WINDOW_FRAMES * w, stride) // stride for w in range(runtime.lookback, 0, -1)]
-        if starts[-1] + runtime.clips > len(features):
-            break
-        for start in starts:
-            if start not in tokens:
-                tokens[start] = runtime.encode_window(features[start : start + runtime.clips])
-        present = np.ones(len(starts), np.bool_)
-        outputs.append(runtime.anticipate(np.stack([tokens[start] for start in starts]), present))
-    if not outputs:
-        raise InputError(f"{len(features)} snippets are too few for {windows} windows of 5 s")
-    return join(outputs)
-
-
-def join(outputs: Sequence[SlotArrays]) -> SlotArrays:
-    """Concatenate the samples of all outputs."""
-    return SlotArrays(
-        np.concatenate([a.objectness for a in outputs]),
-        np.concatenate([a.classes for a in outputs]),
-        np.concatenate([a.offsets for a in outputs]),
-        outputs[0].bins,
-        outputs[0].counts,
-    )
-
-
-def score_slots(runtime: Runtime, slots: SlotArrays, clips: Sequence[Clip]) -> Score:
-    """The official score of slots, one sample per clip in order, merged as in a submission.
-
-    Samples beyond the last clip, at the end of a video, have no labels and are left out.
-    """
-    if len(slots.objectness) < len(clips):
-        raise InputError(f"only {len(slots.objectness)} predictions were made for {len(clips)} labelled clips")
-    return score_arrays(list(clips), *merge_arrays(*emit_flat(slots.first(len(clips)), runtime.emit)))

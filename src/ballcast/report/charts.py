@@ -1,27 +1,20 @@
-"""The charts of the report as SVG, and the plots of `ballcast eval --plots` as PNG.
+"""The charts of the report as SVG.
 
 The SVG is written by hand, not by matplotlib: its colours are the page's CSS variables, so that a chart follows the
 light or dark theme, and it is 360 units wide with real text, readable on a phone. Each chart has a `title`.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
 from ballcast.core.actions import SHORT_NAMES
-from ballcast.core.files import replacing
 from ballcast.metrics.average_precision import TOLERANCES, Score
 from ballcast.metrics.bootstrap import Intervals
 from ballcast.metrics.diagnosis import Reliability, envelope
 from ballcast.report.terminal import HEADINGS
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 WIDTH = 360
 LEFT, RIGHT = 34, 352  # ends of the horizontal axis
@@ -218,75 +211,3 @@ def _hue(action: int) -> str:
 def _ceiling(value: float) -> float:
     """The first of 0.1, 0.2, 0.4, 0.6, 0.8, 1 that is not below `value`."""
     return next((top for top in (0.1, 0.2, 0.4, 0.6, 0.8) if value <= top), 1.0)
-
-
-# The same as PNG files, for `ballcast eval --plots`; matplotlib comes with the extra `train`.
-
-INK, GRID = "#1d2733", "#d7dde3"
-SHADES = ("#c6dbef", "#9ecae1", "#6baed6", "#4292c6", "#2171b5", "#08306b")  # one per tolerance, light to dark
-
-
-def draw(score: Score, folder: Path) -> list[Path]:
-    """Write `precision_recall.png` and `per_class.png` into `folder`; return their paths."""
-    figures = {"precision_recall.png": _precision_recall(score), "per_class.png": _per_class(score)}
-    paths = []
-    for name, figure in figures.items():
-        path = folder / name
-        with replacing(path) as temporary:
-            figure.savefig(temporary, format="png", dpi=140, facecolor="white")
-        paths.append(path)
-    return paths
-
-
-def _figure(width: float, height: float) -> "Figure":
-    import matplotlib
-
-    matplotlib.use("Agg")  # files only: no display is needed
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout="constrained")
-
-
-def _precision_recall(score: Score) -> "Figure":
-    figure = _figure(13, 5.6)
-    axes = figure.subplots(2, 5, sharex=True, sharey=True)
-    for c, axis in enumerate(axes.flat):
-        for t, heading in enumerate(HEADINGS):
-            axis.plot(*zip(*step_curve(score, t, c), strict=True), color=SHADES[t], lw=1.6, label=heading)
-        if not score.events[c]:
-            axis.text(0.5, 0.5, "no events", ha="center", va="center", color="#8a97a5", fontsize=9)
-        axis.set_title(f"{SHORT_NAMES[c]} ({score.events[c]} events)", fontsize=10, color=INK)
-        axis.set(xlim=(0, 1), ylim=(0, 1.02))
-        _style(axis)
-    figure.supxlabel("recall", fontsize=10, color=INK)
-    figure.supylabel("precision (the best at this recall or beyond)", fontsize=10, color=INK)
-    handles, labels = axes.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=6, frameon=False, fontsize=9)
-    return figure
-
-
-def _per_class(score: Score) -> "Figure":
-    figure = _figure(10, 4.6)
-    axis = figure.subplots()
-    width = 0.8 / len(HEADINGS)
-    for t, heading in enumerate(HEADINGS):
-        places = np.arange(len(SHORT_NAMES)) + (t - 2.5) * width
-        axis.bar(places, 100 * score.ap[t], width, color=SHADES[t], label=heading)
-    names = [f"{name}\n{n}" for name, n in zip(SHORT_NAMES, score.events, strict=True)]
-    axis.set_xticks(range(len(names)), names, fontsize=9)
-    axis.set_ylabel("AP (%)", color=INK)
-    axis.set_title(
-        f"AP per action and tolerance, number of events below; mAP {100 * score.avg:.2f}", color=INK, loc="left"
-    )
-    figure.legend(loc="outside lower center", ncols=6, frameon=False, fontsize=9)
-    _style(axis)
-    axis.grid(axis="x", visible=False)
-    return figure
-
-
-def _style(axis: "Axes") -> None:
-    axis.grid(color=GRID, lw=0.6)
-    axis.set_axisbelow(True)
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.spines[["left", "bottom"]].set_color(GRID)
-    axis.tick_params(colors=INK, labelsize=8)

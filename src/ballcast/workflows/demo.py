@@ -24,7 +24,6 @@ from ballcast.data.labels.soccernet import read_labels
 from ballcast.data.samples.windows import STEP_MS
 from ballcast.inference.baselines import ClassPrior, Markov
 from ballcast.inference.store_predictor import hashes
-from ballcast.inference.stream_predictor import join
 from ballcast.inference.submission import check_submission, write_submission
 from ballcast.metrics.average_precision import score
 from ballcast.metrics.bootstrap import bootstrap
@@ -81,7 +80,13 @@ def _slots(out: Path, console: Console, model: Model, video: Path, count: int) -
                 made.append(predictor.slots)
             bar.advance(task)
         seconds = bar.tasks[task].elapsed or 0.0
-    slots, content = join(made).first(count), BytesIO()
+    slots = SlotArrays(
+        np.concatenate([one.objectness for one in made]),
+        np.concatenate([one.classes for one in made]),
+        np.concatenate([one.offsets for one in made]),
+        bins,
+    ).first(count)
+    content = BytesIO()
     np.savez(content, objectness=slots.objectness, classes=slots.classes, offsets=slots.offsets)
     write_bytes(kept, content.getvalue())
     times = predictor.frames / FPS / max(seconds, 0.001)

@@ -71,7 +71,7 @@ def test_games_of_broadcast_actions_have_seventeen_and_two_halves(tmp_path: Path
     ]
 
 
-def test_simulated_matches_have_the_ten_and_the_camera_of_soccertrack_twelve(tmp_path: Path) -> None:
+def test_simulated_matches_have_the_ten_and_with_a_goal_twelve(tmp_path: Path) -> None:
     make_matches(tmp_path, ("train", "valid"), frames=60)
     found = read_label_set(tmp_path)
     assert found.labels == ACTIONS
@@ -130,10 +130,6 @@ def test_what_is_no_label_set_is_refused(tmp_path: Path) -> None:
     write_game(tmp_path / "b", [record("Foul", 40)], "Labels-v2.json", ("224p.mp4",))
     with pytest.raises(InputError, match=r"has Labels-ball\.json and Labels-v2\.json"):
         read_label_set(tmp_path)
-    for name in ("bas", "videos"):
-        (tmp_path / "soccertrack" / name).mkdir(parents=True)
-    with pytest.raises(InputError, match="ballcast data soccertrack"):
-        read_label_set(tmp_path / "soccertrack")
 
 
 def test_held_out_games_are_in_no_label_set(tmp_path: Path) -> None:

@@ -15,13 +15,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from huggingface_hub import HfApi, constants, get_hf_file_metadata, hf_hub_url
+from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
 from huggingface_hub.errors import (
     HfHubHTTPError,
     HTTPError,  # the root of httpx's errors, whichever of its versions the hub's library uses
     OfflineModeIsEnabled,
 )
-from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
 
 from ballcast import __version__
@@ -31,7 +30,6 @@ from ballcast.core.hub import TRANSIENT, check_hub_id, explain_hub_errors
 
 Tick = Callable[[int], Any]  # called with the number of bytes done since the last call
 
-SHA256 = 64  # its length in hex; a sha1 has 40
 REQUEST_BYTES = 1 << 30  # of one request: the storage serves at most 50 GB at once, and its signed addresses expire
 LIBRARY = {"library_name": "ballcast", "library_version": __version__}
 
@@ -48,13 +46,7 @@ class HubFile:
     path: str
     revision: str
     size: int  # bytes
-    checksum: str  # sha256 in hex; of a small file that lies in git itself, git's sha1
-
-    def new_digest(self) -> "hashlib._Hash":
-        """Start the digest whose end must be `checksum`."""
-        if len(self.checksum) == SHA256:
-            return hashlib.sha256()
-        return hashlib.sha1(b"blob %d\0" % self.size)  # as git hashes a file
+    checksum: str  # sha256 in hex
 
     @property
     def url(self) -> str:
@@ -69,17 +61,6 @@ def look_up(repo_id: str, path: str) -> HubFile:
     if found.size is None or not re.fullmatch("[0-9a-f]{64}", found.etag or ""):
         raise HubError(f"{constants.ENDPOINT}: gives no size and sha256 for {repo_id}/{path}, so it cannot be checked")
     return HubFile(repo_id, path, found.commit_hash or "main", found.size, str(found.etag))
-
-
-def list_files(repo_id: str, revision: str = "main") -> list[HubFile]:
-    """List all files of a data set with size and checksum, as they are in the newest commit of `revision`."""
-    check_hub_id(repo_id)
-    hub = HfApi(**LIBRARY)  # type: ignore[arg-type]
-    with _explained(repo_id, "the list of its files"):
-        commit = hub.repo_info(repo_id, repo_type="dataset", revision=revision).sha or revision
-        entries = list(hub.list_repo_tree(repo_id, repo_type="dataset", revision=commit, recursive=True))
-    files = [entry for entry in entries if isinstance(entry, RepoFile)]
-    return [HubFile(repo_id, f.path, commit, f.size, f.lfs.sha256 if f.lfs else f.blob_id) for f in files]
 
 
 def part_of(target: Path) -> Path:
@@ -97,7 +78,7 @@ def fetch(file: HubFile, target: Path, *, retries: int = 5, tick: Tick = lambda 
         retries: how many times in a row a lost connection is tried again without receiving a byte.
         tick: called with the number of bytes: first those of the earlier call, then those received.
     """
-    with _explained(file.repo_id, file.path), _Part(part_of(target), file, tick) as part:
+    with _explained(file.repo_id, file.path), _Part(part_of(target), tick) as part:
         failures = 0
         while part.size < file.size:
             before = part.size
@@ -120,7 +101,7 @@ def fetch(file: HubFile, target: Path, *, retries: int = 5, tick: Tick = lambda 
 
 def is_same(file: HubFile, path: Path, tick: Tick = lambda count: None) -> bool:
     """Whether the file at `path` has the bytes of `file`; `tick` is called with the bytes read."""
-    digest = file.new_digest()
+    digest = hashlib.sha256()
     with path.open("rb") as source:
         while chunk := source.read(1 << 20):
             digest.update(chunk)
@@ -131,9 +112,11 @@ def is_same(file: HubFile, path: Path, tick: Tick = lambda count: None) -> bool:
 class _Part:
     """The file of the bytes received so far, open for appending, with their number and running checksum."""
 
-    def __init__(self, path: Path, wanted: HubFile, tick: Tick) -> None:
-        self.path, self.wanted, self.tick = path, wanted, tick
-        self.digest, self.size = wanted.new_digest(), 0
+    def __init__(self, path: Path, tick: Tick) -> None:
+        self.path = path
+        self.tick = tick
+        self.digest = hashlib.sha256()
+        self.size = 0
 
     def __enter__(self) -> "_Part":
         self.file = self.path.open("a+b")
@@ -159,7 +142,8 @@ class _Part:
     def start_over(self) -> None:
         self.file.truncate(0)
         self.tick(-self.size)
-        self.digest, self.size = self.wanted.new_digest(), 0
+        self.digest = hashlib.sha256()
+        self.size = 0
 
     def _count(self, chunk: bytes) -> None:
         self.digest.update(chunk)

@@ -203,13 +203,9 @@ def find_games(folder: Path) -> list[Game]:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise an InputError if there is no such folder, or if it is SoccerTrack v2 as it was downloaded."""
+    """Raise an InputError if there is no such folder."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; give one of SN-BAA, SN-BAS or simulated matches")
-    if (folder / "bas").is_dir() and (folder / "videos").is_dir():
-        raise InputError(
-            f"{folder}: has panoramas of SoccerTrack v2; run `ballcast data soccertrack {folder} OUT` first"
-        )
 
 
 def split_folders(folder: Path) -> list[Path]:

@@ -33,7 +33,7 @@ from ballcast.data.labels.soccernet import SPLITS
 from ballcast.features.store import LABELS
 
 LABELS_V2 = "Labels-v2.json"  # of SN-AS
-BALL_ACTIONS = (*ACTIONS, "FREE KICK", "GOAL")  # SN-BAS and SoccerTrack v2
+BALL_ACTIONS = (*ACTIONS, "FREE KICK", "GOAL")  # of SN-BAS
 BROADCAST_ACTIONS = (  # SN-AS, in the order of SoccerNet's own list
     "Penalty",
     "Kick-off",
@@ -94,7 +94,7 @@ def read_label_set(folder: Path) -> LabelSet:
 
     | files | classes |
     |---|---|
-    | `matches.json` (simulated matches, SoccerTrack v2's camera) | the ten actions; twelve if FREE KICK or GOAL occur |
+    | `matches.json` (simulated matches) | the ten actions; twelve if FREE KICK or GOAL occur |
     | `Labels-ball.json` of clips (SN-BAA) | the ten actions |
     | `Labels-ball.json` of games (SN-BAS) | twelve |
     | `Labels-v2.json` (SN-AS) | seventeen |

@@ -1,8 +1,6 @@
 """The commands of a challenge entry with each recipe, from the download to the zip, with hours from measured rates.
 
-The rates are in `configs/throughput.json`, null where not measured (`python -m benchmarks.throughput`). Where a card of
-24 GB was not measured itself, its rate is estimated from the H200's within 24 GB of memory, by their memory bandwidths,
-which norms and most convolutions of these networks wait for (docs/speed.md).
+The rates are of one H200, in `configs/throughput.json`, null where not measured (`python -m benchmarks.throughput`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,33 +24,15 @@ THROUGHPUT = RECIPES / "throughput.json"
 
 @dataclass(frozen=True)
 class Rate:
-    """A throughput: `unit` per second on each machine, None: not measured.
-
-    - `within_24gb`: on the H200, with the settings that fit 24 GB and no more memory than that.
-    - `host`: it depends on the processor's cores, not on the card.
-    - `settings_24gb`: key=value changes of the recipe that fit it into 24 GB, as measured.
-    - `measured`: the command, or the page with it.
-    """
+    """A throughput on one H200: `unit` per second, None if not measured; `measured`: the command that gave it."""
 
     unit: str
     h200: float | None = None
-    card_24gb: float | None = None
-    settings_24gb: str = ""
     measured: str = ""
-    within_24gb: float | None = None
-    host: bool = False
 
     def __post_init__(self) -> None:
-        if any(value is not None and value <= 0 for value in (self.h200, self.card_24gb, self.within_24gb)):
+        if self.h200 is not None and self.h200 <= 0:
             raise InputError("a rate must be above 0, or null where it was not measured")
-
-    def on(self, machine: str) -> tuple[float | None, bool]:
-        """The rate on a machine, and whether it is estimated."""
-        if machine == "h200" or self.card_24gb is not None:
-            return getattr(self, machine), False
-        if self.host:
-            return self.h200, True
-        return (None, False) if self.within_24gb is None else (self.within_24gb * BANDWIDTH, True)
 
 
 @dataclass(frozen=True)
@@ -60,10 +40,6 @@ class Throughput:
     """All rates, by name."""
 
     rates: dict[str, Rate] = field(default_factory=dict)
-
-
-MACHINES = {"h200": "one H200", "card_24gb": "one 24 GB card"}
-BANDWIDTH = 1.01 / 4.8  # TB/s of an RTX 4090, which has 24 GB, and of an H200, by NVIDIA's data sheets
 
 
 @dataclass(frozen=True)
@@ -78,15 +54,15 @@ class Command:
     about: str = ""
     work: tuple[tuple[str, float], ...] = ()
 
-    def seconds(self, rates: dict[str, Rate], machine: str) -> tuple[float | None, bool]:
-        """The time on a machine, None if a rate is not known there, and whether one of the rates is estimated."""
-        total, estimated = 0.0, False
+    def seconds(self, rates: dict[str, Rate]) -> float | None:
+        """The time on one H200, None if a rate is not known."""
+        total = 0.0
         for name, amount in self.work:
-            rate, guess = rates[name].on(machine)
+            rate = rates[name].h200
             if rate is None:
-                return None, False
-            total, estimated = total + amount / rate, estimated or guess
-        return total, estimated
+                return None
+            total += amount / rate
+        return total
 
 
 def read_throughput(path: Path = THROUGHPUT) -> dict[str, Rate]:
@@ -110,29 +86,19 @@ def entry_lines(names: Sequence[str], data: str = "snbaa", rates: dict[str, Rate
         title, build = ENTRIES[name]
         commands = build(data)
         every = Command("", work=tuple(part for command in commands for part in command.work))
-        yield f"# {name}: {title}; in all {_times(every, known)}"
+        yield f"# {name}: {title}; in all {_time(every, known)}"
         for command in commands:
             if command.work:
-                yield f"# {command.about}: {_times(command, known)}"
+                yield f"# {command.about}: {_time(command, known)}"
             yield command.text
         yield ""
     yield "# Times are of decoding, training steps and extraction, from measured rates; the rest takes minutes."
-    yield (
-        "# About: estimated for an RTX 4090 from the H200 with 24 GB of its memory, by their memory bandwidths, and "
-        "the same 16 cores."
-    )
     yield "# `tune` writes nothing where it does not help; then leave --calibration out."
 
 
-def _times(command: Command, rates: dict[str, Rate]) -> str:
-    parts = []
-    for machine, title in MACHINES.items():
-        seconds, estimated = command.seconds(rates, machine)
-        time = "not measured" if seconds is None else "about " * estimated + duration(seconds)
-        settings = {rates[name].settings_24gb for name, _ in command.work} - {""}
-        changed = f" with {' '.join(sorted(settings))}" if settings and machine == "card_24gb" else ""
-        parts.append(f"{time} on {title}{changed}")
-    return ", ".join(parts)
+def _time(command: Command, rates: dict[str, Rate]) -> str:
+    seconds = command.seconds(rates)
+    return f"{'not measured' if seconds is None else duration(seconds)} on one H200"
 
 
 def _download(data: str, resolution: str) -> Command:
