@@ -45,6 +45,7 @@ SMALL = [
     *("model.width=16", "model.dense.dim=16", "model.dense.heads=2", "model.dense.ffn=16", "model.dense.gru_layers=1"),
     *("train.batch=2", "train.epochs=2", "train.restart_epochs=1", "data.every_ms=4000"),
 ]
+COLOUR_STACKS = ["encoder.network.colour=true", "encoder.network.step=2", "model.clips=61"]
 COLOUR = ["encoder.network.colour=true", "encoder.network.frames=1", "encoder.network.stack=1", "model.clips=63"]
 
 
@@ -88,19 +89,21 @@ def test_it_trains_scores_and_is_loaded_again(matches: Path, tmp_path: Path, ext
     assert isinstance(Anticipator.from_pretrained(tmp_path / "run/best"), Anticipator)
 
 
-def test_the_extracted_features_are_those_of_training(matches: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("colour", [False, True], ids=["gray", "colour"])
+def test_the_extracted_features_are_those_of_training(matches: Path, tmp_path: Path, colour: bool) -> None:
     """What `extract` and `predict` compute of a window is what the model was trained on."""
-    config = recipe(matches, "train.epochs=1")
+    config = recipe(matches, "train.epochs=1", *(COLOUR_STACKS if colour else []))
     train(config, tmp_path / "run", device=CPU)
     learner = load_learner(tmp_path / "run/best")
-    cache = FrameCache(find_games(matches)[:1], CPU)
+    cache = FrameCache(find_games(matches)[:1], CPU, colour=colour)
     frames = cache.read(0, 125)
     with torch.no_grad():
-        own = learner.features(planes(frames[None, learner.frame_offsets], colour=False))[0, 0]
+        own = learner.features(planes(frames[None, learner.frame_offsets], colour=colour))[0, 0]
     backbone = Backbone.from_pretrained(tmp_path / "run/best_backbone")
     extracted = BatchEncoder(backbone).windows(frames, [0])[0]
     assert extracted.shape == (snippet_count(backbone.config), 16)
-    torch.testing.assert_close(extracted, own, rtol=1e-5, atol=1e-5)
+    # In colour, stored luma may be of colours that cannot be shown, which training cuts off first.
+    torch.testing.assert_close(extracted, own, rtol=1e-5, atol=1e-2 if colour else 1e-5)
 
 
 def test_mirrored_and_along_a_game(matches: Path, tmp_path: Path) -> None:

@@ -201,7 +201,10 @@ class Backbone(nn.Module):
         return (pad_i420 if self.config.colour else pad_frames)(frames, self.config.padding)
 
     def scaled(self, stacks: Tensor) -> Tensor:
-        """Padded stacks (S, stack, H, W) uint8, or I420 (S, stack, 3H/2, W) → (S, planes, H, W) in [0, 1]; floats stay."""
+        """Padded stacks (S, stack, H, W) uint8, or I420 (S, stack, 3H/2, W) → (S, planes, H, W) in [0, 1].
+
+        Floats stay as they are.
+        """
         if stacks.dtype != torch.uint8:
             return stacks
         return i420_to_planes(stacks) if self.config.colour else stacks / 255
