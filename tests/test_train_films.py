@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from tools.train_films import EVERY, Film, draw_batch, film_recipe, frame_auc, new_model
 
 from ballcast.features.stack_index import snippet_count
+from tools.train_films import EVERY, Film, draw_batch, film_recipe, frame_auc, new_model
 
 ACTIONS = [
     {"position": 1000, "action": "PASS"},
@@ -48,7 +48,8 @@ def test_batches_have_the_shapes_of_the_model(film):
     )
     seen, targets = draw_batch([film], model, 2, 0.5, np.random.default_rng(0))
     assert seen.shape == (2, 3 * 63, 224, 398)
-    assert 0 <= seen.min() and seen.max() <= 1
+    assert seen.min() >= 0
+    assert seen.max() <= 1
     assert targets.presence.shape == (2, 61, 10)
     assert targets.classes.shape == (2, 8)
 
