@@ -29,7 +29,7 @@ EXTRAS = {
         ("kloppy", "matplotlib", "mplsoccer", "pandas", "pyarrow"),
         "event feeds of other providers than Wyscout, tables, pictures of pitches",
     ),
-    "server": (("fastapi", "python-multipart", "uvicorn"), "`ballcast serve`"),
+    "server": (("fastapi", "prometheus_client", "python-multipart", "uvicorn"), "`ballcast serve`"),
     "ray": (("ray",), "extraction and streams on a cluster"),
     "alerts": (("paho-mqtt",), "alerts of streams over MQTT"),
 }

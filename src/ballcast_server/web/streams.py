@@ -133,6 +133,11 @@ class Stream:
         return "" if status is None else self._public(status.message, status.state)
 
     @property
+    def behind_ms(self) -> int:
+        """Length of the stream that waits to be computed."""
+        return 0 if self.status is None else self.status.behind_ms
+
+    @property
     def waits_for_room(self) -> bool:
         """Whether the machine follows as many streams as it can, and not this one."""
         return self._session is not None and self._session.running and self._session.held
