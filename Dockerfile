@@ -21,11 +21,11 @@ COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY src ./src
 # pip itself is not needed later; bytecode is made at the first start, so the image holds it only once.
 RUN case "$DEVICE" in \
-      cpu) extras="$EXTRAS" ;; \
-      gpu) extras="train${EXTRAS:+,$EXTRAS}" ;; \
+      cpu) extras="server${EXTRAS:+,$EXTRAS}" ;; \
+      gpu) extras="server,train${EXTRAS:+,$EXTRAS}" ;; \
       *) echo "DEVICE is cpu or gpu, not $DEVICE" >&2; exit 1 ;; \
     esac; \
-    /opt/ballcast/bin/pip install --no-cache-dir --no-compile ".${extras:+[$extras]}" \
+    /opt/ballcast/bin/pip install --no-cache-dir --no-compile ".[$extras]" \
     && /opt/ballcast/bin/pip uninstall --yes --quiet pip
 
 FROM python:${PYTHON}-slim

@@ -5,12 +5,12 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 MINUTES ?= 30
 
-.PHONY: demo test lint docs mutants setup setup-dev browser clean help
+.PHONY: demo test test-library test-server lint docs mutants setup setup-dev browser clean help
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo     install without torch, then run the main job on embedded data"
-	@echo "make test     install everything, lint, and run every test"
+	@echo "make test     install everything, lint, and run every test; test-library and test-server run a half"
 	@echo "make lint     ruff, mypy and the import contract"
 	@echo "make docs     build the docs into site/, any warning an error"
 	@echo "make mutants  test the tests: change the code, see which changes no test notices; MINUTES=30, goes on next time"
@@ -44,6 +44,12 @@ browser:
 
 test: setup-dev lint browser
 	$(BIN)/pytest -n 2 --dist worksteal
+
+test-library: setup-dev lint
+	$(BIN)/pytest -n 2 --dist worksteal --ignore tests/server
+
+test-server: setup-dev lint browser
+	$(BIN)/pytest -n 2 --dist worksteal tests/server
 
 lint: setup-dev
 	$(BIN)/ruff check src tests benchmarks tools

@@ -20,9 +20,9 @@ import numpy as np
 
 from ballcast.core.actions import ACTIONS, FPS
 from ballcast.core.events import Forecast, Prediction
-from ballcast.web.server import bind, running
-from ballcast.web.service import Service
-from ballcast.web.settings import PredictorFactory, Settings
+from ballcast_server.web.server import bind, running
+from ballcast_server.web.service import Service
+from ballcast_server.web.settings import PredictorFactory, Settings
 
 
 class Quick:

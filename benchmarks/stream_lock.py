@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 
 from ballcast.core.actions import FPS
-from ballcast.live.scheduler import Scheduler
 from ballcast.live.status import LiveForecast
 from ballcast.model.postprocess import SlotArrays
 from ballcast.video.sources import FileSource, LiveFrame, Pacer
+from ballcast_server.streams.scheduler import Scheduler
 from benchmarks.streams import networks
 
 

@@ -5,9 +5,9 @@
     python -m benchmarks.streams --streams 100 --processes 4 --only scheduler       # as four followers have them
 
 A file is decoded and played in real time by every stream, each from its own beginning. First N streams run in one
-scheduler (`ballcast.live.scheduler`), then N separate sessions as N commands `ballcast live` have them, but with one
-copy of the weights and in one process. Milliseconds from the arrival of the last frame to the forecast, after all
-streams run. "held": every stream made all its forecasts, none dropped a frame, none was late or waiting.
+scheduler (`ballcast_server.streams.scheduler`), then N separate sessions as N commands `ballcast live` have them, but
+with one copy of the weights and in one process. Milliseconds from the arrival of the last frame to the forecast, after
+all streams run. "held": every stream made all its forecasts, none dropped a frame, none was late or waiting.
 
 --processes: the streams are shared out to so many processes, each with a scheduler and weights of its own, that measure
 the same seconds; the figures are those of all together.
@@ -46,11 +46,11 @@ from ballcast.inference.loading import open_model
 from ballcast.inference.runtime import Runtime
 from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.inference.torch_runtime import TorchRuntime
-from ballcast.live.scheduler import Scheduler
 from ballcast.live.session import LiveSession
 from ballcast.live.status import LiveForecast, Status
 from ballcast.model.anticipator import Anticipator
 from ballcast.video.sources import FileSource
+from ballcast_server.streams.scheduler import Scheduler
 from benchmarks.extract import draw
 from benchmarks.machine import SIZES
 

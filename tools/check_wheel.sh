@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Does what was built work where the repository is not? Builds sdist and wheel, and for each Python given installs the
-# wheel into an environment of its own, away from the repository, and runs the demo, predict, live and serve there
-# without a network. The light installation, in which torch cannot be imported; with EXTRAS, that one.
+# wheel into an environment of its own, away from the repository, and runs the demo, predict and live there without a
+# network; with EXTRAS=server, serve too. The light installation, in which torch cannot be imported; with EXTRAS, that one.
 #
 #   tools/check_wheel.sh [PYTHON …]                 default: python3; about half a GB of disk for each, removed at the end
-#   EXTRAS=train tools/check_wheel.sh [PYTHON …]    with torch: about 6 GB for each; the demo also trains
+#   EXTRAS=server,train tools/check_wheel.sh [PYTHON …]    with torch: about 6 GB for each; the demo also trains
 #   KEEP=/tmp/envs tools/check_wheel.sh             keeps the environments there
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -42,7 +42,7 @@ for python in "${pythons[@]}"; do
   "$env/bin/pip" install --quiet --disable-pip-version-check "$wheel${extras:+[$extras]}"
   "$env/bin/pip" check
   echo "$name: installed in $((SECONDS - began)) s, $(du -sm "$env" | cut -f1) MB"
-  if [ -z "$extras" ] && "$env/bin/python" -c 'import torch' 2>/dev/null; then echo "torch is in the light installation"; exit 1; fi
+  if [[ $extras != *train* ]] && "$env/bin/python" -c 'import torch' 2>/dev/null; then echo "torch is in the light installation"; exit 1; fi
   (
     cd "$work"
     unset PYTHONPATH
@@ -53,15 +53,20 @@ for python in "${pythons[@]}"; do
     output=$("${ballcast[@]}" train paper data.features=nowhere 2>&1) && exit 1
     case $extras:$output in
       *train*:*nowhere*) ;;
-      :*torch*"[train]"*) ;;
+      *:*torch*"[train]"*) ;;
       *) echo "unexpected: $output"; exit 1 ;;
     esac
-    label="demo offline" timed "${ballcast[@]}" demo --no-open ${extras:+--train} >demo.txt 2>&1 || { tail -30 demo.txt; exit 1; }
+    label="demo offline" timed "${ballcast[@]}" demo --no-open $([[ $extras = *train* ]] && echo --train) >demo.txt 2>&1 || { tail -30 demo.txt; exit 1; }
     tail -1 demo.txt
     "$env/bin/python" -c "$cut" "$excerpt" short.mp4
     label="predict offline" timed "${ballcast[@]}" predict short.mp4
     label="live offline" timed "${ballcast[@]}" live short.mp4 --speed 0 --json live.jsonl
     test -s live.jsonl
+    if [[ $extras != *server* ]]; then
+      output=$("${ballcast[@]}" serve 2>&1) && exit 1
+      [[ $output = *"[server]"* ]] || { echo "unexpected: $output"; exit 1; }
+      exit 0
+    fi
     label="serve offline" timed "${offline[@]}" bash -c '
       ip link set lo up 2>/dev/null || true
       "$1" serve --port 8765 >serve.txt 2>&1 & server=$!

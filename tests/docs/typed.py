@@ -31,7 +31,7 @@ NOT_RUN = {
     "ballcast train faantra-ws": "the same as e2e",
     "ballcast demo": "takes minutes; tests/workflows/test_demo.py runs it on less",
     "ballcast reproduce": "takes hours; tests/workflows/reproduce/test_reproduce.py runs it on less",
-    "ballcast serve": "runs until it is stopped; tests/web/test_serve.py starts it",
+    "ballcast serve": "runs until it is stopped; tests/server/web/test_serve.py starts it",
     "ballcast live rtsp": "needs a camera; tests/video/test_stream.py has a stand-in",
     "ballcast live -": "reads a stream from stdin; tests/cli/test_live.py gives it one",
     "ballcast events wyscout_leagues.parquet": "needs the five leagues; tests/data/events/test_wyscout.py has a table",
@@ -164,7 +164,7 @@ def _pip(words: list[str]) -> str:
 
 
 def _curl(words: list[str]) -> str:
-    from ballcast.web import job_routes, monitoring, renders, site_routes, stream_routes
+    from ballcast_server.web import job_routes, monitoring, renders, site_routes, stream_routes
 
     address = next(word for word in words if word.startswith("http"))
     path = address.removeprefix("http://127.0.0.1:8000").partition("?")[0]
@@ -174,7 +174,7 @@ def _curl(words: list[str]) -> str:
     routes = [*(route for module in modules for route in module.router.routes), *site_routes.pages.routes]
     fits = [r for r in routes if r.path_regex.match(path) and method in r.methods]  # type: ignore[attr-defined]
     assert fits, f"the server has no {method} {path}"
-    return "needs a running server; tests/web/test_job_routes.py asks one"
+    return "needs a running server; tests/server/web/test_job_routes.py asks one"
 
 
 def _torchrun(words: list[str]) -> str:
@@ -203,7 +203,7 @@ PROGRAMS: dict[str, Callable[[list[str]], str]] = {
     "mkdocs": _known("tests/docs/test_site.py builds the site"),
     "docker": _docker,
     "git": _known("fetches the repository"),
-    "ray": _known("starts a cluster; tests/live/followers_on_cluster.py has one"),
+    "ray": _known("starts a cluster; tests/server/streams/followers_on_cluster.py has one"),
     **dict.fromkeys(
         ("apt", "tar", "sed", "cmake", "mkdir", "cp"), _known("builds the game's engine, from the network")
     ),

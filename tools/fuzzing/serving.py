@@ -9,12 +9,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ballcast.core.errors import InputError
-from ballcast.live.alerts import AlertTargets
 from ballcast.video.addresses import is_stream, scheme_of, shown
-from ballcast.web.multipart import MultipartFile
-from ballcast.web.settings import RequestError, Settings
-from ballcast.web.stream_store import StreamStore, check_address
-from ballcast.web.tokens import TokenStore
+from ballcast_server.streams.alerts import AlertTargets
+from ballcast_server.web.multipart import MultipartFile
+from ballcast_server.web.settings import RequestError, Settings
+from ballcast_server.web.stream_store import StreamStore, check_address
+from ballcast_server.web.tokens import TokenStore
 from tests.video.conftest import make_video
 from tools.fuzzing.feeds import mutate_feed, uploaded_feeds
 from tools.fuzzing.judge import check_message

@@ -9,12 +9,13 @@ import io
 import os
 import sys
 import warnings
+from importlib.metadata import entry_points
 from typing import Any, NoReturn
 
 import typer
 
 from ballcast.cli import demo, data, extract, train, tune, predict, score  # isort: skip  # noqa: F401
-from ballcast.cli import reproduce, live, serve, tokens, export  # isort: skip  # noqa: F401
+from ballcast.cli import reproduce, live, export  # isort: skip  # noqa: F401
 from ballcast.cli.shell import app
 from ballcast.core.errors import BallcastError, BallcastWarning, MissingExtra
 from ballcast.core.util import set_thread_defaults
@@ -23,6 +24,10 @@ __all__ = ["app", "main"]
 
 OF_TRAINING = ("torch", "timm", "tensorboard", "onnx")  # packages of the extra `train`
 FULL = "the disk is full; free some and run again"
+
+
+for _point in entry_points(group="ballcast.commands"):  # modules of other packages, whose import adds commands
+    _point.load()
 
 
 def _fail(message: str) -> NoReturn:

@@ -4,8 +4,9 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
@@ -24,12 +25,21 @@ from ballcast.cli.runtime import (
 )
 from ballcast.cli.shell import Device, app, new_console, number, seconds_option
 from ballcast.core.errors import BallcastError, InputError
+from ballcast.core.util import install_command
 
 if TYPE_CHECKING:
     from ballcast.live.broadcast import Subscription
-    from ballcast.live.cluster import ClusterSession, ClusterSessions
-    from ballcast.live.session import LiveSession
     from ballcast.live.status import Record
+
+    class Session(Protocol):
+        """A stream that is followed: by a `LiveSession` here, or on a cluster."""
+
+        error: BaseException | None
+
+        def subscribe(self, *, capacity: int) -> Subscription: ...
+        def close(self) -> None: ...
+        def __enter__(self) -> Any: ...
+        def __exit__(self, *_: object) -> None: ...
 
 
 QUEUED_RECORDS = 4096  # that may wait for a slow reader of the output: about an hour
@@ -113,7 +123,7 @@ def live(
         emit = changed_emission(loaded.emit, overrides or (), shown=True)
         own: dict[str, Any] = {"every_ms": round(1000 * every), "emit": emit, "any_video": any_video}
         how: dict[str, Any] = {"speed": speed, "give_up_s": give_up, "strict": strict}
-        session: LiveSession | ClusterSession
+        session: Session
         if cluster is None:
             session = loaded.session(source, **own, **how)
         else:
@@ -135,16 +145,21 @@ def _check_end(error: BaseException | None) -> None:
         raise RuntimeError("live anticipation failed") from error
 
 
-def _on_cluster(source: str, cluster: str, **how: Any) -> "ClusterSessions":
-    """A cluster that follows the source, not connected yet. how: arguments of `ClusterSessions`."""
-    from ballcast.live.cluster import ClusterSessions
+def _on_cluster(source: str, cluster: str, **how: Any) -> Any:
+    """A cluster that follows the source, not connected yet.
 
+    It is the entry point `ray` in the group `ballcast.clusters`, which the server's package has. how: its arguments.
+    """
     if source == "-":
         raise InputError("--cluster: stdin is here, not on the cluster; give a stream's address")
-    return ClusterSessions(cluster, **how)
+    found = entry_points(group="ballcast.clusters", name="ray")
+    if not found:
+        raise InputError(f"--cluster is part of ballcast's server, which is not installed: {install_command('server')}")
+    (point,) = found
+    return point.load()(cluster, **how)
 
 
-def _follow(session: "LiveSession | ClusterSession", records: "Subscription", show: "Callable[[Record], None]") -> None:
+def _follow(session: "Session", records: "Subscription", show: "Callable[[Record], None]") -> None:
     """Show all records; Ctrl-C stops the session, and its last records are shown too."""
     try:
         while not records.over:

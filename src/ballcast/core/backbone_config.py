@@ -24,8 +24,8 @@ class BackboneConfig:
     """Sizes of the network and the frames it reads; the defaults are the published 15-frame network's.
 
     Without 3D blocks it is a frame encoder, which the end-to-end recipes train: the 2D network with its own pooling and
-    a linear layer to `projected` features, for each stack on its own. A stack is then a few gray frames, or one frame
-    in colour.
+    a linear layer to `projected` features, for each stack on its own. In colour, a stack's middle frame is red, green
+    and blue, and the frames beside it are their luma.
     """
 
     encoder: str = "tf_efficientnetv2_b0.in1k"  # timm's name of the 2D network
@@ -42,7 +42,7 @@ class BackboneConfig:
     padding: Annotated[int, Between(1, 256)] = 32  # frames are zero-padded to a multiple of this
     dropout: Annotated[float, Between(0, 0.99)] = 0.2  # before the logits, in training
     drop_path: Annotated[float, Between(0, 0.99)] = 0.2  # in the networks, in training
-    colour: bool = False  # frame encoder: a frame is three colours instead of its luma; stack must be 1
+    colour: bool = False  # frame encoder: the middle frame of a stack in three colours instead of its luma
     # Frame encoder: temporal shift of an eighth of the channels back and an eighth forward in every residual block from
     # the third stage on (TSM); gated (GSF); or a quarter back only (causal). Features then depend on their window.
     shift: Literal["none", "plain", "gated", "causal"] = "none"
@@ -53,8 +53,8 @@ class BackboneConfig:
             raise InputError("colour and shift are for frame encoders; set blocks=0")
         if not self.blocks and self.frames != self.stack:
             raise InputError(f"a frame encoder reads one stack at a time; set frames={self.stack}, as stack")
-        if self.colour and self.stack != 1:
-            raise InputError("colour frames are read one at a time; set stack=1 and frames=1")
+        if self.colour and not self.stack % 2:
+            raise InputError("the middle frame of a stack is in colour; set stack and frames to an odd number")
         if self.colour and self.padding % 2:
             raise InputError("colour frames have even sides; set an even padding")
         if self.frames % self.stack:
@@ -77,7 +77,7 @@ class BackboneConfig:
     @property
     def planes(self) -> int:
         """Input channels of the 2D network."""
-        return 3 if self.colour else self.stack
+        return self.stack + 2 if self.colour else self.stack
 
 
 def padding_sides(height: int, width: int, multiple: int, *, pairs: bool = False) -> tuple[int, int, int, int]:

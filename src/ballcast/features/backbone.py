@@ -19,7 +19,7 @@ from ballcast.core.backbone_config import BackboneConfig, BackboneIdentity, Prep
 from ballcast.core.checks import check_pair, show
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_bytes, read_json, write_pair
-from ballcast.features.frame_network import FrameNetwork, create_network, earlier, i420_to_rgb, later, pad_i420
+from ballcast.features.frame_network import FrameNetwork, create_network, earlier, i420_to_planes, later, pad_i420
 from ballcast.features.stack_index import batch_stacks, run_stacks, snippet_span
 from ballcast.publish.cards import backbone_card
 
@@ -191,7 +191,7 @@ class Backbone(nn.Module):
     def features(self, frames: Tensor) -> Tensor:
         """A snippet's sampled frames (B, frames, H, W), uint8, or floats in [0, 1] → features (B, D) float32.
 
-        Colour frames are I420, (B, 1, 3H/2, W) uint8. With a temporal shift, B is a multiple of a window's N.
+        Colour frames are I420, (B, frames, 3H/2, W) uint8. With a temporal shift, B is a multiple of a window's N.
         """
         x = self.padded(frames)
         return self.mix(self.encode(self.scaled(x.unflatten(1, (-1, self.config.stack)).flatten(0, 1))))
@@ -201,10 +201,10 @@ class Backbone(nn.Module):
         return (pad_i420 if self.config.colour else pad_frames)(frames, self.config.padding)
 
     def scaled(self, stacks: Tensor) -> Tensor:
-        """Padded stacks (S, stack, H, W) uint8, or I420 (S, 1, 3H/2, W) → (S, planes, H, W) in [0, 1]; floats stay."""
+        """Padded stacks (S, stack, H, W) uint8, or I420 (S, stack, 3H/2, W) → (S, planes, H, W) in [0, 1]; floats stay."""
         if stacks.dtype != torch.uint8:
             return stacks
-        return i420_to_rgb(stacks).flatten(1, 2) if self.config.colour else stacks / 255
+        return i420_to_planes(stacks) if self.config.colour else stacks / 255
 
     def runs(self, frames: Tensor) -> Tensor:
         """Runs of sampled frames (B, stack · (n + J − 1), H, W), uint8, or floats in [0, 1] → features (B, n, D).

@@ -21,7 +21,7 @@ from ballcast.core.actions import WINDOW_FRAMES
 from ballcast.core.errors import InputError
 from ballcast.core.util import keep_freed_memory
 from ballcast.features.backbone import Backbone
-from ballcast.features.frame_network import i420_to_rgb, mirror, to_channels_last
+from ballcast.features.frame_network import mirror, to_channels_last
 from ballcast.features.stack_index import (
     covering_windows,
     snippet_count,
@@ -177,11 +177,10 @@ class BatchEncoder:
         return self._encode(pixels[begins[:, None] + self._offsets])  # (n, stack, H, W)
 
     def encode(self, pictures: Tensor) -> Tensor:
-        """Stacks (S, stack, H, W) uint8, or I420 (S, 1, 3H/2, W), padded here if they are not → maps (S, C, h, w)."""
+        """Stacks (S, stack, H, W) uint8, or I420 (S, stack, 3H/2, W), padded here if they are not → maps (S, C, h, w)."""
         pictures = self.backbone.padded(pictures)  # here, where compiling makes one kernel of it and the next
         if self.config.colour:
-            pictures = i420_to_rgb(pictures).flatten(1, 2)  # (S, 3, H, W)
-            x = pictures.to(self.dtype, memory_format=torch.channels_last)
+            x = self.backbone.scaled(pictures).to(self.dtype, memory_format=torch.channels_last)
         else:
             x = pictures.to(self.dtype, memory_format=torch.channels_last) / 255
         # Frame encoders may have layers of any kind; outside convolutions, fp16 is for autocast to choose.

@@ -10,6 +10,9 @@ from ballcast.core.errors import InputError, first_line
 from ballcast.features.stack_index import snippet_count
 
 
+LUMA = (0.299, 0.587, 0.114)  # of red, green and blue: BT.601
+
+
 def create_network(config: BackboneConfig, **options: Any) -> nn.Module:
     """Build timm's network `config.encoder` with random weights; an InputError where timm has none of that name."""
     import timm  # when a network is built: importing it takes as long as torch
@@ -190,3 +193,29 @@ def i420_to_rgb(frames: Tensor) -> Tensor:
     gray = (y - 16) * (255 / 219)
     rgb = [gray + 1.596027 * v, gray - 0.391762 * u - 0.812968 * v, gray + 2.017232 * u]
     return (torch.stack(rgb, dim=-3) / 255).clamp(0, 1)
+
+
+def i420_to_planes(stacks: Tensor) -> Tensor:
+    """I420 stacks (S, stack, 3H/2, W) uint8 → the network's input (S, stack + 2, H, W) in [0, 1].
+
+    The middle frame is red, green and blue; the frames beside it are their luma, (Y − 16) / 219.
+    """
+    middle = stacks.shape[1] // 2
+    colour = i420_to_rgb(stacks[:, middle])  # (S, 3, H, W)
+    H = stacks.shape[-2] * 2 // 3
+    luma = [((stacks[:, k : k + 1, :H].float() - 16) / 219).clamp(0, 1) for k in range(stacks.shape[1]) if k != middle]
+    return torch.cat([*luma[:middle], colour, *luma[middle:]], dim=1)
+
+
+def rgb_to_planes(frames: Tensor, read: Tensor) -> Tensor:
+    """Frames in colour (B, F, 3, H, W) in [0, 1] → stacks as `i420_to_planes` makes them, (B, N, stack + 2, H, W).
+
+    Args:
+        frames: F frames of each of B samples.
+        read: (N, stack) int64, the frames of each stack.
+    """
+    middle = read.shape[1] // 2
+    colour = frames[:, read[:, middle]]  # (B, N, 3, H, W)
+    weights = frames.new_tensor(LUMA).view(1, 1, 3, 1, 1)
+    luma = (frames * weights).sum(2)  # (B, F, H, W)
+    return torch.cat([luma[:, read[:, :middle]], colour, luma[:, read[:, middle + 1 :]]], dim=2)

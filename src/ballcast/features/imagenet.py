@@ -87,8 +87,8 @@ def load_imagenet(backbone: Backbone, key: str = "train.start") -> str:
 
     They come from a package of PyPI where one with them is installed, else from timm's cache or the hub. The network
     gives for values in [0, 1] what the original gives for scaled colours (`fold_normalisation`). The three colours
-    become the three colours of a colour frame or the three frames of a stack; other numbers of frames get them as timm
-    adapts them. A temporal shift keeps its own initial weights.
+    become those of a stack's frame in colour or the three frames of a gray stack; other numbers of frames get them as
+    timm adapts them. A temporal shift keeps its own initial weights.
 
     Args:
         backbone: a stacker or a frame encoder.
@@ -122,7 +122,11 @@ def load_imagenet(backbone: Backbone, key: str = "train.start") -> str:
     fold_normalisation(trained, name, key)
     state = trained.state_dict()
     first = f"{first_layers(trained, name, key)[0]}.weight"
-    state[first] = adapt_input_conv(config.planes, state[first])
+    if config.colour:  # the frames beside the middle one begin without effect
+        beside = state[first].new_zeros(len(state[first]), config.stack // 2, *state[first].shape[2:])
+        state[first] = torch.cat([beside, state[first], beside], dim=1)
+    else:
+        state[first] = adapt_input_conv(config.planes, state[first])
     network.load_state_dict(rename_for_shifts(network, state))
     return source
 

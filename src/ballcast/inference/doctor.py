@@ -6,16 +6,15 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 
 from ballcast import __version__
-from ballcast.core.sandbox import missing
 from ballcast.core.util import cores, install_command
 
 NEEDED = (
     *("onnxruntime", "av", "numpy", "safetensors", "huggingface_hub", "pyzipper", "PyYAML", "rich", "typer"),
-    *("pillow", "fastapi", "uvicorn", "jinja2", "psutil"),
+    *("pillow", "jinja2", "psutil"),
 )
 EXTRAS = {
     "train": (
@@ -30,6 +29,7 @@ EXTRAS = {
         ("kloppy", "matplotlib", "mplsoccer", "pandas", "pyarrow"),
         "event feeds of other providers than Wyscout, tables, pictures of pitches",
     ),
+    "server": (("fastapi", "uvicorn"), "`ballcast serve`"),
     "ray": (("ray",), "extraction and streams on a cluster"),
     "alerts": (("paho-mqtt",), "alerts of streams over MQTT"),
 }
@@ -51,7 +51,7 @@ def examine(folder: Path) -> list[Finding]:
     Args:
         folder: where the user's data will be written, for its free space.
     """
-    parts: tuple[Callable[[], Iterator[Finding]], ...] = (_python, _packages, _runtime, _decoder, _sandbox, _extras)
+    parts: tuple[Callable[[], Iterator[Finding]], ...] = (_python, _packages, _runtime, _decoder, _others, _extras)
     findings = [finding for part in parts for finding in part()]
     findings.append(_disk(folder))
     return findings
@@ -111,10 +111,10 @@ def _decoder() -> Iterator[Finding]:
     yield Finding("NVDEC", None, decoder_report()["nvdec"])
 
 
-def _sandbox() -> Iterator[Finding]:
-    """Whether uploads to `ballcast serve` are decoded in a sandbox."""
-    lack = missing()
-    yield Finding("sandbox", None if lack else True, lack or "no network, programs or other files for uploads")
+def _others() -> Iterator[Finding]:
+    """What other packages check, such as the server: their entry points in the group `ballcast.checks`."""
+    for point in entry_points(group="ballcast.checks"):
+        yield from point.load()()
 
 
 def _extras() -> Iterator[Finding]:

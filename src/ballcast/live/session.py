@@ -14,7 +14,7 @@ import threading
 import time
 import warnings
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from ballcast.core.actions import FRAME_MS
 from ballcast.core.errors import BallcastError, BallcastWarning
@@ -25,15 +25,12 @@ from ballcast.video.pitch import PitchDetector
 from ballcast.video.queues import BoundedQueue, WhenFull
 from ballcast.video.sources import FileSource, LiveFrame, LiveSource, StreamGap
 
-if TYPE_CHECKING:
-    from ballcast.live.clips import PacketRing
-
 QUEUE_FRAMES = 100  # 4 s: a forecast further behind would come after the events
 SILENCE_S = 3.0  # time without a frame until the state is "waiting"
 
 
 class Admission(Protocol):
-    """Decides which sessions may run, by `LiveSession.admit` and `LiveSession.hold`; see `scheduler.py`."""
+    """Decides which sessions may run, by `LiveSession.admit` and `LiveSession.hold`: a server of many streams."""
 
     def enter(self, session: "LiveSession") -> None:
         """A session has started; it is held until it is admitted."""
@@ -61,7 +58,6 @@ class LiveSession:
         preview_every_ms: least time between two previews, which are made only while a listener wants them.
         preview_width: largest width of a preview in pixels.
         any_video: forecast also where no football pitch is seen.
-        ring: the source's latest packets, for clips; None: they are not kept.
     """
 
     def __init__(
@@ -73,9 +69,8 @@ class LiveSession:
         preview_every_ms: int = 200,
         preview_width: int = 640,
         any_video: bool = True,
-        ring: "PacketRing | None" = None,
     ) -> None:
-        self.source, self.predictor, self.ring, self._admission = source, predictor, ring, admission
+        self.source, self.predictor, self._admission = source, predictor, admission
         self.error: BaseException | None = None  # set when the session ends in state "error"
         self._preview_every_ms, self._preview_width = preview_every_ms, preview_width
         self._preview_failed = False

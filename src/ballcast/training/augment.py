@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ballcast.core.pretrain_config import AugmentConfig
-from ballcast.features.backbone import i420_to_rgb
+from ballcast.features.frame_network import i420_to_rgb
 
 
 @dataclass(frozen=True)

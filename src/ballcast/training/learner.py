@@ -18,6 +18,7 @@ from ballcast.core.errors import BallcastWarning, InputError, first_line
 from ballcast.core.hub import BACKBONE, MODEL, named_backbone
 from ballcast.data.labels.games import Game
 from ballcast.features.backbone import Backbone, pad_frames, read_about
+from ballcast.features.frame_network import rgb_to_planes
 from ballcast.features.imagenet import began_with, describe_games, is_backbone, load_imagenet
 from ballcast.features.stack_index import snippet_count, snippet_middle, stack_frames, start_frame
 from ballcast.loss.criterion import Criterion, Losses, Reduce, soft_focal_bce
@@ -62,9 +63,7 @@ class EndToEnd(nn.Module):
         self.stack_offsets = (starts[:, None] + begins).ravel()
         self.span = WINDOW_FRAMES * self.windows
         self.middles = begins + snippet_middle(config)
-        planes = np.searchsorted(used, read)  # (N, stack), or in colour (N, 3)
-        planes = 3 * planes + np.arange(3) if config.colour else planes
-        self.register_buffer("_index", torch.from_numpy(planes), persistent=False)
+        self.register_buffer("_index", torch.from_numpy(np.searchsorted(used, read)), persistent=False)  # (N, stack)
         with torch.no_grad():
             dim = anticipator.encode_window(torch.zeros(1, self.stacks, config.width)).shape[-1] if classes else 0
         self.heads = nn.ModuleList(nn.Linear(dim, count) for count in classes)
@@ -75,7 +74,8 @@ class EndToEnd(nn.Module):
         if torch.is_autocast_enabled(frames.device.type):  # before they are gathered, three times each
             frames = frames.to(torch.get_autocast_dtype(frames.device.type))
         x = pad_frames(frames.unflatten(1, (self.windows, -1)).flatten(0, 1), padding, pairs=pairs)
-        stacks = x[:, self._index].flatten(0, 1)  # (B · W · N, stack, H, W)
+        stacks = rgb_to_planes(x.unflatten(1, (-1, 3)), self._index) if self.colour else x[:, self._index]
+        stacks = stacks.flatten(0, 1)  # (B · W · N, planes, H, W)
         maps = self.backbone.encode(stacks.contiguous(memory_format=torch.channels_last))
         return self.backbone.mix(maps).unflatten(0, (-1, self.windows, self.stacks))
 

@@ -1,0 +1,262 @@
+"""`ballcast serve`: the server and its web page."""
+
+from contextlib import ExitStack
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ballcast.cli.runtime import (
+    AnyVideo,
+    Followers,
+    Kind,
+    Model,
+    ModelBackbone,
+    PictureSize,
+    absolute,
+    check_followers,
+    load_model,
+    model_arguments,
+)
+from ballcast.cli.shell import Device, app, new_console, seconds_option
+from ballcast.core.errors import InputError, MissingExtra
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ballcast.api import Model as LoadedModel
+    from ballcast_server.streams.cluster import ClusterSessions
+    from ballcast_server.web.settings import Settings
+
+
+Host = Annotated[str, typer.Option("--host", help="The address to listen on.")]
+Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any free one.")]
+Videos = Annotated[Path | None, typer.Option("--videos", help="A folder of videos to pick from.")]
+Streams = Annotated[
+    list[str] | None,
+    typer.Option("--stream", help="NAME=ADDRESS, as in `ballcast live`; several. Others are added on the page."),
+]
+Data = Annotated[Path, typer.Option("--data", help="The folder for uploads, jobs and results.")]
+Every = Annotated[float, seconds_option("Seconds between two forecasts.", most=60)]
+Workers = Annotated[int, typer.Option("--workers", min=1, max=64, help="Videos computed at once.")]
+MaxUpload = Annotated[float, typer.Option("--max-upload", min=0.001, help="GiB of one video, at most.")]
+MaxMinutes = Annotated[float, typer.Option("--max-minutes", min=0.1, help="Length of one video, at most.")]
+MaxPixels = Annotated[int, typer.Option("--max-pixels", min=1, help="Of one frame, at most; by default those of 4K.")]
+Token = Annotated[
+    str | None,
+    typer.Option("--token", envvar="BALLCAST_TOKEN", help="Require this token; without it, one is generated."),
+]
+NoToken = Annotated[bool, typer.Option("--no-token", help="Require no token; on localhost only.")]
+TrustedProxy = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trusted-proxy",
+        help="Address or network of a proxy; its X-Forwarded-For and X-Forwarded-Proto are believed; several.",
+    ),
+]
+Webhook = Annotated[
+    str,
+    typer.Option("--webhook", help="Post alerts of streams to this address; BALLCAST_WEBHOOK_SECRET signs them."),
+]
+MqttBroker = Annotated[
+    str, typer.Option("--mqtt", envvar="BALLCAST_MQTT", help="Publish alerts: mqtt://[user:password@]host/topic.")
+]
+Cooldown = Annotated[float, seconds_option("Seconds without another alert of the same action of a stream.", most=86400)]
+ClipsDays = Annotated[float, typer.Option("--clips-days", min=0.01, help="Keep clips of alerts so long.")]
+ClipsSize = Annotated[float, typer.Option("--clips-size", min=0.01, help="GiB of all clips, at most.")]
+LogFormat = Annotated[
+    str, typer.Option("--log-format", help="text: warnings; json: every change of a stream, an object a line.")
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option("--cluster", help="Follow streams on a running Ray cluster, such as 10.0.0.1:6379; see `live`."),
+]
+AllowHost = Annotated[
+    list[str] | None,
+    typer.Option("--allow-host", help="A host name of the server, besides its addresses; several."),
+]
+
+
+@app.command()
+def serve(
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    model: Model = None,
+    backbone: ModelBackbone = None,
+    videos: Videos = None,
+    stream: Streams = None,
+    data: Data = Path("ballcast-data"),
+    every: Every = 1.0,
+    workers: Workers = 1,
+    max_upload: MaxUpload = 4.0,
+    max_minutes: MaxMinutes = 240.0,
+    max_pixels: MaxPixels = 4096 * 2304,
+    token: Token = None,
+    no_token: NoToken = False,
+    allow_host: AllowHost = None,
+    trusted_proxy: TrustedProxy = None,
+    webhook: Webhook = "",
+    mqtt: MqttBroker = "",
+    cooldown: Cooldown = 30.0,
+    clips_days: ClipsDays = 7.0,
+    clips_size: ClipsSize = 10.0,
+    log_format: LogFormat = "text",
+    device: Device = "auto",
+    runtime: Kind = "auto",
+    size: PictureSize = None,
+    cluster: Cluster = None,
+    followers: Followers = 1,
+    any_video: AnyVideo = False,
+) -> None:
+    """Serve the web page: upload or pick a video, or watch a stream, and see the anticipated actions arrive.
+
+    The server listens on this machine only. To admit others, give --host an address of this machine (or 0.0.0.0). Use a
+    proxy with TLS if you do not trust the network.
+
+    Every request needs a token. A generated one is printed in the address; open that, or set your own in
+    BALLCAST_TOKEN. On a machine that only you use, --no-token does without.
+
+    Jobs and results in --data survive a restart. Users take turns with long videos. The HTTP interface is at /docs.
+
+    Examples:
+
+    ballcast serve --videos ~/matches
+
+    ballcast serve --stream pitch=rtsp://camera.local/1 --host 0.0.0.0
+
+    ballcast serve --model exported
+    """
+    from ballcast_server.web.settings import Limits, Settings
+
+    require_server()
+    _log_as(log_format)
+    limits = Limits(upload_bytes=round(max_upload * (1 << 30)), video_s=60 * max_minutes, pixels=max_pixels)
+    own: dict[str, Any] = {"data": data, "videos": videos, "workers": workers, "every_ms": round(1000 * every)}
+    own |= {"streams": _named(stream or []), "token": _choose_token(token, no_token, host)}
+    own |= _reach(host, allow_host, trusted_proxy) | _operations(webhook, mqtt, cooldown, clips_days, clips_size)
+    chosen = (runtime, model, backbone, device)
+    opened = partial(load_model, *chosen, "serve", size)
+    follow = _on_cluster(cluster, own, model_arguments(*chosen, size), any_video=any_video, per_machine=followers)
+    _run(Settings(**own, limits=limits), host, port, opened, token is None, follow, any_video=any_video)
+
+
+def require_server() -> None:
+    """Raise a MissingExtra if a package of the extra `server` is not installed."""
+    for package in ("fastapi", "uvicorn"):
+        if find_spec(package) is None:
+            raise MissingExtra(package, "server")
+
+
+def _on_cluster(
+    cluster: str | None, settings: dict[str, Any], model: dict[str, Any], **how: Any
+) -> "ClusterSessions | None":
+    """What follows the streams on a cluster, not connected yet; None without. how: of `ClusterSessions`."""
+    check_followers(how["per_machine"], cluster)
+    if cluster is None:
+        return None
+    from ballcast_server.streams.cluster import ClusterSessions
+
+    settings["streams"] = {name: absolute(address) or address for name, address in settings["streams"].items()}
+    return ClusterSessions(cluster, model=model, every_ms=settings["every_ms"], **how)
+
+
+def _reach(host: str, names: list[str] | None, proxies: list[str] | None) -> dict[str, Any]:
+    """The settings of who may reach the server, and through what."""
+    from ballcast_server.web.auth import check_proxy
+
+    return {"hosts": (host, *(names or ())), "proxies": tuple(map(check_proxy, proxies or ()))}
+
+
+def _operations(webhook: str, mqtt: str, cooldown: float, clips_days: float, clips_size: float) -> dict[str, Any]:
+    """The settings of alerts and clips."""
+    import os
+
+    from ballcast_server.streams.alerts import AlertTargets
+
+    targets = AlertTargets(webhook, os.environ.get("BALLCAST_WEBHOOK_SECRET", ""), mqtt, cooldown)
+    return {"alerts": targets, "clips_days": clips_days, "clips_bytes": round(clips_size * (1 << 30))}
+
+
+def _log_as(kind: str) -> None:
+    from ballcast_server.web.monitoring import log_as
+
+    if kind not in ("text", "json"):
+        raise InputError(f"--log-format {kind}: give text or json")
+    log_as(kind)
+
+
+def _choose_token(token: str | None, no_token: bool, host: str) -> str | None:
+    """The token of the server: the given one, a generated one, or with --no-token None."""
+    from ballcast_server.web.auth import check_token, is_local, new_token
+
+    if not no_token:
+        return new_token() if token is None else check_token(token)
+    if token is not None:
+        raise InputError("--no-token and a token (--token, BALLCAST_TOKEN) exclude each other; give one of them")
+    if not is_local(host):
+        raise InputError(f"--no-token: anyone could use the server at {host}; leave it out, or listen on localhost")
+    return None
+
+
+def _run(
+    settings: "Settings",
+    host: str,
+    port: int,
+    open_model: "Callable[[], LoadedModel]",
+    show_token: bool,
+    cluster: "ClusterSessions | None",
+    *,
+    any_video: bool,
+) -> None:
+    """Bind the address, open the model, and serve until stopped; print the address, if asked to with the token."""
+    import asyncio
+    import os
+
+    from ballcast_server.sandbox import missing
+    from ballcast_server.web.server import bind
+    from ballcast_server.web.server import serve as run
+    from ballcast_server.web.service import Library, Service
+    from ballcast_server.web.settings import make_predictor_factory
+
+    Library(settings.videos)  # a folder that is missing is reported at once, too
+    listener = bind(host, port)  # before the model, which takes seconds: an address in use is reported at once
+    with ExitStack() as stack:
+        if cluster is not None:
+            stack.enter_context(cluster)
+        model = open_model()
+        how: dict[str, Any] = {"precision": model.opened.precision, "any_video": any_video, "cluster": cluster}
+        predictors = make_predictor_factory(model.new_runtime, every_ms=settings.every_ms, **how)
+        service, console = Service(settings, predictors), new_console()
+
+        def ready(_: object) -> None:
+            shown = f"[{host}]" if ":" in host else host
+            token = f"login#{settings.token}" if show_token and settings.token else ""  # after #: not sent, not logged
+            address = f"http://{shown}:{listener.getsockname()[1]}/{token}"
+            console.print(f"ballcast is at {address} (Ctrl-C stops it)", soft_wrap=True, markup=False)
+
+        if getattr(os, "geteuid", lambda: 1)() == 0:
+            new_console(stderr=True).print("the server runs as root; run it as a user without rights", soft_wrap=True)
+        if lack := missing():
+            note = f"uploads are decoded without a sandbox: {lack}"
+            new_console(stderr=True).print(note, soft_wrap=True, markup=False)
+        os.umask(0o077)  # uploads and results are for this user only
+        asyncio.run(run(service, listener, ready))
+
+
+def _named(given: list[str]) -> dict[str, str]:
+    """Parse NAME=ADDRESS options into addresses by name."""
+    from ballcast_server.web.stream_store import NAME
+
+    streams: dict[str, str] = {}
+    for text in given:
+        name, mark, address = text.partition("=")
+        if not mark or not address or not NAME.fullmatch(name):
+            raise InputError(f"--stream {text!r}: give NAME=ADDRESS, the name of letters, digits, - and _")
+        if address == "-":
+            raise InputError(f"--stream {text!r}: stdin cannot be opened twice; give a file or an address")
+        if name in streams:
+            raise InputError(f"--stream {name}: the name is used twice")
+        streams[name] = address
+    return streams

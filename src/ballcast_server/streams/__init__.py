@@ -1,0 +1,1 @@
+"""Many streams: one loaded model for all of them, on one machine or a cluster, with alerts and clips."""

@@ -1,0 +1,152 @@
+"""Limits and settings of the server, its errors, and the factory of what computes forecasts."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ballcast.inference.expected_precision import ExpectedPrecision
+from ballcast.inference.runtime import Runtime
+from ballcast.inference.stream_predictor import StreamPredictor
+from ballcast_server.streams.alerts import AlertTargets
+from ballcast_server.streams.cluster import ClusterSessions
+from ballcast_server.streams.scheduler import Scheduler
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds on the cost of one request, user or video. Sizes in bytes, times in seconds."""
+
+    upload_bytes: int = 4 << 30  # of one video
+    labels_bytes: int = 16 << 20  # of one labels file
+    labels_entries: int = 1_000_000  # values in one labels file
+    labels_events: int = 20_000  # of one video
+    body_bytes: int = 64 << 10  # of any other request
+    free_bytes: int = 1 << 30  # that stay free on the disk
+    stall_s: float = 30.0  # a client that neither sends nor reads for this long is disconnected
+    slow_bytes_s: int = 16 << 10  # least average rate of an upload after its first `stall_s`
+    upload_s: float = 12 * 3600.0  # for the whole of an upload
+    discard_s: float = 2.0  # time for which the rest of a rejected upload is read: else the client would miss the error
+    discard_bytes: int = 32 << 20  # largest part of it that is read
+    body_s: float = 20.0  # for the whole of a small body
+    header_bytes: int = 16 << 10  # of a request's line and headers
+    header_count: int = 100
+    headers_s: float = 10.0  # from a connection's opening to the end of its request's headers
+    uploads: int = 8  # at once, of all users
+    uploads_a_user: int = 2
+    waiting_a_user: int = 20  # jobs that are queued or running
+    kept_a_user: int = 200  # jobs in all
+    pixels: int = 4096 * 2304  # of a frame: 4K; they are shrunk to the size of training as in `predict`
+    video_s: float = 4 * 3600.0  # length of a video
+    memory_bytes: int = 3 << 30  # of a decoder process
+    frame_s: float = 60.0  # to decode one frame
+    slice_s: float = 10.0  # one user's turn while others wait
+    open_jobs: int = 8  # started and not ended, of all users; each holds a decoder process
+    viewers: int = 1000  # following streams or jobs at once
+    viewers_a_user: int = 250
+    connections: int = 4000  # at once; beyond, idle ones are closed for new ones
+    connections_a_user: int = 500
+    guesses: int = 10  # wrong tokens and cookies from one address within `guesses_s`
+    guesses_s: float = 60.0
+    session_s: float = 7 * 86400.0  # from login
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Options of `ballcast serve`.
+
+    Args:
+        data: folder of jobs, uploads and results.
+        videos: folder of videos to pick from, or None.
+        streams: name → address of the streams that can be watched.
+        token: token that every request needs; None: no authentication.
+        hosts: accepted host names, besides IP addresses and the names of this machine.
+        proxies: addresses and networks of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed.
+        workers: number of videos computed at once.
+        every_ms: interval between forecasts.
+        alerts: where alerts of streams go.
+        clips_days, clips_bytes: clips of alerts are kept so long, and are so large in all.
+        limits: bounds on requests, users and videos.
+    """
+
+    data: Path
+    videos: Path | None = None
+    streams: dict[str, str] = field(default_factory=dict)
+    token: str | None = None
+    hosts: tuple[str, ...] = ()
+    proxies: tuple[str, ...] = ()
+    workers: int = 1
+    every_ms: int = 1000
+    alerts: AlertTargets = field(default_factory=AlertTargets)
+    clips_days: float = 7.0
+    clips_bytes: int = 10 << 30
+    limits: Limits = field(default_factory=Limits)
+
+
+class RequestError(Exception):
+    """A request that is answered with an error.
+
+    Args:
+        status: HTTP status code.
+        message: one sentence: the fault and what to do.
+        retry_s: seconds after which the client may try again.
+    """
+
+    def __init__(self, status: int, message: str, *, retry_s: int | None = None) -> None:
+        super().__init__(message)
+        self.status, self.message, self.retry_s = status, message, retry_s
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers of the response."""
+        return {} if self.retry_s is None else {"Retry-After": str(self.retry_s)}
+
+
+@dataclass(frozen=True)
+class PredictorFactory:
+    """Makes predictors.
+
+    Args:
+        new: returns a predictor with its own state, for one video or stream.
+        about: metadata that is written into results.
+        scheduler: makes the scheduler of all streams, or the cluster that follows them; None: each has a
+            predictor of its own.
+        any_video: forecast also where no football pitch is seen.
+    """
+
+    new: Callable[[], StreamPredictor]
+    about: dict[str, Any] = field(default_factory=dict)
+    scheduler: Callable[[], Scheduler | ClusterSessions] | None = None
+    any_video: bool = True
+
+
+def make_predictor_factory(
+    new_runtime: Callable[[], Runtime],
+    *,
+    every_ms: int,
+    precision: ExpectedPrecision | None = None,
+    any_video: bool = False,
+    cluster: ClusterSessions | None = None,
+) -> PredictorFactory:
+    """Build the factory of a server.
+
+    Args:
+        new_runtime: returns a runtime for one video or stream; all of them share their networks.
+        every_ms: interval between forecasts.
+        precision: of the model, if it was measured; written into results.
+        any_video: forecast also where no football pitch is seen.
+        cluster: follows the streams; None: this machine does.
+
+    Returns:
+        The factory.
+    """
+    first = new_runtime()
+    about = {"every_ms": every_ms, **first.about, "pos_weight": first.pos_weight}
+    if precision is not None:
+        about["precision"] = precision.to_json()
+    return PredictorFactory(
+        lambda: StreamPredictor(new_runtime(), every_ms=every_ms),
+        about,
+        lambda: cluster or Scheduler(new_runtime, every_ms=every_ms),
+        any_video,
+    )

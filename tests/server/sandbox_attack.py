@@ -1,0 +1,123 @@
+"""A process that a hostile file has taken over: it tries what attackers are after, and prints what succeeded.
+
+`python tests/server/sandbox_attack.py WHERE GIVEN`; WHERE is "free", "confined", or the process of the server whose
+work is replaced by the attack: "decoder", "renders", "feeds".
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def attempts(given: dict[str, Any]) -> dict[str, Callable[[], object]]:
+    """What is tried, by name; each succeeds in a process that is not confined."""
+    secret = Path(given["secret"])
+    server = ("127.0.0.1", given["port"])
+    return {
+        "password file": Path("/etc/passwd").read_bytes,
+        "another job's video": secret.read_bytes,
+        "the same on a thread": lambda: on_a_thread(secret.read_bytes),
+        "own environment": Path("/proc/self/environ").read_bytes,
+        "the server's environment": Path(f"/proc/{os.getppid()}/environ").read_bytes,
+        "list": lambda: os.listdir(secret.parent),
+        "write": Path(f"{secret}.new").touch,
+        "truncate": lambda: os.truncate(f"{secret}.old", 1),
+        "remove": lambda: os.unlink(f"{secret}.old"),
+        "TCP": lambda: send(socket.AF_INET, socket.SOCK_STREAM, server),
+        "UDP": lambda: send(socket.AF_INET, socket.SOCK_DGRAM, server),
+        "unix socket": lambda: send(socket.AF_UNIX, socket.SOCK_STREAM, given["unix"]),
+        "program": lambda: subprocess.run(["/bin/true"], check=True),
+        "program in place": run_in_place,
+        "signal": lambda: os.kill(os.getppid(), signal.SIGCONT),
+        "signal to a thread": lambda: signal.pthread_kill(threading.get_ident(), 0),  # by tgkill
+    }
+
+
+def on_a_thread(call: Callable[[], object]) -> None:
+    done: list[object] = []
+    threading.excepthook = lambda _: None
+    thread = threading.Thread(target=lambda: done.append(call()))
+    thread.start()
+    thread.join()
+    if not done:
+        raise PermissionError
+
+
+def send(family: int, kind: int, address: Any) -> None:
+    with socket.socket(family, kind) as connection:
+        connection.connect(address)
+        connection.send(b"secret")
+
+
+def run_in_place() -> None:
+    child = os.fork()
+    if not child:
+        try:
+            os.execv("/bin/true", ["true"])
+        finally:
+            os._exit(1)
+    if os.waitpid(child, 0)[1]:
+        raise PermissionError
+
+
+def attack(given: dict[str, Any]) -> list[str]:
+    done = []
+    for name, attempt in attempts(given).items():
+        try:
+            attempt()
+        except PermissionError:
+            continue
+        done.append(name)
+    return done
+
+
+def main(where: str, given: dict[str, Any]) -> None:
+    def taken(*_: object, **__: object) -> Any:
+        sys.stdout.write(json.dumps(attack(given)))
+        sys.stdout.flush()
+        os._exit(0)
+
+    if where == "decoder":
+        from ballcast.video import pitch
+        from ballcast_server.web import decoder
+
+        pitch.frames_and_scenes = taken
+        decoder.main(given["arguments"])
+    elif where == "renders":
+        from ballcast.video import overlay
+        from ballcast_server.web import renders
+
+        overlay.write_overlay = taken
+        renders.main(given["arguments"])
+    elif where == "feeds":
+        from ballcast.data.events import kloppy_feed
+        from ballcast_server.web import feed_routes
+
+        kloppy_feed.open_feed = taken
+        feed_routes.main(given["arguments"])
+    elif where == "confined":
+        from ballcast_server.sandbox import confine
+
+        confine(read=[Path(given["own"])], write=[Path(given["out"])])
+        import decimal  # what was not imported before
+
+        assert decimal.Decimal(1)
+        assert Path(given["own"]).read_text() == "own"
+        first, second = Path(given["out"], "a"), Path(given["out"], "b")
+        first.write_text("x")
+        first.rename(second)
+        second.write_text("y")
+        assert os.listdir(given["out"]) == ["b"]
+        second.unlink()
+    taken()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], json.loads(sys.argv[2]))
