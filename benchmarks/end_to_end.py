@@ -34,9 +34,9 @@ import yaml
 from ballcast.core.actions import ACTIONS, FPS, FRAME_MS
 from ballcast.core.anticipator_config import EmitConfig, Recipe
 from ballcast.core.config import load
+from ballcast.core.embedded import BACKBONE, MODEL
 from ballcast.core.events import Clip, merge_arrays, merge_bins
 from ballcast.core.files import write_bytes, write_json
-from ballcast.core.hub import BACKBONE, MODEL
 from ballcast.data.labels.games import Game, count_actions, find_games
 from ballcast.data.labels.label_sets import LabelSet
 from ballcast.data.samples.batches import Samples

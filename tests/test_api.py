@@ -18,8 +18,8 @@ from feeds import KINDS, event
 import ballcast
 from ballcast.core.anticipator_config import EmitConfig, HierarchyConfig, ModelConfig
 from ballcast.core.backbone_config import BackboneConfig
+from ballcast.core.embedded import BACKBONE, FEED_MODEL, MODEL, SAMPLES
 from ballcast.core.errors import InputError
-from ballcast.core.hub import BACKBONE, FEED_MODEL, MODEL, SAMPLES
 from ballcast.data.events.event_grid import STEPS, WIDTHS
 from ballcast.data.events.event_windows import IDENTITIES
 from ballcast.features.backbone import Backbone

@@ -36,9 +36,9 @@ from safetensors.torch import load_file, save
 from ballcast.core.actions import ACTIONS, END_MS, FPS, OBSERVED_MS
 from ballcast.core.backbone_config import BackboneIdentity
 from ballcast.core.checks import CHECKSUM_KEY, KEY
+from ballcast.core.embedded import SAMPLES
 from ballcast.core.events import Clip, Event
 from ballcast.core.files import read_json, write_pair
-from ballcast.core.hub import SAMPLES
 from ballcast.data.labels.games import MATCHES, Match, read_matches
 from ballcast.data.labels.soccernet import LABELS, write_labels
 from ballcast.data.samples.windows import STEP_MS, WindowSet, cut_clip, shift

@@ -17,9 +17,9 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 
 from ballcast.core.actions import ACTION_INDEX, HORIZON_MS, OBSERVED_MS, SHORT_NAMES
+from ballcast.core.embedded import SAMPLES, choose_models
 from ballcast.core.events import Clip, Event, Prediction
 from ballcast.core.files import replacing
-from ballcast.core.hub import SAMPLES, choose_models
 from ballcast.core.palette import DARK, ink_on, rgb
 from ballcast.data.labels.soccernet import read_labels
 from ballcast.data.samples.windows import STEP_MS

@@ -25,7 +25,7 @@ from torch import Tensor
 from ballcast.core.actions import ACTIONS, HORIZON_MS, MAX_EVENTS, OBSERVED_MS, WINDOW_FRAMES
 from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import load
-from ballcast.core.hub import find_recipe
+from ballcast.core.embedded import find_recipe
 from ballcast.data.samples.game_samples import spotting_targets
 from ballcast.features.frame_network import i420_to_rgb, to_channels_last
 from ballcast.loss.criterion import Criterion, Losses
@@ -48,7 +48,9 @@ class Film:
         self.seed = seed
         self.frames = frames.view(len(frames), SIZE[0] * 3 // 2, SIZE[1])
         number = {label: i for i, label in enumerate(ACTIONS)}
-        events = [(a["position"], number[a["action"]] if isinstance(a["action"], str) else a["action"]) for a in actions]
+        events = [
+            (a["position"], number[a["action"]] if isinstance(a["action"], str) else a["action"]) for a in actions
+        ]
         self.events = sorted(events)
         self.position_ms = np.array([p for p, _ in self.events], np.int64)
         self.classes = np.array([c for _, c in self.events], np.int64)
@@ -63,7 +65,7 @@ class Film:
         return i420_to_rgb(self.frames[first : first + count]) * 255
 
     def to_come(self, frame: int) -> tuple[np.ndarray, np.ndarray]:
-        """Classes and times (8,) of the actions in the 5 s from the video frame `frame` on, as the matcher wants them."""
+        """Classes and times (8,) of the actions in the 5 s from the frame `frame` on, as the matcher wants them."""
         now = frame * 40
         begin, end = np.searchsorted(self.position_ms, [now, now + HORIZON_MS])
         end = min(end, begin + MAX_EVENTS)
@@ -144,9 +146,7 @@ def draw_batch(
     return torch.stack(frames), targets
 
 
-def mixed_losses(
-    model: EndToEnd, criterion: Criterion, seen: Tensor, targets: Targets, share: float
-) -> Losses:
+def mixed_losses(model: EndToEnd, criterion: Criterion, seen: Tensor, targets: Targets, share: float) -> Losses:
     """The losses of samples mixed with their neighbours in the batch: the targets of both count, by their share."""
     seen = torch.lerp(seen.roll(1, 0), seen, share)
     with torch.autocast(seen.device.type, torch.bfloat16, enabled=seen.is_cuda):

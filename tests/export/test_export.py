@@ -16,8 +16,8 @@ from light import HEAVY, ballcast_without, python_without
 from ballcast.api import load
 from ballcast.core.anticipator_config import EmitConfig, FaantraConfig, HierarchyConfig, ModelConfig
 from ballcast.core.backbone_config import BackboneConfig
+from ballcast.core.embedded import BACKBONE, MODEL, SAMPLES
 from ballcast.core.errors import InputError
-from ballcast.core.hub import BACKBONE, MODEL, SAMPLES
 from ballcast.data.events.event_grid import STEPS, WIDTHS
 from ballcast.data.events.event_windows import IDENTITIES
 from ballcast.export import export as exports

@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import yaml
 
 from ballcast.core.checks import show
+from ballcast.core.embedded import find_extended, find_recipe
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_bytes
-from ballcast.core.hub import find_extended, find_recipe
 
 T = TypeVar("T")
 EXTENDS = "extends"  # the key of a file that builds on another recipe

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from ballcast import __version__
 from ballcast.core.actions import FPS
 from ballcast.core.backbone_config import trained_size
+from ballcast.core.embedded import SAMPLES, choose_models, named_backbone
 from ballcast.core.errors import InputError
 from ballcast.core.files import check_writable, replacing, write_bytes
-from ballcast.core.hub import SAMPLES, choose_models, named_backbone
 from ballcast.export.check import (
     THOROUGH,
     WINDOWS,

@@ -9,7 +9,6 @@ from ballcast.core.backbone_config import BackboneConfig, padding_sides
 from ballcast.core.errors import InputError, first_line
 from ballcast.features.stack_index import snippet_count
 
-
 LUMA = (0.299, 0.587, 0.114)  # of red, green and blue: BT.601
 
 
