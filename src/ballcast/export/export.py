@@ -33,7 +33,7 @@ from ballcast.inference.export_config import (
     FileRecord,
     export_key,
     is_export,
-    read_config,
+    read_export,
     read_part,
     sha256,
     write_config,
@@ -139,7 +139,7 @@ def _reusable(out: Path, describe: Callable[..., ExportConfig], windows: int) ->
     if not is_export(out):
         return None
     with suppress(InputError):  # damaged, or of another version: exported again
-        _, old = read_config(out)
+        _, old = read_export(out)
         for part in old.files:
             read_part(out, old, part)
         new = replace(describe({}, files=old.files), figures=old.figures)

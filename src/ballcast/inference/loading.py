@@ -29,6 +29,7 @@ from ballcast.inference.runtime import Runtime, WindowModel
 from ballcast.video.luma import choose_size
 
 RuntimeKind = Literal["auto", "torch", "onnx"]
+TORCH_DEVICES = ("cuda", "mps", "cpu")  # in order of preference
 SIMULATED = "trained on simulated matches"  # the embedded model of videos
 UNKNOWN = "trained on data it does not name"
 
@@ -121,9 +122,9 @@ def _open_events(
         if find_spec("torch") is None:
             raise MissingExtra("torch", "train")
         set_thread_defaults()
-        from ballcast.inference.torch_runtime import choose_device
+        from ballcast.features.device import choose_device
 
-        chosen = str(choose_device(device))
+        chosen = str(choose_device(device, TORCH_DEVICES))
     model = open_event_model(source, torch_device=chosen, threads=threads)
     return OpenedModel(model.name, model.runtime, None, None, model)
 
@@ -157,9 +158,10 @@ def _open_torch(source: Path | str, backbone: Path | str | None, device: str, si
         raise MissingExtra(
             "torch", "train", f"{source}: holds the weights of a trained model; export it on a machine with torch"
         )
-    from ballcast.inference.torch_runtime import TorchModel, TorchRuntime, choose_device
+    from ballcast.features.device import choose_device
+    from ballcast.inference.torch_runtime import TorchModel, TorchRuntime
 
-    chosen = choose_device(device)
+    chosen = choose_device(device, TORCH_DEVICES)
 
     @cache
     def first(backbone: Path | str) -> TorchRuntime:
@@ -190,9 +192,9 @@ def _wants_torch(device: str) -> bool:
     if find_spec("torch") is None or not _may_have_gpu():
         return False
     set_thread_defaults()
-    from ballcast.inference.torch_runtime import choose_device
+    from ballcast.features.device import choose_device
 
-    return choose_device("auto").type != "cpu"
+    return choose_device("auto", TORCH_DEVICES).type != "cpu"
 
 
 def _may_have_gpu() -> bool:
