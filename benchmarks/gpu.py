@@ -18,8 +18,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from ballcast.core.embedded import BACKBONE, MODEL
 from ballcast.core.files import write_json
-from ballcast.core.hub import BACKBONE, MODEL
 
 ROOT = Path(__file__).parents[1]
 

@@ -22,8 +22,8 @@ import torch
 
 from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import load
+from ballcast.core.embedded import BACKBONE
 from ballcast.core.files import write_json
-from ballcast.core.hub import BACKBONE
 from ballcast.core.util import keep_freed_memory
 from ballcast.features import batch_encoder
 from ballcast.features.backbone import Backbone

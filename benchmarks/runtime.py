@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from ballcast.core.actions import FPS
+from ballcast.core.embedded import BACKBONE, MODEL
 from ballcast.core.files import write_json
-from ballcast.core.hub import BACKBONE, MODEL
 from ballcast.inference.onnx_runtime import OnnxRuntime, OnnxSessions
 from ballcast.inference.runtime import Runtime
 from ballcast.inference.stream_predictor import StreamPredictor

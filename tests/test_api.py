@@ -18,16 +18,17 @@ from feeds import KINDS, event
 import ballcast
 from ballcast.core.anticipator_config import EmitConfig, HierarchyConfig, ModelConfig
 from ballcast.core.backbone_config import BackboneConfig
+from ballcast.core.embedded import BACKBONE, FEED_MODEL, MODEL, SAMPLES
 from ballcast.core.errors import InputError
-from ballcast.core.hub import BACKBONE, FEED_MODEL, MODEL, SAMPLES
 from ballcast.data.events.event_grid import STEPS, WIDTHS
 from ballcast.data.events.event_windows import IDENTITIES
 from ballcast.features.backbone import Backbone
+from ballcast.features.device import choose_device
 from ballcast.inference import loading
 from ballcast.inference.export_config import read_embedded
 from ballcast.inference.onnx_runtime import OnnxRuntime, OnnxSessions
 from ballcast.inference.stream_predictor import StreamPredictor
-from ballcast.inference.torch_runtime import TorchRuntime, choose_device
+from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.inference.video_forecaster import forecast_video
 from ballcast.live.status import Status
 from ballcast.model.anticipator import Anticipator
@@ -139,7 +140,7 @@ def test_the_embedded_model_runs_in_onnx_and_with_a_gpu_in_torch(monkeypatch: py
     asked: list[Any] = []
     monkeypatch.setattr(loading, "_open_torch", lambda *given: asked.append(given))
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    assert choose_device("auto").type in ("cuda", "mps")
+    assert choose_device("auto", ("cuda", "mps", "cpu")).type in ("cuda", "mps")
     ballcast.load()
     assert asked == [(MODEL, BACKBONE, "auto", None)]
     ballcast.load(device="cpu")  # asked for: the CPU
@@ -153,7 +154,10 @@ def test_a_gpu_that_is_not_there_is_an_error() -> None:
     for device in ("cuda", "mps"):
         if device == "mps" or not torch.cuda.is_available():
             with pytest.raises(InputError, match=f"--device {device}: torch sees no such GPU here"):
-                choose_device(device)
+                choose_device(device, ("cuda", "mps", "cpu"))
+    with pytest.raises(InputError, match="--device mps: cannot be used here; choose from auto, cuda, cpu"):
+        choose_device("mps", ("cuda", "cpu"))
+    assert choose_device("auto", ("cpu", "mps")).type == "cpu"  # the first that is there
 
 
 def test_the_embedded_graphs_are_those_of_the_embedded_weights() -> None:

@@ -11,7 +11,7 @@ import pytest
 from feeds import KINDS, event
 from light import HEAVY, ballcast_without, python_without
 
-from ballcast.core.hub import BACKBONE, MODEL, SAMPLES
+from ballcast.core.embedded import BACKBONE, MODEL, SAMPLES
 from ballcast.core.util import cores, install_command
 from tests.video.conftest import make_video
 
@@ -67,7 +67,7 @@ def test_scores_submissions_and_reports_need_no_torch(tmp_path: Path) -> None:
         "import numpy as np\n"
         "import ballcast\n"
         "from ballcast.core.backbone_config import BackboneIdentity\n"
-        "from ballcast.core.hub import SAMPLES\n"
+        "from ballcast.core.embedded import SAMPLES\n"
         "from ballcast.data.labels.soccernet import read_labels, write_labels\n"
         "from ballcast.features.store import Header\n"
         "from ballcast.features.store_writer import StoreWriter\n"

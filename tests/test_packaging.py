@@ -17,7 +17,7 @@ from light import HEAVY, ballcast_without
 
 from ballcast import __version__
 from ballcast.cli import app
-from ballcast.core.hub import BACKBONE, RECIPES, SAMPLES
+from ballcast.core.embedded import BACKBONE, RECIPES, SAMPLES
 from ballcast_server.web.auth import check_token
 from ballcast_server.web.guard import PUBLIC
 

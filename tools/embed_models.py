@@ -20,8 +20,8 @@ import typer
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
 from ballcast.core.actions import FPS
+from ballcast.core.embedded import BACKBONE, MODEL
 from ballcast.core.files import write_bytes
-from ballcast.core.hub import BACKBONE, MODEL
 from ballcast.export.check import differences, make_reference, model_differences, require_agreement
 from ballcast.export.export import EXCERPT, make_config
 from ballcast.export.parts import make_parts, to_onnx

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save
 
+from ballcast.core.embedded import FEED_MODEL
 from ballcast.core.event_schema import CODES, DETAILS, VALUES
 from ballcast.core.feed_forecast import SHOT
 from ballcast.core.files import read_json, replacing, write_bytes, write_json
-from ballcast.core.hub import FEED_MODEL
 from ballcast.inference.event_model import GRAPH, INPUTS, KIND, OUTPUTS, calibrated, fit_calibration
 from ballcast.inference.torch_event_model import Outputs, load_network
 from tools.embed_models import refer

@@ -4,7 +4,7 @@ import json
 
 from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import EXTENDS, json_schema
-from ballcast.core.hub import RECIPES
+from ballcast.core.embedded import RECIPES
 from ballcast.core.pretrain_config import PretrainRecipe
 
 SCHEMAS = {"schema.json": Recipe, "pretrain.schema.json": PretrainRecipe}

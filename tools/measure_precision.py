@@ -12,7 +12,7 @@ import typer
 
 from ballcast.api import load
 from ballcast.core.actions import HORIZON_MS
-from ballcast.core.hub import MODEL
+from ballcast.core.embedded import MODEL
 from ballcast.data.labels.games import MATCHES, read_matches
 from ballcast.inference.expected_precision import Sample, fit_precision, write_precision
 

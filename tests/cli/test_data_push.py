@@ -14,8 +14,8 @@ from ballcast.cli import app
 from ballcast.cli.data import push_folder
 from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import load
+from ballcast.core.embedded import BACKBONE, MODEL, SAMPLES
 from ballcast.core.errors import InputError
-from ballcast.core.hub import BACKBONE, MODEL, SAMPLES
 from ballcast.model.anticipator import Anticipator
 
 Run = Callable[..., CompletedProcess[str]]

@@ -7,8 +7,8 @@ import pytest
 from ballcast.core.actions import ACTIONS
 from ballcast.core.anticipator_config import Recipe, TrainConfig
 from ballcast.core.config import from_dict, json_schema, keys, load, read_yaml, to_dict, to_yaml
+from ballcast.core.embedded import RECIPES
 from ballcast.core.errors import InputError
-from ballcast.core.hub import RECIPES
 from tools.make_schemas import SCHEMAS, schema_text
 
 

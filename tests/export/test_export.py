@@ -16,8 +16,8 @@ from light import HEAVY, ballcast_without, python_without
 from ballcast.api import load
 from ballcast.core.anticipator_config import EmitConfig, FaantraConfig, HierarchyConfig, ModelConfig
 from ballcast.core.backbone_config import BackboneConfig
+from ballcast.core.embedded import BACKBONE, MODEL, SAMPLES
 from ballcast.core.errors import InputError
-from ballcast.core.hub import BACKBONE, MODEL, SAMPLES
 from ballcast.data.events.event_grid import STEPS, WIDTHS
 from ballcast.data.events.event_windows import IDENTITIES
 from ballcast.export import export as exports
@@ -25,7 +25,7 @@ from ballcast.export.check import LIMIT, THOROUGH, WINDOWS, ExportMismatch, diff
 from ballcast.export.export import check_target, export
 from ballcast.export.parts import StacksPart, make_parts, to_onnx
 from ballcast.features.backbone import Backbone
-from ballcast.inference.export_config import read_config, write_config
+from ballcast.inference.export_config import read_export, write_config
 from ballcast.inference.onnx_runtime import OnnxRuntime, OnnxSessions
 from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.inference.torch_runtime import TorchRuntime
@@ -117,7 +117,7 @@ def test_other_models_too(tmp_path: Path, video: Path, changes: dict[str, Any]) 
 
 def test_an_export_for_torch_by_an_older_version_is_refused(tmp_path: Path, exported: Path) -> None:
     shutil.copytree(exported, tmp_path / "old")
-    write_config(tmp_path / "old", replace(read_config(exported)[1], kind="torch"))
+    write_config(tmp_path / "old", replace(read_export(exported)[1], kind="torch"))
     with pytest.raises(InputError, match="was exported for torch, which ballcast does not run; export it again"):
         OnnxRuntime.open(tmp_path / "old")
 
@@ -198,7 +198,7 @@ def test_damaged_and_foreign_folders(
 
 
 def test_bytes_that_are_no_graph(exported: Path) -> None:
-    _, config = read_config(exported)
+    _, config = read_export(exported)
     with pytest.raises(InputError, match="x: stacks: is not a graph ONNX Runtime can run"):
         OnnxSessions(config, {"stacks": b"not a graph"}, name="x")
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import ballcast
+from ballcast.core.embedded import MODEL
 from ballcast.core.errors import InputError
 from ballcast.core.events import Event, Prediction
-from ballcast.core.hub import MODEL
 from ballcast.inference.expected_precision import (
     FILE_NAME,
     ExpectedPrecision,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
+from ballcast.core.embedded import SAMPLES
 from ballcast.core.errors import InputError
-from ballcast.core.hub import SAMPLES
 from ballcast.inference.onnx_check import check_graph
 from ballcast.inference.onnx_runtime import open_session
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import ballcast
+from ballcast.core.embedded import SAMPLES
 from ballcast.core.errors import InputError
 from ballcast.core.events import Forecast, Gap, Scene
-from ballcast.core.hub import SAMPLES
 from ballcast.inference.loading import SIMULATED, UNKNOWN, origin_of
 from ballcast.inference.video_forecaster import NO_PITCH, Span, VideoForecaster
 from benchmarks.serve import Quick

@@ -19,8 +19,8 @@ import ballcast
 from ballcast.core.anticipator_config import Recipe
 from ballcast.core.checks import add_safetensors_checksum
 from ballcast.core.config import load
+from ballcast.core.embedded import BACKBONE, MODEL
 from ballcast.core.errors import InputError
-from ballcast.core.hub import BACKBONE, MODEL
 from ballcast.data.labels.games import find_games
 from ballcast.data.samples import feature_cache
 from ballcast.data.samples.feature_cache import FeatureCache

@@ -17,8 +17,8 @@ from games import HEIGHT, WIDTH, make_matches
 from ballcast.core.actions import ACTIONS
 from ballcast.core.backbone_config import BackboneConfig, trained_size
 from ballcast.core.config import keys, load, read_yaml
+from ballcast.core.embedded import find_recipe
 from ballcast.core.errors import InputError
-from ballcast.core.hub import find_recipe
 from ballcast.core.pretrain_config import PretrainRecipe
 from ballcast.features.backbone import Backbone
 from ballcast.features.imagenet import start_backbone

@@ -8,8 +8,8 @@ import av
 import numpy as np
 import pytest
 
+from ballcast.core.embedded import SAMPLES
 from ballcast.core.events import Gap, Scene
-from ballcast.core.hub import SAMPLES
 from ballcast.video.file import VideoFile
 from ballcast.video.pitch import HEIGHT, WIDTH, PitchDetector, frames_and_scenes, shows_pitch
 

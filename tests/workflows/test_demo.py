@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from ballcast.cli import app
 from ballcast.core.anticipator_config import HierarchyConfig, ModelConfig
 from ballcast.core.backbone_config import BackboneIdentity
+from ballcast.core.embedded import SAMPLES
 from ballcast.core.events import Clip
-from ballcast.core.hub import SAMPLES
 from ballcast.data.labels.soccernet import read_labels, write_labels
 from ballcast.features.backbone import Backbone, BackboneConfig
 from ballcast.features.stack_index import snippet_count

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from ballcast.cli import app
 from ballcast.core.backbone_config import BackboneIdentity
+from ballcast.core.embedded import SAMPLES
 from ballcast.core.errors import InputError
-from ballcast.core.hub import SAMPLES
 from ballcast.features.store import Header
 from ballcast.features.store_writer import StoreWriter
 from ballcast.training.checkpoint import Progress, save_state

@@ -7,8 +7,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from ballcast.core.embedded import FEED_MODEL
 from ballcast.core.errors import BallcastWarning
-from ballcast.core.hub import FEED_MODEL
 from ballcast.data.events.event_windows import write_store
 from ballcast.data.events.kloppy_feed import read_folder, read_match
 from ballcast.data.events.wyscout import read_v2

@@ -12,8 +12,8 @@ import torch
 
 from ballcast.api import load
 from ballcast.core.backbone_config import BackboneConfig
+from ballcast.core.embedded import BACKBONE, MODEL
 from ballcast.core.events import Forecast, Gap, Prediction
-from ballcast.core.hub import BACKBONE, MODEL
 from ballcast.features.backbone import Backbone
 from ballcast.inference.expected_precision import ExpectedPrecision, read_precision, write_precision
 from ballcast.inference.loading import open_model

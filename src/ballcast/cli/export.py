@@ -41,8 +41,8 @@ def export(
 
     ballcast export runs/paper/best --backbone my-backbone --video match.mp4 --out exported
     """
+    from ballcast.core.embedded import SAMPLES, choose_models
     from ballcast.core.files import require_file
-    from ballcast.core.hub import SAMPLES, choose_models
 
     frames = video or SAMPLES / "test" / "excerpt.mp4"
     require_file(frames, "video")  # before torch is imported, which takes seconds

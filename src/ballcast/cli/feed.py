@@ -43,8 +43,8 @@ def predict_feed(given: dict[str, Any], changes: list[str]) -> None:
         changes: key=value.
     """
     from ballcast.api import load
+    from ballcast.core.embedded import EVENTS
     from ballcast.core.files import check_not_source, check_writable
-    from ballcast.core.hub import EVENTS
     from ballcast.data.events.feed_files import read_head
     from ballcast.inference.forecasts import FeedForecasts
     from ballcast.inference.timeline import OutputFiles

@@ -79,7 +79,7 @@ def load_model(
         size: size to scale frames to, see `choose_size`.
     """
     from ballcast.api import load
-    from ballcast.core.hub import choose_models
+    from ballcast.core.embedded import choose_models
     from ballcast.inference.loading import holds_export, needs_export
 
     if model is None or not holds_export(model):

@@ -1,10 +1,10 @@
-"""Check what a file holds: checksums against damage, and the values of JSON records."""
+"""Check what a file holds: checksums against damage, the values of JSON records, the tensors of a network."""
 
 import hashlib
 import math
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -186,3 +186,28 @@ def show(value: Any) -> str:
     except ValueError:  # Python writes no whole number of more than 4300 digits
         return "a number of thousands of digits"
     return text if len(text) <= 40 else text[:37] + "…"
+
+
+# --- Tensors ---
+
+
+def check_weights(expected: Mapping[str, Any], given: Mapping[str, Any], where: str, hint: str = "") -> None:
+    """Raise an InputError unless a file's tensors have the names, shapes and kinds of number that a network has.
+
+    Args:
+        expected: the network's `state_dict()`, on any device, also "meta".
+        given: the file's tensors by name.
+        where: the file, for the error.
+        hint: what to do about it, added to the error.
+    """
+    if missing := expected.keys() - given.keys():
+        raise InputError(f"{where}: lacks weight {min(missing)!r}{hint}")
+    if unknown := given.keys() - expected.keys():
+        raise InputError(f"{where}: has an unknown weight {min(unknown)!r}{hint}")
+    for key, value in given.items():
+        shape = tuple(expected[key].shape)
+        if (found := tuple(value.shape) if hasattr(value, "shape") else "none") != shape:
+            raise InputError(f"{where}: {key} has shape {found} instead of {shape}{hint}")
+        if value.is_floating_point() != expected[key].is_floating_point():
+            kind = "floating-point numbers" if expected[key].is_floating_point() else "integers"
+            raise InputError(f"{where}: {key} holds {value.dtype} instead of {kind}{hint}")

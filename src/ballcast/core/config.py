@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import yaml
 
 from ballcast.core.checks import show
+from ballcast.core.embedded import find_extended, find_recipe
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_bytes
-from ballcast.core.hub import find_extended, find_recipe
 
 T = TypeVar("T")
 EXTENDS = "extends"  # the key of a file that builds on another recipe
@@ -75,7 +75,7 @@ def load(cls: type[T], path: Path | None = None, overrides: Iterable[str] = ()) 
         An instance of `cls`.
     """
     path, overrides = find_recipe(path) if path else None, list(overrides)
-    tree = parse_overrides(overrides, read_config(cls, path) if path else {})
+    tree = parse_overrides(overrides, _read_extended(cls, path) if path else {})
     where = "" if path is None or (overrides and _is_valid(cls, path)) else str(path)
     return from_dict(cls, tree, where)
 
@@ -83,13 +83,13 @@ def load(cls: type[T], path: Path | None = None, overrides: Iterable[str] = ()) 
 def _is_valid(cls: type[Any], path: Path) -> bool:
     """Return whether the file is valid without overrides; if it is, an error with them does not name the file."""
     try:
-        from_dict(cls, read_config(cls, path))
+        from_dict(cls, _read_extended(cls, path))
     except InputError:
         return False
     return True
 
 
-def read_config(cls: type[Any], path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+def _read_extended(cls: type[Any], path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     """Read the values of a file, over those of the recipe it extends; `above`: the files that extend it."""
     tree, chain = read_yaml(path), (*above, path.resolve())
     if EXTENDS not in tree:
@@ -102,7 +102,7 @@ def read_config(cls: type[Any], path: Path, above: tuple[Path, ...] = ()) -> dic
         raise InputError(f"{path}: extends {name}, which extends it in turn; give one of them all its keys")
     if len(chain) == LONGEST_CHAIN:
         raise InputError(f"{path}: more than {LONGEST_CHAIN} files extend one another")
-    given = read_config(cls, base, chain)
+    given = _read_extended(cls, base, chain)
     from_dict(cls, given, str(base))  # so that an error in it names it
     return _merged(cls, given, tree)
 

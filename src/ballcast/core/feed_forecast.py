@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ballcast.core.actions import ACTION_INDEX, SHORT_NAMES
 from ballcast.core.event_schema import HORIZONS_S, ZONES
 from ballcast.core.events import Forecast
+from ballcast.core.util import strongest_apart
 
 SHOWN_S = (1, 2, 3, 5)  # the horizons of the table's columns
 SHOT = ACTION_INDEX["SHOT"]
@@ -136,12 +137,11 @@ APART_MS = 15_000  # two chances are at least this far apart
 
 def shot_chances(forecasts: Sequence[FeedForecast], match: MatchSummary, count: int = 12) -> list[ShotChance]:
     """The times at which a shot was likeliest, the likeliest first."""
+    chosen = strongest_apart(
+        forecasts, count, APART_MS, strength=lambda made: made.within(SHOT, 5), time_ms=lambda made: made.at_ms
+    )
     found: list[ShotChance] = []
-    for made in sorted(forecasts, key=lambda f: -f.within(SHOT, 5)):
-        if len(found) == count:
-            break
-        if any(abs(made.at_ms - other.at_ms) < APART_MS for other in found):
-            continue
+    for made in chosen:
         team = int(made.chance[0, SHOT, -1] < made.chance[1, SHOT, -1])
         came = [shot for shot in match.shots if made.at_ms <= shot.at_ms < made.at_ms + 5_000]
         goal = any(shot.goal for shot in came)

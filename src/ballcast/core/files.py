@@ -191,8 +191,14 @@ def watching_space(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        free = shutil.disk_usage(next(folder for folder in path.parents if folder.is_dir())).free
+        free = free_space(path.parent)
         raise NoSpace(f"{path}: the disk is full ({free / 1e6:.0f} MB left); free some and run again") from None
+
+
+def free_space(folder: Path) -> int:
+    """Return the free bytes of the disk on which `folder` is, or would be made."""
+    there = folder.absolute()
+    return shutil.disk_usage(next(place for place in (there, *there.parents) if place.is_dir())).free
 
 
 # --- Temporaries: named after the machine and the process that write them ---

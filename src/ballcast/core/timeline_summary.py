@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from ballcast.core.actions import ACTIONS, HORIZON_MS
 from ballcast.core.events import Forecast, Prediction
+from ballcast.core.util import strongest_apart
 
 APART_MS = 10_000  # between two highlights that are listed
 
@@ -39,10 +40,7 @@ def summarise(timeline: Sequence[Forecast], every_ms: int, count: int = 6) -> Ti
     surest = [
         Highlight(made, max(made.predictions, key=lambda p: p.confidence)) for made in timeline if made.predictions
     ]
-    chosen: list[Highlight] = []
-    for highlight in sorted(surest, key=lambda m: -m.surest.confidence):
-        if len(chosen) == count:
-            break
-        if all(abs(highlight.surest.position_ms - other.surest.position_ms) >= APART_MS for other in chosen):
-            chosen.append(highlight)
+    chosen = strongest_apart(
+        surest, count, APART_MS, strength=lambda m: m.surest.confidence, time_ms=lambda m: m.surest.position_ms
+    )
     return TimelineSummary(expected, sorted(chosen, key=lambda m: m.surest.position_ms))

@@ -1,18 +1,19 @@
-"""Small helpers: CPU cores, memory and threads, how to install an extra, natural sort order, terminal tables."""
+"""Small helpers: CPU cores, memory and threads, how to install an extra, sort orders, terminal tables."""
 
 import ctypes
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+T = TypeVar("T")
 ProgressCallback = Callable[[int, int], None]  # how many are done, how many there are
 
 
@@ -116,6 +117,22 @@ def natural(name: str) -> list[tuple[bool, int, str]]:
     """Return a sort key that puts clip_2 before clip_10."""
     parts = re.split(r"(\d+)", name)
     return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
+
+
+def strongest_apart(
+    items: Iterable[T], count: int, apart_ms: int, *, strength: Callable[[T], float], time_ms: Callable[[T], int]
+) -> list[T]:
+    """Return the strongest items, the strongest first: at most `count`, no two closer than `apart_ms`.
+
+    Of equally strong ones the first is taken.
+    """
+    chosen: list[T] = []
+    for item in sorted(items, key=strength, reverse=True):
+        if len(chosen) == count:
+            break
+        if all(abs(time_ms(item) - time_ms(other)) >= apart_ms for other in chosen):
+            chosen.append(item)
+    return chosen
 
 
 def print_table(console: "Console", table: "Table") -> None:

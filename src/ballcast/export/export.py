@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from ballcast import __version__
 from ballcast.core.actions import FPS
 from ballcast.core.backbone_config import trained_size
+from ballcast.core.embedded import SAMPLES, choose_models, named_backbone
 from ballcast.core.errors import InputError
 from ballcast.core.files import check_writable, replacing, write_bytes
-from ballcast.core.hub import SAMPLES, choose_models, named_backbone
 from ballcast.export.check import (
     THOROUGH,
     WINDOWS,
@@ -33,7 +33,7 @@ from ballcast.inference.export_config import (
     FileRecord,
     export_key,
     is_export,
-    read_config,
+    read_export,
     read_part,
     sha256,
     write_config,
@@ -139,7 +139,7 @@ def _reusable(out: Path, describe: Callable[..., ExportConfig], windows: int) ->
     if not is_export(out):
         return None
     with suppress(InputError):  # damaged, or of another version: exported again
-        _, old = read_config(out)
+        _, old = read_export(out)
         for part in old.files:
             read_part(out, old, part)
         new = replace(describe({}, files=old.files), figures=old.figures)

@@ -16,7 +16,7 @@ from torch.nn.functional import conv2d, silu
 from ballcast.core import config as configs
 from ballcast.core import hub
 from ballcast.core.backbone_config import BackboneConfig, BackboneIdentity, Preprocessing, padding_sides, trained_size
-from ballcast.core.checks import check_pair, show
+from ballcast.core.checks import check_pair, check_weights, show
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_bytes, read_json, write_pair
 from ballcast.features.frame_network import FrameNetwork, create_network, earlier, i420_to_planes, later, pad_i420
@@ -281,7 +281,7 @@ class Backbone(nn.Module):
         except Exception as error:  # safetensors has one error class for all damage, and it is not public
             raise InputError(f"{path}: cannot be read ({str(error)[:200]}); fetch it again") from None
         with torch.device("meta"):  # no memory yet: the config may name any size
-            hub.check_weights(cls(config).state_dict(), state, str(path))
+            check_weights(cls(config).state_dict(), state, str(path))
         check_pair(path, raw, folder / CONFIG_FILE, about)
         name, note = about.get("name", folder.name), about.get("note", "")
         backbone = cls(config, name=name, fold=about.get("fold"), note=note, metadata=about.get("metadata", {}))
@@ -305,7 +305,7 @@ class Backbone(nn.Module):
 
         checkpoint = read_checkpoint(Path(path), fold=fold)
         with torch.device("meta"):  # no memory yet: its shapes may be of any size
-            hub.check_weights(cls(checkpoint.config).state_dict(), checkpoint.state, str(path))
+            check_weights(cls(checkpoint.config).state_dict(), checkpoint.state, str(path))
         size = checkpoint.picture_size
         about = {"picture_size": list(size)} if size else {}
         backbone = cls(
@@ -320,7 +320,7 @@ class Backbone(nn.Module):
 
     def fill(self, state: dict[str, Tensor], where: str) -> "Backbone":
         """Itself in eval mode with the weights `state`; a key or shape that does not fit is an error with its place."""
-        hub.check_weights(self.state_dict(), state, where)
+        check_weights(self.state_dict(), state, where)
         self.load_state_dict(state)
         return self.eval()
 

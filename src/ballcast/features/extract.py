@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import torch
 
 from ballcast.core.actions import FPS, WINDOW_FRAMES
 from ballcast.core.backbone_config import trained_size
@@ -24,6 +23,7 @@ from ballcast.core.files import exclusive_lock, make_parents, replacing
 from ballcast.core.util import ProgressCallback, cores
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder, one_thread
+from ballcast.features.device import choose_device
 from ballcast.features.extract_workers import Decoders, choose_decoders, gpu_names, run_local, run_ray
 from ballcast.features.stack_index import snippet_count
 from ballcast.features.store import FILE_NAME, LABELS, Failure, FeatureStore, Header
@@ -103,7 +103,7 @@ def extract(
         raise InputError(f"every must be a positive number of frames, not {every}")
     picture_size = choose_size(size, trained_size(backbone.metadata), backbone.name)
     make_parents(out)
-    device = _device(device)
+    device = choose_device(device, ("cuda", "cpu")).type
     engine = "ray" if cluster is not None else engine
     colour = backbone.config.colour
     options = _Options(every, engine, device, workers, decoder, picture_size, pad, colour, mirrored, cluster)
@@ -322,11 +322,3 @@ def _warn_of_first(piece: Piece, decoder: str) -> None:
                 BallcastWarning,
                 stacklevel=2,
             )
-
-
-def _device(wanted: str) -> str:
-    if wanted not in ("auto", "cpu", "cuda"):
-        raise InputError(f"device must be auto, cpu or cuda, not {wanted!r}")
-    if wanted == "cuda" and not torch.cuda.is_available():
-        raise InputError("device cuda was requested, but torch sees no GPU; use --device cpu")
-    return wanted if wanted != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")

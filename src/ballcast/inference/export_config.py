@@ -110,7 +110,7 @@ def write_config(folder: Path, config: ExportConfig, name: str = CONFIG) -> None
     write_json(folder / name, tree, indent=1, checksum=True)
 
 
-def read_config(source: Path | str) -> tuple[Path, ExportConfig]:
+def read_export(source: Path | str) -> tuple[Path, ExportConfig]:
     """Locate an export (folder or hub id) and read its config; an InputError if it is not an export."""
     folder = hub.locate(source, (CONFIG,), also=tuple(f"{part}.onnx" for part in PARTS))
     path = folder / CONFIG
@@ -165,7 +165,7 @@ def find_export(model: Path | str, backbone: Path | str) -> Path | None:
     for found in (folder / "exported", folder.parent / "exported", cached_export(key)):
         with suppress(InputError):  # damaged, or of another version
             if is_export(found):
-                _, config = read_config(found)
+                _, config = read_export(found)
                 if config.key == key and (config.kind, config.precision) == ("onnx", "fp32"):
                     for part in config.files:
                         read_part(found, config, part)

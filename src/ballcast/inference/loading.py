@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from ballcast.core import hub
+from ballcast.core.embedded import BACKBONE, MODEL, embedded_model, named_backbone
 from ballcast.core.errors import InputError, MissingExtra
 from ballcast.core.files import read_json
 from ballcast.core.util import set_thread_defaults
@@ -28,6 +29,7 @@ from ballcast.inference.runtime import Runtime, WindowModel
 from ballcast.video.luma import choose_size
 
 RuntimeKind = Literal["auto", "torch", "onnx"]
+TORCH_DEVICES = ("cuda", "mps", "cpu")  # in order of preference
 SIMULATED = "trained on simulated matches"  # the embedded model of videos
 UNKNOWN = "trained on data it does not name"
 
@@ -74,9 +76,9 @@ def open_model(
         size: size to scale frames to, see `choose_size`.
         threads: of ONNX Runtime; by default OMP_NUM_THREADS, or else the number of cores.
     """
-    source = hub.embedded_model(model)
+    source = embedded_model(model)
     if model is None and backbone is None:
-        backbone = hub.BACKBONE
+        backbone = BACKBONE
     if is_event_model(source):
         return _open_events(Path(source), backbone, runtime, device, threads)
     exported = holds_export(source)
@@ -96,7 +98,7 @@ def open_model(
             else OnnxSessions.embedded(Path(source), None if backbone is None else Path(backbone), threads=threads)
         )
         return _open_onnx(sessions, size)
-    own = backbone or hub.named_backbone(source)
+    own = backbone or named_backbone(source)
     if runtime == "auto" and own and not _wants_torch(device) and (found := find_export(source, own)):
         return _open_onnx(OnnxSessions.open(found, threads=threads, name=str(source)), size)
     return _open_torch(source, backbone, device, size)
@@ -120,9 +122,9 @@ def _open_events(
         if find_spec("torch") is None:
             raise MissingExtra("torch", "train")
         set_thread_defaults()
-        from ballcast.inference.torch_runtime import choose_device
+        from ballcast.features.device import choose_device
 
-        chosen = str(choose_device(device))
+        chosen = str(choose_device(device, TORCH_DEVICES))
     model = open_event_model(source, torch_device=chosen, threads=threads)
     return OpenedModel(model.name, model.runtime, None, None, model)
 
@@ -133,8 +135,8 @@ def origin_of(source: Path | str, weights: str = "") -> str:
     Confidences of the embedded model must not be taken for those of a model of real football: it says so everywhere.
     """
     folder = Path(source)
-    embedded = read_embedded(hub.MODEL).weights if (hub.MODEL / EMBEDDED).is_file() else ""
-    if folder.resolve() == hub.MODEL.resolve() or (weights and weights == embedded):
+    embedded = read_embedded(MODEL).weights if (MODEL / EMBEDDED).is_file() else ""
+    if folder.resolve() == MODEL.resolve() or (weights and weights == embedded):
         return SIMULATED
     tree = read_json(folder / "config.json", "config") if (folder / "config.json").is_file() else {}
     return str(tree.get("metadata", {}).get("origin", "")) or UNKNOWN
@@ -156,9 +158,10 @@ def _open_torch(source: Path | str, backbone: Path | str | None, device: str, si
         raise MissingExtra(
             "torch", "train", f"{source}: holds the weights of a trained model; export it on a machine with torch"
         )
-    from ballcast.inference.torch_runtime import TorchModel, TorchRuntime, choose_device
+    from ballcast.features.device import choose_device
+    from ballcast.inference.torch_runtime import TorchModel, TorchRuntime
 
-    chosen = choose_device(device)
+    chosen = choose_device(device, TORCH_DEVICES)
 
     @cache
     def first(backbone: Path | str) -> TorchRuntime:
@@ -170,7 +173,7 @@ def _open_torch(source: Path | str, backbone: Path | str | None, device: str, si
     if backbone is not None:
         return OpenedModel(str(source), str(chosen), TorchModel(first(backbone).model, chosen), first(backbone).another)
     # A model trained end to end names its backbone, which is loaded when a video asks for it.
-    own = hub.named_backbone(source)
+    own = named_backbone(source)
     later = (lambda: first(own).another()) if own is not None else None
     return OpenedModel(str(source), str(chosen), TorchModel.load(source, chosen), later)
 
@@ -189,9 +192,9 @@ def _wants_torch(device: str) -> bool:
     if find_spec("torch") is None or not _may_have_gpu():
         return False
     set_thread_defaults()
-    from ballcast.inference.torch_runtime import choose_device
+    from ballcast.features.device import choose_device
 
-    return choose_device("auto").type != "cpu"
+    return choose_device("auto", TORCH_DEVICES).type != "cpu"
 
 
 def _may_have_gpu() -> bool:

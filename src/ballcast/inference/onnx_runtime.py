@@ -19,8 +19,8 @@ from ballcast.inference.export_config import (
     EMBEDDED,
     INPUTS,
     ExportConfig,
-    read_config,
     read_embedded,
+    read_export,
     read_part,
 )
 from ballcast.inference.onnx_check import check_graph
@@ -48,7 +48,7 @@ class OnnxSessions:
     @classmethod
     def open(cls, source: Path | str, *, threads: int | None = None, name: str = "") -> "OnnxSessions":
         """Open the export in a folder, or of a hub id; `threads` as in the class. name: by default the source."""
-        folder, config = read_config(source)
+        folder, config = read_export(source)
         if config.kind != "onnx":
             raise InputError(f"{source}: was exported for torch, which ballcast does not run; export it again")
         graphs = {part: read_part(folder, config, part) for part in config.files}

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ballcast.core.backbone_config import trained_size
-from ballcast.core.errors import InputError
 from ballcast.features.backbone import Backbone
 from ballcast.features.stream_encoder import Floats
 from ballcast.features.torch_stream_encoder import TorchStackEncoder, record
@@ -21,16 +20,6 @@ from ballcast.model.slots import Slots
 
 if TYPE_CHECKING:
     from ballcast.inference.torch_batch import TorchBatch
-
-
-def choose_device(device: str) -> torch.device:
-    """The device to run a model on: "auto" is NVIDIA's or AMD's GPU (cuda), Apple's (mps), or else the CPU."""
-    has = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    if device == "auto":
-        return torch.device(next(kind for kind, there in has.items() if there))
-    if not has[device]:
-        raise InputError(f"--device {device}: torch sees no such GPU here; use --device auto or cpu")
-    return torch.device(device)
 
 
 class TorchModel:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ballcast.core import hub
 from ballcast.core.anticipator_config import EmitConfig, LossConfig, ModelConfig
 from ballcast.core.backbone_config import trained_size
-from ballcast.core.checks import KEY, check_pair, show
+from ballcast.core.checks import KEY, check_pair, check_weights, show
 from ballcast.core.config import from_dict, to_dict
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_bytes, read_json, write_pair
@@ -140,7 +140,7 @@ def read_weights(saved: SavedModel) -> dict[str, Tensor]:
         )
     with torch.device("meta"):  # no memory yet: the config may ask for anything
         expected = {f"network.{key}": value for key, value in build(saved.model).state_dict().items()}
-    hub.check_weights(expected, weights, str(path), f"; {CONFIG} beside it describes another model")
+    check_weights(expected, weights, str(path), f"; {CONFIG} beside it describes another model")
     check_pair(path, raw, folder / CONFIG, saved.tree)
     return weights
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from ballcast import __version__
 from ballcast.core.actions import ACTIONS, WINDOW_FRAMES
 from ballcast.core.anticipator_config import Recipe
+from ballcast.core.embedded import BACKBONE, MODEL, named_backbone
 from ballcast.core.errors import BallcastWarning, InputError, first_line
-from ballcast.core.hub import BACKBONE, MODEL, named_backbone
 from ballcast.data.labels.games import Game
 from ballcast.features.backbone import Backbone, pad_frames, read_about
 from ballcast.features.frame_network import rgb_to_planes

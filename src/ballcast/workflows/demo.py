@@ -15,10 +15,10 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from ballcast.api import Model, load
 from ballcast.core.actions import FPS, OBSERVED_MS
+from ballcast.core.embedded import SAMPLES
 from ballcast.core.errors import InputError
 from ballcast.core.events import Clip, Prediction, merge_bins
 from ballcast.core.files import write_bytes
-from ballcast.core.hub import SAMPLES
 from ballcast.core.util import print_table
 from ballcast.data.labels.soccernet import read_labels
 from ballcast.data.samples.windows import STEP_MS

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import load
-from ballcast.core.hub import SAMPLES
+from ballcast.core.embedded import SAMPLES
 from ballcast.data.labels.soccernet import read_labels, write_labels
 from ballcast.features.store import LABELS, FeatureStore
 from ballcast.features.store_import import cut_clips

@@ -18,7 +18,7 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse
 
-from ballcast.core import hub
+from ballcast.core.embedded import EVENTS, embedded_model
 from ballcast.core.errors import BallcastError, InputError
 from ballcast.core.feed_forecast import MatchSummary, shot_chances
 from ballcast.core.files import read_json, remove_stale, write_json
@@ -166,7 +166,7 @@ def main(arguments: list[str]) -> int:
         remove_stale(folder)
         confine(read=[], write=[folder])
         feed, provider, missing = open_feed(folder / arguments[2])
-        model = open_event_model(FilePath(hub.embedded_model(hub.EVENTS)))
+        model = open_event_model(FilePath(embedded_model(EVENTS)))
         made, match = list(forecast_events(model, feed, missing=missing)), summarise(feed, provider, missing)
         about: dict[str, Any] = {"match": match.match, "provider": match.provider, "teams": list(match.teams)}
         about |= {"begins": dict(match.begins), "missing_details": list(match.missing_details)}

@@ -15,9 +15,9 @@ from stream_server import PieceServer, until
 
 from ballcast.core.anticipator_config import ModelConfig
 from ballcast.core.backbone_config import BackboneConfig
+from ballcast.core.embedded import BACKBONE, MODEL
 from ballcast.core.errors import BallcastError
 from ballcast.core.events import Forecast
-from ballcast.core.hub import BACKBONE, MODEL
 from ballcast.features.backbone import Backbone
 from ballcast.features.stack_index import snippet_count
 from ballcast.inference import torch_batch

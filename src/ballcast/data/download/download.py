@@ -24,7 +24,15 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from ballcast.core.checks import crc32_of, verify_checksum
 from ballcast.core.errors import InputError, NoSpace
-from ballcast.core.files import exclusive_lock, parse_json, read_bytes, read_json, watching_space, write_json
+from ballcast.core.files import (
+    exclusive_lock,
+    free_space,
+    parse_json,
+    read_bytes,
+    read_json,
+    watching_space,
+    write_json,
+)
 from ballcast.core.hub import SNBAA
 from ballcast.data.download.archive import Archive, Member
 from ballcast.data.download.hub_files import HubFile, fetch, is_same, look_up, part_of
@@ -261,9 +269,7 @@ def _targets(archive: Archive, place: SplitPaths) -> dict[PurePosixPath, Member]
 
 def check_space(folder: Path, needed: int, what: str) -> None:
     """Raise `NoSpace` if the disk of `folder` has fewer than `needed` bytes; `what` is what they are needed for."""
-    while not folder.exists():
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free
+    free = free_space(folder)
     if needed > free:
         raise NoSpace(
             f"{folder}: about {decimal(needed)} are needed to {what}, but only {decimal(free)} are free; "

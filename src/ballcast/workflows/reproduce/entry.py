@@ -10,9 +10,9 @@ from pathlib import Path
 from ballcast.core.actions import CLIP_FRAMES, FPS
 from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import from_dict, load
+from ballcast.core.embedded import RECIPES
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_json
-from ballcast.core.hub import RECIPES
 from ballcast.core.pretrain_config import PretrainRecipe
 from ballcast.data.labels.soccernet import OFFICIAL_CLIPS
 from ballcast.data.samples.windows import PAPER_SAMPLES, STEP_MS

@@ -3,11 +3,9 @@
 Times are extrapolated from a few stacks through the backbone and a few batches through a model. Sizes are computed.
 """
 
-import shutil
 import time
 from collections.abc import Mapping
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -17,6 +15,7 @@ from rich.table import Table
 from ballcast.core.actions import CLIP_FRAMES, WINDOW_FRAMES
 from ballcast.core.anticipator_config import Recipe
 from ballcast.core.backbone_config import BackboneConfig
+from ballcast.core.files import free_space
 from ballcast.core.util import cores, print_table
 from ballcast.data.labels.soccernet import read_labels
 from ballcast.data.samples.windows import STEP_MS, stitch
@@ -49,7 +48,8 @@ def plan_table(job: Reproduction, pending: Pending) -> None:
         f"time: extrapolated from {PROBED} stacks of frames and two training steps on {_device_name(job.device)}; "
         "compiled, a GPU is faster. disk: of the remaining results; extraction needs as much again until it is merged."
     )
-    needed, free = sum(sizes.values()), shutil.disk_usage(_existing(job.out)).free
+    needed = sum(sizes.values())
+    free = free_space(job.out)
     job.log(f"{job.out}: {decimal(needed)} to be written, {decimal(free)} free")
     if needed > free:
         job.log(f"{job.out}: THE DISK IS TOO SMALL; choose another folder with --out, or free some space")
@@ -189,9 +189,3 @@ def _wait(device: torch.device) -> None:
 
 def _device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else f"this CPU ({cores()} cores)"
-
-
-def _existing(folder: Path) -> Path:
-    while not folder.exists():
-        folder = folder.parent
-    return folder
