@@ -24,15 +24,15 @@ import torch
 from numpy.typing import NDArray
 
 from ballcast.core.actions import ACTIONS, FPS, FRAME_MS
+from ballcast.core.embedded import BACKBONE, MODEL
 from ballcast.core.errors import InputError
 from ballcast.core.events import GRID_BINS
 from ballcast.core.files import read_json, write_json
-from ballcast.core.hub import BACKBONE, MODEL
 from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.frame_network import mirror
 from ballcast.metrics.spotting import suppress_non_maxima
+from ballcast.model.end_to_end import EndToEnd, load_end_to_end
 from ballcast.model.postprocess import SlotProbabilities
-from ballcast.training.learner import EndToEnd, load_learner
 from ballcast.video.file import VideoFile
 from ballcast.video.luma import FrameResizer
 
@@ -287,7 +287,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    model = load_learner(args.model) if args.model else load_learner(MODEL, BACKBONE)
+    model = load_end_to_end(args.model) if args.model else load_end_to_end(MODEL, BACKBONE)
     clips = read_clips(args.clips)
     scores = []
     kept = []

@@ -26,14 +26,15 @@ from torch import Tensor
 from ballcast.core.actions import ACTIONS, HORIZON_MS, MAX_EVENTS, OBSERVED_MS, WINDOW_FRAMES
 from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import load
-from ballcast.core.hub import find_recipe
+from ballcast.core.embedded import find_recipe
 from ballcast.data.samples.game_samples import spotting_targets
 from ballcast.features.frame_network import i420_to_rgb, to_channels_last
 from ballcast.loss.criterion import Criterion, Losses
 from ballcast.loss.matcher import Targets
+from ballcast.model.end_to_end import EndToEnd
 from ballcast.training.ema import Ema
-from ballcast.training.learner import EndToEnd, use_triton
-from ballcast.training.steps import build_optimizer, set_learning_rate
+from ballcast.training.optimizer import build_optimizer, set_learning_rate
+from ballcast.training.switches import use_triton
 from ballcast.training.television import cut_in, lightly, like_television
 
 EVERY = 2  # video frames from one frame of a film to the next
