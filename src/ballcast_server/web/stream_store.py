@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ballcast.core.actions import ACTION_INDEX
-from ballcast.core.config import from_dict
+from ballcast.core.config import Record, from_dict
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_json, write_json
 from ballcast.video.addresses import is_stream, scheme_of
@@ -21,7 +21,7 @@ MOST = 1000
 
 
 @dataclass(frozen=True)
-class StreamConfig:
+class StreamConfig(Record):
     """How a stream is followed.
 
     Args:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from ballcast.core.config import from_dict
+from ballcast.core.config import Record, from_dict
 from ballcast.core.errors import InputError
 from ballcast.core.files import exclusive_lock, read_json, write_json
 from ballcast_server.web.auth import new_token
@@ -29,7 +29,7 @@ LATEST = 1e11  # seconds since 1970 of a time that has a date
 
 
 @dataclass(frozen=True)
-class NamedToken:
+class NamedToken(Record):
     """A token that was given out.
 
     Args:
