@@ -54,6 +54,7 @@ from ballcast.metrics.average_precision import Matches, match_all, match_arrays,
 from ballcast.metrics.bootstrap import Intervals, bootstrap_matches, difference, interval
 from ballcast.metrics.spotting import suppress_non_maxima
 from ballcast.model.anticipator import Anticipator
+from ballcast.model.end_to_end import EndToEnd, load_end_to_end
 from ballcast.model.postprocess import (
     PEAKS,
     POSITIONS_MS,
@@ -65,14 +66,21 @@ from ballcast.model.postprocess import (
 )
 from ballcast.model.score_mapping import ScoreMapping
 from ballcast.model.slots import Slots
-from ballcast.training.end_to_end import EndToEndData, EndToEndTask
-from ballcast.training.engine import Ranks, join_slots, predict_slots
-from ballcast.training.learner import EndToEnd, load_learner, use_triton
+from ballcast.training.data import EndToEndData, TrainingData
+from ballcast.training.end_to_end import EndToEndTask
+from ballcast.training.evaluation import (
+    SPOTTING,
+    game_scores,
+    join_slots,
+    middles_ms,
+    predict_clips,
+    predict_slots,
+    spot,
+)
+from ballcast.training.loop import RunContext, train_one_epoch
 from ballcast.training.progress import ProgressUpdate
 from ballcast.training.run import train
-from ballcast.training.splits import TrainingData
-from ballcast.training.spotting_eval import middles_ms, spot
-from ballcast.training.window_eval import SPOTTING, game_scores, predict_clips
+from ballcast.training.switches import use_triton
 from ballcast.video.luma import array_shape
 from benchmarks.game_windows import game_windows
 from benchmarks.pixels import EVERY_MS, features_of
@@ -147,7 +155,7 @@ def train_rows(args: argparse.Namespace) -> None:
             recipe,
             run,
             device=device,
-            training_data=EndToEndData(used, valid, None, others),
+            data=EndToEndData(used, valid, None, others),
             show=show_epoch,
         )
         seconds = time.perf_counter() - began
@@ -155,7 +163,7 @@ def train_rows(args: argparse.Namespace) -> None:
         about |= {"epoch": progress.best_epoch, "valid": progress.best} if valid else {}
         if row.get("scored", True):
             mirrored = args.group != "parts" and not args.unmirrored
-            write_outputs(load_learner(run / "best"), tests, target, about, mirrored=mirrored)
+            write_outputs(load_end_to_end(run / "best"), tests, target, about, mirrored=mirrored)
         print(f"{name}: {json.dumps(about)}, {time.perf_counter() - began:.0f} s in all", flush=True)
 
 
@@ -177,13 +185,13 @@ def embedded_row(args: argparse.Namespace) -> None:
     games, target = games_of(args.data), args.work / "embedded.npz"
     if not target.exists():
         tests = FrameCache([*games["test"], *games["test_more"]], device, "auto", lines=args.lines or 224)
-        learner = load_learner(MODEL, BACKBONE)
+        learner = load_end_to_end(MODEL, BACKBONE)
         write_outputs(learner, tests, target, {"row": "embedded"}, mirrored=not args.unmirrored)
 
 
 def tuned_rows(args: argparse.Namespace) -> None:
     """What `ballcast tune` gives the embedded model: fitted on the validation matches, scored on the test matches."""
-    games, learner = games_of(args.data), load_learner(MODEL, BACKBONE)
+    games, learner = games_of(args.data), load_end_to_end(MODEL, BACKBONE)
     sets = [title for title in ("valid", "test", "test_more") if games[title]]
     if not games["valid"]:
         raise SystemExit("tuned needs validation matches: give their folder with --data too")
@@ -262,7 +270,7 @@ def frozen_rows(args: argparse.Namespace) -> None:
         windows = {split: frozen_windows(stores, split, recipe.model.windows) for split in EVERY_MS}
         run, began = target.with_suffix(""), time.perf_counter()
         made_by = store.manifest.header.backbone
-        train(recipe, run, device=device, training_data=TrainingData(windows["train"], windows["valid"], made_by))
+        train(recipe, run, device=device, data=TrainingData(windows["train"], windows["valid"], made_by))
         model = Anticipator.from_pretrained(run / "best").to(device)
         about = {"row": f"{name}, {args.group}", "seconds": time.perf_counter() - began}
         slots = predict_slots(model, Samples(windows["test"], device, "auto"))
@@ -446,14 +454,14 @@ def measure_step(
     """A step on frames of noise that lie on the device as a cache's would; `kernels`: where to list what takes long."""
     # Few frames where they are large, so that they take little of the memory that is measured.
     cache = NoiseCache(4, 2000 if lines < 400 else 1000, (lines, width), device, colour=recipe.encoder.network.colour)
-    task = EndToEndTask(recipe, Path("unused"), device, Ranks(), EndToEndData(cache, None), resumed=False, log=print)
+    task = EndToEndTask(recipe, RunContext(Path("unused"), device), EndToEndData(cache, None), log=print)
     on_gpu = device.type == "cuda"
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
     times: list[float] = []
     epoch, watched, warm = 0, None, min(10, steps // 2)
     while len(times) < steps + 1:
-        for _ in task.train_epoch(epoch, 0):
+        for _ in train_one_epoch(task, epoch):
             if on_gpu and len(times) in (0, warm, steps):  # the host runs ahead of the GPU
                 torch.cuda.synchronize()
             times.append(time.perf_counter())
@@ -468,7 +476,7 @@ def measure_step(
     busy = watched.stop() if watched is not None else None
     if kernels is not None:
         with torch.profiler.profile() as profile:
-            next(task.train_epoch(epoch, 0))
+            next(train_one_epoch(task, epoch))
         kernels.write_text(profile.key_averages().table(sort_by=f"self_{device.type}_time_total", row_limit=40))
     stacks = recipe.train.batch * task.learner.stacks * task.learner.windows
     memory = torch.cuda.max_memory_allocated() / 2**30 if on_gpu else 0.0

@@ -29,7 +29,7 @@ from ballcast.features import batch_encoder
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.model.anticipator import Anticipator
-from ballcast.training.learner import EndToEnd
+from ballcast.model.end_to_end import EndToEnd
 
 
 def encode(size: tuple[int, int], stacks: int) -> Callable[[], object]:

@@ -28,10 +28,10 @@ from ballcast.model.anticipator import Anticipator
 from ballcast.model.postprocess import emit_flat
 from ballcast.model.slots import Slots
 from ballcast.training.ablation import read_variants
-from ballcast.training.engine import predict_slots
+from ballcast.training.data import TrainingData
+from ballcast.training.evaluation import predict_slots
 from ballcast.training.progress import ProgressUpdate
 from ballcast.training.run import train
-from ballcast.training.splits import TrainingData
 
 Result = dict[str, Any]  # {"valid": row, "test": row, …}, a row: at1 … atInfty, avg, interval, predictions
 HEADER = f"{' | '.join(TOLERANCES)} | mean | 95 % interval | predictions |\n|{'---|' * 11}"
@@ -160,10 +160,8 @@ def trained(
                 flush=True,
             )
 
-    training_data = TrainingData(windows["train"], windows["valid"], made_by)
-    progress = train(
-        replace(recipe, emit=chosen_by or recipe.emit), folder, device=device, show=show, training_data=training_data
-    )
+    data = TrainingData(windows["train"], windows["valid"], made_by)
+    progress = train(replace(recipe, emit=chosen_by or recipe.emit), folder, device=device, show=show, data=data)
     seconds = time.perf_counter() - began
     model = Anticipator.from_pretrained(folder / "best").to(device)
     rows = {}

@@ -32,6 +32,7 @@ from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.extract_workers import choose_decoders
 from ballcast.features.videos import Piece, Source
+from ballcast.training.loop import RunContext, train_one_epoch
 from ballcast.training.pretrain import PretrainTask
 from ballcast.workflows.reproduce.job import stacks_a_step
 from benchmarks.end_to_end import measure_step
@@ -81,10 +82,10 @@ class Machine:
         small = ["clips.batch=2", "backbone.blocks=1"] if self.tiny else []
         changes = [f"data.sources=[{source}]", "data.valid=[]", "train.start=scratch", f"train.steps={steps}", *small]
         config = load(PretrainRecipe, Path("pretrain"), changes)
-        task = PretrainTask(config, self.folder / "pretraining", device=self.device)
-        task.load_frames()
+        task = PretrainTask(config, RunContext(self.folder / "pretraining", self.device))
+        task.prepare(0)
         warm, times = steps // 2, []
-        for number, _ in enumerate(task.train_epoch(0, 0), start=1):
+        for number, _ in enumerate(train_one_epoch(task, 0), start=1):
             if number in (warm, steps):
                 self._wait()
                 times.append(time.perf_counter())

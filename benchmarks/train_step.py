@@ -11,7 +11,7 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,9 +20,10 @@ import torch
 from torch import nn
 
 from ballcast.core.anticipator_config import Recipe
+from ballcast.core.backbone_config import BackboneIdentity
 from ballcast.core.config import load
 from ballcast.core.files import write_json
-from ballcast.data.samples.batches import Batch, Plan, Samples, plan_epoch
+from ballcast.data.samples.batches import TrainingBatch
 from ballcast.data.samples.windows import WindowSet
 from ballcast.features.torch_stream_encoder import record
 from ballcast.loss.criterion import Criterion
@@ -30,8 +31,10 @@ from ballcast.loss.matcher import Targets
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.layers import DropPath
 from ballcast.model.slots import Slots
-from ballcast.training.engine import read_losses, train_epoch
-from ballcast.training.steps import TrainStep, build_optimizer, compute_losses
+from ballcast.training.anticipation import AnticipationTask
+from ballcast.training.data import TrainingData
+from ballcast.training.loop import RunContext, read_losses, train_one_epoch
+from ballcast.training.step import anticipation_losses
 
 PEAK_FLOPS, PEAK_BYTES = 790e12, 4.3e12  # bf16 matrix products and copies, as measured on the H200 here
 
@@ -65,33 +68,24 @@ def timed(work: Callable[[int], object], repeats: int, device: torch.device) -> 
 
 
 class Bench:
-    """A model, its optimizer and its step, and the batches of a plan."""
+    """A training on made-up windows, and its batches over and over."""
 
-    def __init__(self, recipe: Recipe, samples: Samples, plan: Plan, *, graphed: bool) -> None:
-        device = samples.device
-        torch.manual_seed(0)
-        self.model = Anticipator(recipe.model).to(device).train()
-        self.criterion = Criterion(config=recipe.loss, model=recipe.model).to(device)
-        optimizer = build_optimizer(self.model, recipe.train, graphed=graphed)
-        self.step = TrainStep(
-            model=self.model,
-            criterion=self.criterion,
-            optimizer=optimizer,
-            config=replace(recipe.train, compile=graphed),
-            bins=recipe.model.bins,
-            graphed=graphed,
-        )
-        self.samples = samples
-        self.chosen = torch.from_numpy(np.concatenate([plan.first, plan.second], 1)).to(samples.plan_device)
-        self.share = torch.from_numpy(plan.share).to(device)
-        self.absent = torch.from_numpy(plan.absent).to(device)
+    def __init__(self, recipe: Recipe, windows: WindowSet, device: torch.device, *, graphed: bool) -> None:
+        self.recipe = replace(recipe, train=replace(recipe.train, compile=graphed, graph=graphed))
+        data = TrainingData(windows, None, BackboneIdentity("made up", "made up"))
+        self.task = AnticipationTask(self.recipe, RunContext(Path("unused"), device), data)
+        self.model = self.task.model.train()
+        self._batches: Iterator[TrainingBatch] = iter(())
 
-    def batch(self, i: int) -> tuple[Batch, torch.Tensor, torch.Tensor]:
-        i %= len(self.chosen)
-        return self.samples.take(self.chosen[i]), self.share[i], self.absent[i]
+    def batch(self) -> TrainingBatch:
+        batch = next(self._batches, None)
+        if batch is None:
+            self._batches = self.task.batches(0, 0)
+            batch = next(self._batches)
+        return batch
 
-    def run(self, i: int) -> None:
-        self.step(*self.batch(i))
+    def run(self, _: int) -> None:
+        self.task.step(self.batch())
 
 
 class Graphed:
@@ -144,24 +138,20 @@ def fix_draws(model: nn.Module) -> None:
                 setattr(module, name, FixedDraws(rate, salt, whole=isinstance(child, DropPath)))
 
 
-def largest_difference(recipe: Recipe, samples: Samples, plan: Plan, precision: str) -> float:
+def largest_difference(bench: Bench, *, half: bool) -> float:
     """Largest relative difference of eager and compiled losses of a batch: same weights and draws, one matching."""
-    bench = Bench(recipe, samples, plan, graphed=False)
     fix_draws(bench.model)
-    batch, share, absent = bench.batch(0)
-    count, bins = len(share), recipe.model.bins
-    part = share.view(-1, 1, 1, 1)
+    batch, recipe = bench.batch(), bench.recipe
+    count = len(batch.share)
+    part = batch.share.view(-1, 1, 1, 1)
+    criterion = Criterion(config=recipe.loss, model=recipe.model).to(part.device)
     with torch.no_grad():
         slots = bench.model(part * batch.features[:count] + (1 - part) * batch.features[count:])
-        targets = Targets.from_ms(batch.classes, batch.position_ms, bins, batch.presence)
-        matching = bench.criterion.match(slots.map(lambda t: torch.cat([t, t])), targets)
+        targets = Targets.from_ms(batch.classes, batch.position_ms, recipe.model.bins, batch.presence)
+        matching = criterion.match(slots.map(lambda t: torch.cat([t, t])), targets)
     eager, compiled = (
-        torch.stack(
-            function(
-                bench.model, bench.criterion, batch, share, absent, bins=bins, precision=precision, matching=matching
-            )
-        ).detach()
-        for function in (compute_losses, torch.compile(compute_losses, dynamic=False))
+        torch.stack(losses_of(bench.model, criterion, batch, half=half, matching=matching)).detach()
+        for losses_of in (anticipation_losses, torch.compile(anticipation_losses, dynamic=False))
     )
     return float(((eager - compiled).abs() / eager.abs()).max())
 
@@ -193,20 +183,19 @@ def main() -> None:
     repeats = 3 if args.smoke else 50
     small = ["model.width=64", "model.clips=9", "model.hierarchy.dim=32", "train.batch=4"] if args.smoke else []
     recipe = load(Recipe, args.config, small)
-    samples = Samples(made_up(64 if args.smoke else args.samples, recipe), device, "gpu" if gpu else "memory")
-    plan = plan_epoch(samples.windows.classes, recipe.data, batch=recipe.train.batch, windows=6, seed=0, epoch=0)
+    windows = made_up(64 if args.smoke else args.samples, recipe)
     result: dict[str, float | str] = {
         "device": torch.cuda.get_device_name() if gpu else "cpu",
         "torch": torch.__version__,
     }
 
-    eager = Bench(recipe, samples, plan, graphed=False)
+    eager = Bench(recipe, windows, device, graphed=False)
     parameters = sum(p.numel() for p in eager.model.parameters())
     result |= {"parameters": parameters, **floor_ms(recipe, parameters)}
     for i in range(3):
         eager.run(i)
     result["eager_step_ms"] = timed(eager.run, repeats, device)
-    ours = Bench(recipe, samples, plan, graphed=gpu)
+    ours = Bench(recipe, windows, device, graphed=gpu)
     start = time.perf_counter()
     for i in range(3):
         ours.run(i)
@@ -216,14 +205,15 @@ def main() -> None:
     result["ratio"] = float(result["eager_step_ms"]) / float(result["step_ms"])
 
     start = time.perf_counter()
-    for _ in read_losses(train_epoch(ours.step, samples, plan, config=recipe.train, epoch=0), len(plan), device):
+    for _ in read_losses(train_one_epoch(ours.task, epoch=0), ours.task.steps_per_epoch, device):
         pass
     if gpu:
         torch.cuda.synchronize()
     result["epoch_s"] = time.perf_counter() - start
-    result["epoch_steps"] = len(plan)
+    result["epoch_steps"] = ours.task.steps_per_epoch
 
     ours.model.eval()
+    samples = ours.task.samples
     features = samples.take(torch.zeros(1, dtype=torch.long, device=samples.plan_device)).features.float()
     with torch.inference_mode():
         result["inference_eager_ms"] = timed(lambda i: ours.model(features), 2 * repeats, device)
@@ -241,7 +231,8 @@ def main() -> None:
             expected, got = (found.arrays().scores() for found in (ours.model(features), slots))
             result["inference_difference"] = float(abs(expected - got).max())
     for precision in ("bf16", "fp32"):
-        result[f"loss_difference_{precision}"] = largest_difference(recipe, samples, plan, precision)
+        bench = Bench(recipe, windows, device, graphed=False)
+        result[f"loss_difference_{precision}"] = largest_difference(bench, half=precision == "bf16")
     for key, value in result.items():
         print(f"{key:22} {value if isinstance(value, str | int) else format(value, '.4g')}")
     if args.json:

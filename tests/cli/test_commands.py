@@ -1,5 +1,6 @@
 """The command line as a whole: help that teaches, quick answers."""
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -66,6 +67,8 @@ def test_doctor(ballcast: Callable[..., Any]) -> None:
     assert done.returncode == 0, done.stdout
     for word in ("Python", "runtime", "ONNX Runtime", "decoder h264", "disk", "extra train", "extra ray"):
         assert word in done.stdout
+    if importlib.util.find_spec("paho"):  # its package has another name
+        assert "paho-mqtt not installed" not in " ".join(done.stdout.split())
 
 
 def test_doctor_knows_all_that_is_needed() -> None:

@@ -12,7 +12,7 @@ from ballcast.core.backbone_config import BackboneConfig
 from ballcast.core.errors import InputError
 from ballcast.features.backbone import pad_frames
 from ballcast.features.batch_encoder import BatchEncoder
-from ballcast.features.frame_network import i420_to_rgb, pad_i420
+from ballcast.features.frame_network import i420_to_planes, i420_to_rgb, pad_i420, rgb_to_planes
 from ballcast.features.stack_index import snippet_count, stack_overlap
 from ballcast.features.stream_encoder import StreamEncoder
 from ballcast.features.torch_stream_encoder import TorchStackEncoder
@@ -57,6 +57,7 @@ def test_colour_frames_are_padded_with_black_in_pairs() -> None:
 
 GRAY = BackboneConfig(encoder="test_efficientnet", frames=3, stack=3, step=1, stride=2, blocks=0, projected=256)
 COLOUR = replace(GRAY, frames=1, stack=1, colour=True)
+COLOUR_STACKS = replace(GRAY, step=2, colour=True)
 
 
 def test_a_window_has_62_snippets_of_256() -> None:
@@ -64,11 +65,38 @@ def test_a_window_has_62_snippets_of_256() -> None:
     assert (snippet_count(COLOUR), COLOUR.width) == (63, 256)
 
 
-@pytest.mark.parametrize("config", [GRAY, COLOUR], ids=["gray", "colour"])
+def test_a_stack_in_colour_is_lumas_around_a_frame_of_three_colours() -> None:
+    stacks = torch.from_numpy(noise(2, 3, 48, 40))  # I420 of 32 × 40
+    planes = i420_to_planes(stacks)
+    assert planes.shape == (2, 5, 32, 40)
+    assert torch.equal(planes[:, 1:4], i420_to_rgb(stacks[:, 1]))
+    assert torch.allclose(planes[:, 4], ((stacks[:, 2, :32].float() - 16) / 219).clamp(0, 1))
+    one = i420_to_planes(stacks[:, :1])
+    assert torch.equal(one, i420_to_rgb(stacks[:, 0]))
+
+
+def test_stacks_of_coloured_frames_are_those_of_i420() -> None:
+    """Training has frames in red, green and blue; where all colours can be shown, their luma is I420's."""
+    frames = torch.from_numpy(noise(1, 7, 48, 40))
+    frames[..., :32, :] = frames[..., :32, :] // 4 + 90  # no colour is cut off
+    frames[..., 32:, :] = frames[..., 32:, :] // 8 + 112
+    read = torch.tensor([[0, 2, 4], [1, 3, 5], [2, 4, 6]])
+    stacks = rgb_to_planes(i420_to_rgb(frames), read)
+    assert stacks.shape == (1, 3, 5, 32, 40)
+    assert torch.allclose(stacks[0], i420_to_planes(frames[0, read]), atol=1e-4)
+
+
+def test_a_stack_in_colour_has_a_middle() -> None:
+    with pytest.raises(InputError, match="set stack and frames to an odd number"):
+        replace(COLOUR, frames=2, stack=2)
+
+
+@pytest.mark.parametrize("config", [GRAY, COLOUR, COLOUR_STACKS], ids=["gray", "colour", "colour stacks"])
 def test_snippets_one_by_one(config: BackboneConfig) -> None:
-    backbone, video = small_backbone(config=config), noise(131, 48, 60)
+    backbone, video = small_backbone(config=config), noise(133, 48, 60)
     with torch.no_grad():
-        given = [torch.from_numpy(video[start : start + config.frames])[None] for start in range(0, 129, 2)]
+        reads = config.step * np.arange(config.frames)
+        given = [torch.from_numpy(video[start + reads])[None] for start in range(0, 129, 2)]
         expected = torch.cat([backbone.features(snippet) for snippet in given])
         got = backbone.clips(video)[: len(expected)]
     assert ((got - expected).abs().max() / expected.abs().max()).item() < 1e-5

@@ -86,6 +86,17 @@ def test_the_package_fills_a_colour_encoder(package: tuple[Path, Any], name: str
             assert torch.equal(value, trained.state_dict()[key]), key
 
 
+def test_the_package_fills_a_stack_with_its_middle_frame_in_colour(package: tuple[Path, Any]) -> None:
+    """The frames beside the middle one begin without effect."""
+    _, trained = package
+    backbone = Backbone(frame_config(LITE, 3, colour=True)).eval()
+    load_imagenet(backbone)
+    x = torch.rand(2, 5, 64, 96)
+    with torch.no_grad():
+        ours = first_maps(backbone.encoder.network, x)
+        assert torch.allclose(ours, first_maps(trained, scaled(x[:, 1:4], LITE)), atol=1e-5)
+
+
 @pytest.mark.parametrize("stack", [1, 3, 6])
 def test_equal_gray_frames_give_what_gray_colours_gave(package: tuple[Path, Any], stack: int) -> None:
     _, trained = package

@@ -15,7 +15,7 @@ from ballcast.data.labels.soccernet import write_labels
 from ballcast.features.backbone import Backbone, BackboneConfig
 from ballcast.features.store import FeatureStore, Header
 from ballcast.features.store_writer import StoreWriter
-from ballcast.training.splits import open_training_data
+from ballcast.training.data import open_training_data
 
 
 def store_of(folder: Path, trained_on: tuple[str, ...], names: tuple[str, ...] = ("clip_1", "clip_2")) -> FeatureStore:
@@ -62,7 +62,7 @@ def test_validating_on_what_the_backbone_learned_from_is_told(tmp_path: Path) ->
         writer.finish()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            training_data = open_training_data(recipe)
-        assert training_data.leaks == ({"valid": "4 of 4"} if told else {})  # for the model's card
+            data = open_training_data(recipe)
+        assert data.leaks == ({"valid": "4 of 4"} if told else {})  # for the model's card
         found = [str(w.message) for w in caught if issubclass(w.category, BallcastWarning)]
         assert any("mine, was trained on 4 of its 4 videos" in text for text in found) == told

@@ -5,7 +5,7 @@ import threading
 import weakref
 
 from ballcast.core.events import Forecast
-from ballcast.live.broadcast import Broadcast
+from ballcast.live.broadcast import SessionBroadcast
 from ballcast.live.status import LiveForecast, MissedRecords, Preview, Record, State, Status
 
 
@@ -18,7 +18,7 @@ def status(state: State) -> Status:
 
 
 def test_a_slow_listener_loses_the_oldest_and_is_told() -> None:
-    hub = Broadcast()
+    hub = SessionBroadcast()
     slow, quick = hub.subscribe(capacity=4), hub.subscribe(capacity=100)
     for n in range(10):
         hub.send(made(n))
@@ -29,7 +29,7 @@ def test_a_slow_listener_loses_the_oldest_and_is_told() -> None:
 
 
 def test_the_last_status_ends_the_iteration() -> None:
-    hub = Broadcast()
+    hub = SessionBroadcast()
     listener = hub.subscribe()
     got: list[Record] = []
     reader = threading.Thread(target=lambda: got.extend(listener))
@@ -43,7 +43,7 @@ def test_the_last_status_ends_the_iteration() -> None:
 
 
 def test_a_late_listener_gets_the_latest_of_each_kind() -> None:
-    hub = Broadcast()
+    hub = SessionBroadcast()
     picture = Preview(0, 0, 1, 1, b"")
     for record in (status("running"), made(1), made(2), picture):
         hub.send(record)
@@ -58,7 +58,7 @@ def test_a_late_listener_gets_the_latest_of_each_kind() -> None:
 
 
 def test_a_listener_that_closes_is_forgotten() -> None:
-    hub = Broadcast()
+    hub = SessionBroadcast()
     listener = hub.subscribe()
     hub.send(made(1))
     listener.close()
@@ -70,7 +70,7 @@ def test_a_listener_that_closes_is_forgotten() -> None:
 
 
 def test_get_gives_what_was_sent() -> None:
-    hub = Broadcast()
+    hub = SessionBroadcast()
     listener = hub.subscribe()
     hub.send(status("running"))
     assert hub.latest == status("running")
@@ -78,7 +78,7 @@ def test_get_gives_what_was_sent() -> None:
 
 
 def test_a_thousand_listeners_one_sender() -> None:
-    hub = Broadcast()
+    hub = SessionBroadcast()
     listeners = [hub.subscribe(capacity=8) for _ in range(1000)]
     for n in range(20):
         hub.send(made(n))

@@ -14,7 +14,7 @@ from ballcast.core.events import Event
 from ballcast.data.labels.games import Game
 from ballcast.features.store import Header
 from ballcast.features.store_writer import StoreWriter
-from ballcast.training.end_to_end import _check
+from ballcast.training.end_to_end import check_sizes
 from benchmarks import pixels
 from benchmarks.end_to_end import GROUPS, read_rows, recipe_of
 from benchmarks.rows import Results, read_recipes, seeds_of
@@ -57,7 +57,7 @@ def test_the_rows_of_training_end_to_end_load(group: str, tmp_path: Path) -> Non
     for name, row in read_rows(group).items():
         recipe = recipe_of(row, [], seconds=3000, steps=100, work=tmp_path)
         assert recipe.train.backbone == "end_to_end", name
-        _check(recipe)  # sizes of the encoder and the anticipator
+        check_sizes(recipe)  # sizes of the encoder and the anticipator
         assert bool(recipe.encoder.features) == bool(row.get("head")), name
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ballcast.core.anticipator_config import TrainConfig
 from ballcast.core.errors import InputError
 from ballcast.training.checkpoint import FORMAT, Progress, load_state, save_state
-from ballcast.training.steps import build_optimizer
+from ballcast.training.optimizer import build_optimizer
 
 
 def trained(seed: int, steps: int = 2) -> tuple[nn.Module, torch.optim.Optimizer]:

@@ -23,9 +23,10 @@ from ballcast.core.pretrain_config import PretrainRecipe
 from ballcast.features.backbone import Backbone
 from ballcast.features.imagenet import start_backbone
 from ballcast.loss.criterion import focal_bce
-from ballcast.training.pretrain import PretrainTask
+from ballcast.training.optimizer import one_cycle
 from ballcast.training.progress import ProgressUpdate
-from ballcast.training.steps import one_cycle, spotting_loss
+from ballcast.training.run import train
+from ballcast.training.step import spotting_loss
 
 CPU = torch.device("cpu")
 YAML = Path("pretrain")
@@ -61,7 +62,7 @@ def test_it_learns_to_spot(matches: Path, tmp_path: Path) -> None:
     )
     said: list[str] = []
     updates: list[ProgressUpdate] = []
-    progress = PretrainTask(config, tmp_path, device=CPU, show=updates.append, log=said.append).fit()
+    progress = train(config, tmp_path, device=CPU, show=updates.append, log=said.append)
     assert progress.finished
     assert progress.step == 160
     report = json.loads((tmp_path / "report.json").read_text())
@@ -96,7 +97,7 @@ def cut_after(steps: int) -> Callable[[ProgressUpdate], None]:
 def test_cut_anywhere_and_run_again_it_ends_with_the_same_bytes(matches: Path, tmp_path: Path) -> None:
     overrides = ["train.save_every=1", "backbone.dropout=0.3", "augment.mixup=0.3"]
     config = recipe(matches, *overrides)
-    PretrainTask(config, tmp_path / "whole", device=CPU).fit()
+    train(config, tmp_path / "whole", device=CPU)
     sources = [*SMALL, f"data.sources=[{matches}]", *overrides]
     command = [sys.executable, "-m", "ballcast", "pretrain", str(YAML), *sources, "--device", "cpu", "--out"]
     process = subprocess.Popen([*command, str(tmp_path / "cut")], stdout=subprocess.DEVNULL)
@@ -107,20 +108,20 @@ def test_cut_anywhere_and_run_again_it_ends_with_the_same_bytes(matches: Path, t
     for steps in (3, 5, 7):
         torch.rand(steps)  # whatever was drawn before in this process must not matter
         with suppress(Cut):
-            PretrainTask(config, tmp_path / "cut", device=CPU, show=cut_after(steps)).fit()
-    PretrainTask(config, tmp_path / "cut", device=CPU).fit()
+            train(config, tmp_path / "cut", device=CPU, show=cut_after(steps))
+    train(config, tmp_path / "cut", device=CPU)
     assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
 
 
 def test_another_recipe_is_refused_and_more_epochs_go_on(matches: Path, tmp_path: Path) -> None:
     first = recipe(matches, "train.epochs=1", "data.valid=[]")
-    PretrainTask(first, tmp_path, device=CPU).fit()
-    assert PretrainTask(first, tmp_path, device=CPU).fit().step == 4  # finished: nothing to do
+    train(first, tmp_path, device=CPU)
+    assert train(first, tmp_path, device=CPU).step == 4  # finished: nothing to do
     with pytest.raises(InputError, match=r"was started with train\.lr"):
-        PretrainTask(recipe(matches, "train.epochs=1", "data.valid=[]", "train.lr=1e-5"), tmp_path, device=CPU)
-    longer = PretrainTask(recipe(matches, "train.epochs=2", "data.valid=[]"), tmp_path, device=CPU)
-    assert longer.fit().step == 8
-    assert longer.progress.best_epoch == 2
+        train(recipe(matches, "train.epochs=1", "data.valid=[]", "train.lr=1e-5"), tmp_path, device=CPU)
+    longer = train(recipe(matches, "train.epochs=2", "data.valid=[]"), tmp_path, device=CPU)
+    assert longer.step == 8
+    assert longer.best_epoch == 2
 
 
 def test_it_starts_from_another_backbone(matches: Path, tmp_path: Path) -> None:
@@ -137,7 +138,7 @@ def test_without_imagenet_it_does_not_start(matches: Path, monkeypatch: pytest.M
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
     with pytest.raises(InputError, match=r"test_efficientnet cannot be fetched .*127\.0\.0\.1.*train\.start=scratch"):
-        PretrainTask(recipe(matches, "train.start=imagenet"), tmp_path / "run", device=CPU)
+        train(recipe(matches, "train.start=imagenet"), tmp_path / "run", device=CPU)
 
 
 def test_a_network_without_five_scales_is_one_sentence() -> None:

@@ -26,9 +26,12 @@ from ballcast.core.events import Clip
 from ballcast.inference.baselines import ClassPrior
 from ballcast.metrics.average_precision import score
 from ballcast.model.anticipator import Anticipator
-from ballcast.training.engine import NotFinite, evaluate, mode, predict, score_of
+from ballcast.training.distributed import Ranks
+from ballcast.training.evaluation import evaluate, predict, score_of
+from ballcast.training.loop import NotFinite, Trainer, open_run
 from ballcast.training.progress import ProgressUpdate
-from ballcast.training.run import open_trainer, train
+from ballcast.training.run import build_task, train
+from ballcast.training.switches import mode
 
 CPU = torch.device("cpu")
 
@@ -36,6 +39,11 @@ CPU = torch.device("cpu")
 def recipe(folder: Path, *overrides: str) -> Recipe:
     base = ["train.epochs=2", "train.batch=8", "train.warmup_epochs=1", f"data.features={folder}"]
     return load(Recipe, Path("paper"), [*SMALL, *base, *overrides])
+
+
+def trainer(made: Recipe, folder: Path) -> Trainer[Any]:
+    context = open_run(made, folder, CPU, Ranks())
+    return Trainer(build_task(made, context), made, context)
 
 
 def column(folder: Path, name: str, file: str = "steps.csv") -> list[str]:
@@ -53,7 +61,7 @@ def splits(tmp_path: Path) -> Path:
 def test_it_overfits_sixteen_clips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All ten actions, at most 4 events a clip: mAP above 0.95 on what it was trained on. It keeps freed memory."""
     kept: list[bool] = []
-    monkeypatch.setattr("ballcast.training.run.keep_freed_memory", lambda: kept.append(True))
+    monkeypatch.setattr("ballcast.training.loop.keep_freed_memory", lambda: kept.append(True))
     for split in ("train", "valid"):
         make_split(tmp_path / split, 16, seed=0)
     made = recipe(
@@ -82,7 +90,7 @@ def test_shuffled_labels_teach_nothing(tmp_path: Path) -> None:
     held_out = make_clips(96, seed=1)
     write_store(tmp_path / "valid", held_out, make_features(held_out, seed=1))
     made = recipe(tmp_path, "train.epochs=8", "train.lr=1e-3", "data.boost={}", "emit.threshold=0.05")
-    run = open_trainer(made, tmp_path / "run", device=CPU)
+    run = trainer(made, tmp_path / "run")
     run.fit()
     assert run.task.valid is not None
     prior = ClassPrior(shuffled)
@@ -141,7 +149,7 @@ def test_a_split_is_trained_on_or_validated_on(splits: Path, tmp_path: Path) -> 
 
 def test_several_splits_are_validated_on_together(splits: Path, tmp_path: Path) -> None:
     make_split(splits / "test", 9, seed=4)
-    run = open_trainer(recipe(splits, "data.valid=[valid, test]"), tmp_path / "run", device=CPU)
+    run = trainer(recipe(splits, "data.valid=[valid, test]"), tmp_path / "run")
     assert run.task.valid is not None
     assert len(predict(run.task.model, run.task.valid, run.task.recipe.emit)) == 12 + 9
 
@@ -163,7 +171,7 @@ def test_early_stopping(splits: Path, tmp_path: Path) -> None:
 
 
 def test_modes_are_left_as_they_were(splits: Path, tmp_path: Path) -> None:
-    run = open_trainer(recipe(splits), tmp_path / "run", device=CPU)
+    run = trainer(recipe(splits), tmp_path / "run")
     assert run.task.valid is not None
     seen = []
     run.task.model.register_forward_pre_hook(lambda module, _: seen.append(module.training))
@@ -184,7 +192,7 @@ def test_modes_are_left_as_they_were(splits: Path, tmp_path: Path) -> None:
 
 
 def test_a_non_finite_loss_stops_the_run_and_names_the_batch(splits: Path, tmp_path: Path) -> None:
-    run = open_trainer(recipe(splits), tmp_path / "run", device=CPU)
+    run = trainer(recipe(splits), tmp_path / "run")
     with torch.no_grad():
         next(run.task.model.parameters())[0] = float("nan")
     with pytest.raises(NotFinite, match=r"epoch 1 step 1: the loss is nan; the batch was clip_\d+"):
@@ -192,7 +200,7 @@ def test_a_non_finite_loss_stops_the_run_and_names_the_batch(splits: Path, tmp_p
 
 
 def test_the_running_mean_is_what_is_scored_and_kept(splits: Path, tmp_path: Path) -> None:
-    run = open_trainer(recipe(splits, "train.ema=0.8"), tmp_path / "run", device=CPU)
+    run = trainer(recipe(splits, "train.ema=0.8"), tmp_path / "run")
     run.fit()
     kept = Anticipator.from_pretrained(tmp_path / "run" / "last")
     own = run.task.model.state_dict()
@@ -207,7 +215,7 @@ def test_the_running_mean_is_what_is_scored_and_kept(splits: Path, tmp_path: Pat
 
 def test_scores_from_arrays_are_those_of_the_predictions(splits: Path, tmp_path: Path) -> None:
     for extra in ((), ("model.offset=class bins", "emit.run=3"), ("emit.mode=class", "emit.threshold=0.02")):
-        made = open_trainer(recipe(splits, *extra), tmp_path / f"run{len(extra)}", device=CPU)
+        made = trainer(recipe(splits, *extra), tmp_path / f"run{len(extra)}")
         assert made.task.valid is not None
         told = score_of(made.task.valid, predict(made.task.model, made.task.valid, made.task.recipe.emit))
         np.testing.assert_array_equal(evaluate(made.task.model, made.task.valid, made.task.recipe.emit).ap, told.ap)

@@ -10,7 +10,7 @@ from timm.layers import BatchNormAct2d
 from torch import nn
 
 from ballcast.core.errors import BallcastWarning
-from ballcast.training.learner import use_triton
+from ballcast.training.switches import use_triton
 
 SCRIPT = """
 import copy

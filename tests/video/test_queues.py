@@ -112,12 +112,3 @@ def test_closing_frees_a_writer_that_waits() -> None:
     writer.join(5)
     assert put == [False]
     assert queue.get() is None
-
-
-def test_a_full_queue_may_drop_its_oldest() -> None:
-    queue: BoundedQueue[int] = BoundedQueue(3, when_full="drop_oldest")
-    for i in range(8):
-        assert queue.put(i)
-    queue.end()
-    assert not queue.put(8)
-    assert [queue.get() for _ in range(4)] == [(5, 5), (6, 0), (7, 0), None]

@@ -26,7 +26,9 @@ from ballcast.inference.store_predictor import check_fits, hashes
 from ballcast.inference.submission import write_submission
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.score_mapping import ClassScoreMapping, ScoreMapping, read_score_mapping
-from ballcast.training.run import open_trainer, train
+from ballcast.training.distributed import Ranks
+from ballcast.training.loop import Trainer, open_run
+from ballcast.training.run import build_task, train
 from tests.feeds import made_up
 from tests.games import make_matches
 from tests.synthetic import SMALL, make_split
@@ -43,6 +45,12 @@ def small_recipe(features: Path, *extra: str) -> Recipe:
     return load(
         Recipe, None, [*RECIPE, f"data.features={features}", "data.train=[train]", "data.valid=[valid]", *extra]
     )
+
+
+def open_training(recipe: Recipe, folder: Path) -> None:
+    """Open the data and the saved state of a run, without a step."""
+    context = open_run(recipe, folder, CPU, Ranks())
+    Trainer(build_task(recipe, context), recipe, context)
 
 
 def tiny_backbone() -> Backbone:
@@ -69,7 +77,7 @@ class Manifest(Target):
             store.windows(name)
             store.starts(name)
         store.check_finite()
-        open_trainer(small_recipe(home), out / "run", device=CPU)
+        open_training(small_recipe(home), out / "run")
         check_fits(self.model, store, "model")
         predictions = predict_store(self.model, store, clips_of(store), EmitConfig(threshold=0.0), CPU)
         write_submission(out / "results.json", predictions)
@@ -278,7 +286,7 @@ class SavedRun(Target):
 
     def drive(self, path: Path, out: Path) -> None:
         home = self.at_home(path)
-        open_trainer(small_recipe(self.home, "train.epochs=2"), home / "run", device=CPU)
+        open_training(small_recipe(self.home, "train.epochs=2"), home / "run")
 
 
 class SavedSteps(SavedRun):

@@ -30,7 +30,7 @@ def demo(
     from ballcast.workflows.demo import run
 
     if train:  # first: a missing torch is noticed before the work
-        from ballcast.training.engine import choose_device
+        from ballcast.training.distributed import choose_device
         from ballcast.workflows.demo_training import train_small
     with resumable():
         report = run(out, new_console(), device=device)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
         error: BaseException | None
 
-        def subscribe(self, *, capacity: int) -> Subscription: ...
+        def subscribe(self, *, capacity: int) -> Subscription[Record]: ...
         def close(self) -> None: ...
         def __enter__(self) -> Any: ...
         def __exit__(self, *_: object) -> None: ...
@@ -159,7 +159,7 @@ def _on_cluster(source: str, cluster: str, **how: Any) -> Any:
     return point.load()(cluster, **how)
 
 
-def _follow(session: "Session", records: "Subscription", show: "Callable[[Record], None]") -> None:
+def _follow(session: "Session", records: "Subscription[Record]", show: "Callable[[Record], None]") -> None:
     """Show all records; Ctrl-C stops the session, and its last records are shown too."""
     try:
         while not records.over:

@@ -103,7 +103,7 @@ def reproduce(
 
     ballcast reproduce --recipes paper,faantra-ws,e2e
     """
-    from ballcast.training.engine import choose_device
+    from ballcast.training.distributed import choose_device
     from ballcast.workflows.reproduce.job import RECIPES, Reproduction
     from ballcast.workflows.reproduce.steps import reproduce as run_steps
 

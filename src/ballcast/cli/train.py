@@ -39,14 +39,14 @@ def train(
     """
     from ballcast.core.anticipator_config import Recipe
     from ballcast.core.config import load
-    from ballcast.training import engine as distributed
+    from ballcast.training.data import fit_to_store
+    from ballcast.training.distributed import joined
     from ballcast.training.progress import Display
     from ballcast.training.run import train as train_run
-    from ballcast.training.splits import fit_to_store
     from ballcast.workflows.run_report import report_run
 
     recipe = fit_to_store(load(Recipe, config, overrides or ()), overrides or ())
-    with distributed.joined(device) as (ranks, chosen):
+    with joined(device) as (ranks, chosen):
         display = Display(new_console(), recipe.train.epochs, quiet=not ranks.writes)
         with resumable(), display:
             progress = train_run(recipe, run, device=chosen, ranks=ranks, show=display.show, log=display.log)
@@ -85,20 +85,23 @@ def pretrain(
     from ballcast.cli.shell import frames_progress
     from ballcast.core.config import load
     from ballcast.core.pretrain_config import PretrainRecipe
-    from ballcast.training.engine import choose_device
-    from ballcast.training.pretrain import PretrainTask
+    from ballcast.training.distributed import choose_device
     from ballcast.training.progress import Display
+    from ballcast.training.run import train as train_run
 
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         raise InputError("pretrain is one process on one GPU; start it without torchrun")
     recipe = load(PretrainRecipe, config, overrides or ())
     display = Display(new_console(), recipe.train.epochs, measure="spotting AP")
-    work = PretrainTask(recipe, run, device=choose_device(device), show=display.show, log=display.log)
-    with resumable():
-        with frames_progress(new_console(stderr=True)) as decoded:
-            work.load_frames(decoded)
-        with display:
-            progress = work.fit()
+    with resumable(), display:
+        progress = train_run(
+            recipe,
+            run,
+            device=choose_device(device),
+            show=display.show,
+            log=display.log,
+            bar=lambda: frames_progress(new_console(stderr=True)),
+        )
     best = (
         f"best spotting AP {100 * progress.best:.2f} in epoch {progress.best_epoch}"
         if progress.best >= 0
@@ -136,7 +139,7 @@ def ablate(
     from ballcast.core.util import print_table
     from ballcast.training.ablation import ablate as run_ablation
     from ballcast.training.ablation import read_variants, table
-    from ballcast.training.engine import choose_device
+    from ballcast.training.distributed import choose_device
 
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         raise InputError("ablate is one process; start it without torchrun, or several with a list of variants each")

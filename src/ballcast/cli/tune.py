@@ -127,7 +127,7 @@ def _fit(
     from ballcast.inference.store_predictor import open_ensemble
     from ballcast.inference.torch_runtime import TorchModel
     from ballcast.inference.tuning import fit
-    from ballcast.training.engine import choose_device
+    from ballcast.training.distributed import choose_device
 
     clips = _labelled_clips(stores[0], labels)
     loaded = load_models(models, stores)

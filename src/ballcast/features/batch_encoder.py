@@ -177,7 +177,7 @@ class BatchEncoder:
         return self._encode(pixels[begins[:, None] + self._offsets])  # (n, stack, H, W)
 
     def encode(self, pictures: Tensor) -> Tensor:
-        """Stacks (S, stack, H, W) uint8, or I420 (S, stack, 3H/2, W) → maps (S, C, h, w); pads those that are not."""
+        """Stacks (S, stack, H, W) uint8, or I420 (S, stack, 3H/2, W), padded here if need be → maps (S, C, h, w)."""
         pictures = self.backbone.padded(pictures)  # here, where compiling makes one kernel of it and the next
         if self.config.colour:
             x = self.backbone.scaled(pictures).to(self.dtype, memory_format=torch.channels_last)

@@ -29,10 +29,11 @@ EXTRAS = {
         ("kloppy", "matplotlib", "mplsoccer", "pandas", "pyarrow"),
         "event feeds of other providers than Wyscout, tables, pictures of pitches",
     ),
-    "server": (("fastapi", "uvicorn"), "`ballcast serve`"),
+    "server": (("fastapi", "prometheus_client", "python-multipart", "uvicorn"), "`ballcast serve`"),
     "ray": (("ray",), "extraction and streams on a cluster"),
     "alerts": (("paho-mqtt",), "alerts of streams over MQTT"),
 }
+IMPORTED_AS = {"paho-mqtt": "paho", "python-multipart": "python_multipart"}  # where it is not the package's name
 
 
 @dataclass(frozen=True)
@@ -118,8 +119,8 @@ def _others() -> Iterator[Finding]:
 
 
 def _extras() -> Iterator[Finding]:
-    for extra, (modules, use) in EXTRAS.items():
-        absent = [module for module in modules if not importlib.util.find_spec(module)]
+    for extra, (packages, use) in EXTRAS.items():
+        absent = [name for name in packages if not importlib.util.find_spec(IMPORTED_AS.get(name, name))]
         if not absent:
             yield Finding(f"extra {extra}", True, use)
         else:

@@ -1,117 +1,189 @@
-"""Send records to any number of listeners, each with its own bounded queue.
+"""Publish and subscribe: one sender, any number of listeners, each with its own bounded queue.
 
-A slow listener loses its oldest records and gets a `MissedRecords` with their number; the sender never waits. A
-listener that disappears without `close()` costs its queue and no more.
+The sender never waits. A listener that is too slow loses its oldest items, and gets a notice with their number in their
+place. A new listener first gets the latest items of each kind. `SessionBroadcast` sends the records of a live session;
+a server sends its events in the same way.
 """
 
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Generic, TypeVar
 
-from ballcast.live.status import LAST, MissedRecords, Preview, Record, Status
-from ballcast.video.queues import BoundedQueue
+from ballcast.live.status import LAST, LiveForecast, MissedRecords, Preview, Record, Status
+
+T = TypeVar("T")
 
 
-class Subscription:
-    """One listener's queue: iterate over it, or call `get`, from one thread.
+class Broadcast(Generic[T]):
+    """Sends items to its listeners; may be used from any thread.
 
-    The iteration ends after the last status ("ended", "stopped", "error") or `close()`.
+    Args:
+        keep: for each kind of item, how many of the latest a new listener gets; None: all. It gets them in the order of
+            the kinds here; items of other kinds are not kept.
+        missed: makes the notice that a listener has missed so many items.
     """
 
-    def __init__(self, hub: "Broadcast", *, previews: bool, capacity: int) -> None:
-        self.previews = previews
-        self._hub = hub
-        self._queue: BoundedQueue[Record] = BoundedQueue(capacity, when_full="drop_oldest")
-        self._next: Record | None = None  # taken already; comes after the notice of those dropped before it
+    def __init__(self, keep: Mapping[str, int | None], missed: Callable[[int], T]) -> None:
+        self.missed = missed
+        self.ended = False
+        self.changed = threading.Condition()
+        self._kept: dict[str, deque[T]] = {kind: deque(maxlen=most) for kind, most in keep.items()}
+        self._listeners: set[Subscription[T]] = set()
 
-    def get(self, timeout: float | None = None) -> Record | None:
-        """The next record; None after `timeout` seconds without one, or when there will be none."""
-        if self._next is not None:
-            record, self._next = self._next, None
-            return record
-        got = self._queue.get(timeout)
-        if got is None:
-            return None
-        record, dropped = got
-        if not dropped:
-            return record
-        self._next = record
-        return MissedRecords(dropped)
+    def subscribe(
+        self, *, capacity: int = 64, without: Collection[str] = (), wake: Callable[[], None] | None = None
+    ) -> "Subscription[T]":
+        """Add a listener.
+
+        Args:
+            capacity: items that may wait for it, besides those it gets at first.
+            without: kinds of items it does not get.
+            wake: called after items were sent, once for all listeners with the same function; for a listener that
+                cannot block, and calls `get(0)`.
+        """
+        with self.changed:
+            earlier = [item for kind, items in self._kept.items() if kind not in without for item in items]
+            listener = Subscription(self, earlier, max(1, capacity), frozenset(without), wake)
+            if not self.ended:
+                self._listeners.add(listener)
+        return listener
+
+    def send(self, kind: str, item: T, *, last: bool = False) -> None:
+        """Put an item into the queue of each listener; nothing is sent after the last one."""
+        with self.changed:
+            if self.ended:
+                return
+            if kind in self._kept:
+                self._kept[kind].append(item)
+            receivers = [listener for listener in self._listeners if kind not in listener.without]
+            for listener in receivers:
+                listener.add(item)
+            self._notify(receivers)
+            if last:
+                self.end()
+
+    def end(self) -> None:
+        """Send nothing more: listeners get what waits for them, and then are `over`."""
+        with self.changed:
+            self.ended = True
+            listeners, self._listeners = self._listeners, set()
+            self._notify(listeners)
+
+    def is_wanted(self, kind: str) -> bool:
+        """Whether any listener gets items of this kind."""
+        with self.changed:
+            return any(kind not in listener.without for listener in self._listeners)
+
+    def forget(self, listener: "Subscription[T]") -> None:
+        """Send no more items to `listener`."""
+        with self.changed:
+            self._listeners.discard(listener)
+
+    def _notify(self, listeners: "Iterable[Subscription[T]]") -> None:
+        self.changed.notify_all()
+        for wake in {listener.wake for listener in listeners if listener.wake is not None}:
+            wake()
+
+
+class Subscription(Generic[T]):
+    """One listener's queue: iterate over it, or call `get`, from one thread. `Broadcast.subscribe` makes it.
+
+    The iteration ends after the last item or `close()`.
+    """
+
+    def __init__(
+        self,
+        hub: Broadcast[T],
+        earlier: Iterable[T],
+        capacity: int,
+        without: frozenset[str],
+        wake: Callable[[], None] | None,
+    ) -> None:
+        self.without = without
+        self.wake = wake
+        self._hub = hub
+        self._earlier = deque(earlier)  # from before it was added; not bounded by the capacity
+        self._queue: deque[T] = deque()
+        self._capacity = capacity
+        self._missed = 0
+        self._closed = False
+
+    def add(self, item: T) -> None:
+        """Add an item, on the sender's thread."""
+        if len(self._queue) == self._capacity:
+            self._queue.popleft()
+            self._missed += 1
+        self._queue.append(item)
+
+    def get(self, timeout: float | None = None) -> T | None:
+        """The next item; None after `timeout` seconds without one, or when there will be none."""
+        with self._hub.changed:
+            self._hub.changed.wait_for(lambda: self._earlier or self._queue or self.over, timeout)
+            if self._earlier:
+                return self._earlier.popleft()
+            if self._missed:
+                missed, self._missed = self._missed, 0
+                return self._hub.missed(missed)
+            return self._queue.popleft() if self._queue else None
 
     @property
     def over(self) -> bool:
         """Whether nothing is left and nothing will come."""
-        return self._next is None and self._queue.over
+        with self._hub.changed:
+            return self._closed or (self._hub.ended and not self._earlier and not self._queue)
 
     def close(self) -> None:
         """Stop listening."""
         self._hub.forget(self)
-        self._queue.close()
-        self._next = None
+        with self._hub.changed:
+            self._closed = True
+            self._earlier.clear()
+            self._queue.clear()
+            self._missed = 0
+            self._hub.changed.notify_all()
 
-    def __iter__(self) -> Iterator[Record]:
-        while (record := self.get()) is not None:
-            yield record
+    def __iter__(self) -> Iterator[T]:
+        while (item := self.get()) is not None:
+            yield item
 
-    def __enter__(self) -> "Subscription":
+    def __enter__(self) -> "Subscription[T]":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def put(self, record: Record, *, last: bool = False) -> None:
-        """Add a record, on the sender's thread; never waits."""
-        self._queue.put(record)
-        if last:
-            self._queue.end()
+
+_KINDS: dict[type[Record], str] = {LiveForecast: "forecast", Preview: "preview", Status: "status"}
 
 
-class Broadcast:
-    """Sends a session's records to its listeners. A new listener first gets the latest record of each type."""
+class SessionBroadcast:
+    """Sends the records of a live session, until its last status ("ended", "stopped", "error")."""
 
     def __init__(self) -> None:
-        self._listeners: set[Subscription] = set()
-        self.watched = False  # whether any listener wants previews
-        self._latest: dict[type, Record] = {}
-        self._lock = threading.Lock()
-
-    def subscribe(self, *, previews: bool = False, capacity: int = 64) -> Subscription:
-        """Add a listener. previews: send images too. capacity: records that may wait."""
-        listener = Subscription(self, previews=previews, capacity=max(1, capacity))
-        with self._lock:
-            for record in sorted(self._latest.values(), key=lambda r: isinstance(r, Status)):  # the status may be last
-                if previews or not isinstance(record, Preview):
-                    listener.put(record, last=_is_last(record))
-            self._listeners.add(listener)
-            self.watched = self.watched or previews
-        return listener
-
-    def forget(self, listener: Subscription) -> None:
-        """Send no more records to `listener`."""
-        with self._lock:
-            self._listeners.discard(listener)
-            self.watched = any(listener.previews for listener in self._listeners)
+        # The status comes last, since it may be the last record of all.
+        self._hub: Broadcast[Record] = Broadcast({"forecast": 1, "preview": 1, "status": 1}, MissedRecords)
+        self.latest: Status | None = None  # the latest status, if any was sent
 
     def send(self, record: Record) -> None:
-        """Put a record into the queue of each listener; never waits."""
-        with self._lock:
-            last = self._latest.get(Status)
-            if last is not None and _is_last(last):  # whatever another thread still has to say
-                return
-            self._latest[type(record)] = record
-            listeners = [li for li in self._listeners if li.previews or not isinstance(record, Preview)]
-            if _is_last(record):
-                self._listeners.clear()
-                self.watched = False
-        for listener in listeners:
-            listener.put(record, last=_is_last(record))
+        """Send a record to all listeners; never waits."""
+        last = False
+        if isinstance(record, Status):
+            last = record.state in LAST
+            if not self._hub.ended:
+                self.latest = record
+        self._hub.send(_KINDS[type(record)], record, last=last)
+
+    def subscribe(self, *, previews: bool = False, capacity: int = 64) -> Subscription[Record]:
+        """A queue of all records from now on, begun with the latest ones.
+
+        Args:
+            previews: send images too.
+            capacity: records that may wait.
+        """
+        return self._hub.subscribe(capacity=capacity, without=() if previews else ("preview",))
 
     @property
-    def latest(self) -> Status | None:
-        """The latest status, if any was sent."""
-        with self._lock:
-            status = self._latest.get(Status)
-        return status if isinstance(status, Status) else None
-
-
-def _is_last(record: Record) -> bool:
-    return isinstance(record, Status) and record.state in LAST
+    def watched(self) -> bool:
+        """Whether any listener wants previews."""
+        return self._hub.is_wanted("preview")

@@ -19,8 +19,8 @@ from typing import Protocol
 from ballcast.core.actions import FRAME_MS
 from ballcast.core.errors import BallcastError, BallcastWarning
 from ballcast.inference.stream_predictor import StreamPredictor
-from ballcast.live.broadcast import Broadcast, Subscription
-from ballcast.live.status import LiveForecast, Preview, SessionStatus, Status, wall_ms
+from ballcast.live.broadcast import SessionBroadcast, Subscription
+from ballcast.live.status import LiveForecast, Preview, Record, SessionStatus, Status, wall_ms
 from ballcast.video.pitch import PitchDetector
 from ballcast.video.queues import BoundedQueue, WhenFull
 from ballcast.video.sources import FileSource, LiveFrame, LiveSource, StreamGap
@@ -75,7 +75,7 @@ class LiveSession:
         self._preview_every_ms, self._preview_width = preview_every_ms, preview_width
         self._preview_failed = False
         self._detector = None if any_video else PitchDetector()
-        self._broadcast = Broadcast()
+        self._broadcast = SessionBroadcast()
         when_full: WhenFull = "wait" if source.blocking else "clear"
         self._queue: BoundedQueue[LiveFrame | StreamGap | _Held] = BoundedQueue(QUEUE_FRAMES, when_full=when_full)
         self._stopped = threading.Event()
@@ -145,8 +145,8 @@ class LiveSession:
         """Frames that wait to be computed, and frames dropped since the start."""
         return len(self._queue), self._session_status.status.dropped
 
-    def subscribe(self, *, previews: bool = False, capacity: int = 64) -> Subscription:
-        """A queue of all records from now on, begun with the latest ones; see `Broadcast.subscribe`."""
+    def subscribe(self, *, previews: bool = False, capacity: int = 64) -> Subscription[Record]:
+        """A queue of all records from now on, begun with the latest ones; see `SessionBroadcast.subscribe`."""
         return self._broadcast.subscribe(previews=previews, capacity=capacity)
 
     @property

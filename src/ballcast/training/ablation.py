@@ -19,9 +19,9 @@ from ballcast.data.samples.batches import Samples
 from ballcast.metrics.average_precision import TOLERANCES
 from ballcast.model.anticipator import Anticipator
 from ballcast.report.terminal import HEADINGS
-from ballcast.training.engine import predict, score_of
+from ballcast.training.data import fit_to_store, open_splits, scored_windows
+from ballcast.training.evaluation import predict, score_of
 from ballcast.training.run import train
-from ballcast.training.splits import fit_to_store, open_splits, scored_windows
 
 # The paper's ablations, and more of our own.
 VARIANTS: dict[str, list[str]] = {

@@ -10,8 +10,9 @@ run/report.json                        scores of the best model on the test game
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,82 +25,42 @@ from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import to_dict
 from ballcast.core.errors import InputError
 from ballcast.core.files import write_json
-from ballcast.core.util import ProgressCallback
-from ballcast.data.labels.games import choose_games, count_actions
-from ballcast.data.labels.label_sets import LabelSet, choose_label_sets
+from ballcast.data.labels.games import count_actions
+from ballcast.data.labels.label_sets import LabelSet
 from ballcast.data.samples.feature_cache import FeatureCache
-from ballcast.data.samples.frames import FrameCache, open_frames
+from ballcast.data.samples.frames import FrameCache
 from ballcast.data.samples.game_samples import GameSampler, spotting_targets
 from ballcast.features.frame_network import to_channels_last
 from ballcast.features.stack_index import snippet_count
-from ballcast.loss.criterion import Criterion
+from ballcast.loss.criterion import Criterion, Losses
 from ballcast.loss.matcher import class_weights
 from ballcast.metrics.average_precision import TOLERANCES, Score
+from ballcast.model.end_to_end import load_end_to_end
 from ballcast.training.augment import draw_augmentation
 from ballcast.training.checkpoint import Progress
+from ballcast.training.data import EndToEndData, GameCache, open_end_to_end_data
 from ballcast.training.ema import Ema
-from ballcast.training.engine import Ranks, mode
-from ballcast.training.learner import (
-    EndToEndStep,
-    SampleBatch,
-    allow_tf32,
-    build_learner,
-    load_learner,
-    use_triton,
-)
+from ballcast.training.evaluation import score_clips, score_spotting
+from ballcast.training.loop import RunContext
+from ballcast.training.models import build_end_to_end
+from ballcast.training.optimizer import build_optimizer, learning_rate
+from ballcast.training.progress import Log, ProgressBar, ignore, no_bar
 from ballcast.training.run_folder import EPOCH_COLUMNS, STEP_COLUMNS
-from ballcast.training.steps import build_optimizer, learning_rate, set_learning_rate
-from ballcast.training.window_eval import GameCache, score_clips, score_spotting
+from ballcast.training.step import FrameBatch, TrainStep, end_to_end_losses
+from ballcast.training.switches import allow_tf32, mode, use_triton
 
 REPORT = "report.json"
 
 
-@dataclass(frozen=True)
-class EndToEndData:
-    """The frames, or features, of the games to train on, to validate on and to test on; None: there are none.
-
-    `others`: further label sets, for the spotting loss only; their games come last in `train`.
-    """
-
-    train: GameCache
-    valid: GameCache | None
-    test: GameCache | None = None
-    others: tuple[LabelSet, ...] = ()
-
-
-def open_end_to_end_data(
-    recipe: Recipe,
-    device: torch.device,
-    log: Callable[[str], None] = lambda line: None,
-    decoded: ProgressCallback = lambda done, total: None,
-) -> EndToEndData:
-    """Decode the games of a recipe; `decoded` is called with frames done and in all."""
-    games, others = choose_games(recipe.games), tuple(choose_label_sets(recipe.games))
-    games["train"] += [game for label_set in others for game in label_set.games]
-
-    def cache(split: str) -> FrameCache | None:
-        if not games[split]:
-            return None
-        colour, once = recipe.encoder.network.colour, recipe.encoder.features and split != "test"
-        config = replace(recipe.games, device="disk") if once else recipe.games  # read once, and not kept
-        return open_frames(games[split], config, device, title=split, log=log, progress=decoded, colour=colour)
-
-    train = cache("train")
-    assert train is not None  # `choose_games` refuses an empty one
-    return EndToEndData(train, cache("valid"), cache("test"), others)
-
-
 class EndToEndTask:
-    """The `run.Task` that trains an encoder and an anticipator from the frames of games.
+    """The `loop.Task` that trains an encoder and an anticipator from the frames of games.
 
     Args:
         recipe: of the run.
-        folder: the run's folder.
-        device: where to compute.
-        ranks: this process among those of the run.
-        data: the games' frames; None: decoded here.
-        resumed: whether the weights are to be loaded from a saved state.
+        context: where the run is.
+        data: the games' frames; None: those that the recipe names, decoded here.
         log: called with lines for people.
+        bar: opens the progress bar of decoding.
     """
 
     step_columns: tuple[str, ...] = STEP_COLUMNS
@@ -108,75 +69,94 @@ class EndToEndTask:
     def __init__(
         self,
         recipe: Recipe,
-        folder: Path,
-        device: torch.device,
-        ranks: Ranks,
-        data: EndToEndData | None,
-        *,
-        resumed: bool,
-        log: Callable[[str], None],
+        context: RunContext,
+        data: EndToEndData | None = None,
+        log: Log = ignore,
+        bar: ProgressBar = no_bar,
     ) -> None:
-        _check(recipe)
-        self.recipe, self.folder, self.device, self.ranks = recipe, folder, device, ranks
-        self.log = log if ranks.writes else lambda line: None
-        self.data = data or open_end_to_end_data(recipe, device, self.log)
-        cache, games, sets = self.data.train, self.data.train.games, self.data.others
-        self.learner = build_learner(
-            recipe, games, folder, cache.size, resumed=resumed, classes=[len(s.labels) for s in sets]
+        check_sizes(recipe)
+        device, ranks = context.device, context.ranks
+        self.recipe = recipe
+        self.context = context
+        self.log = log if ranks.writes else ignore
+        self.data = data = data or open_end_to_end_data(recipe, device, self.log, bar)
+        self.samples_per_step = recipe.train.batch
+        self.patience = recipe.train.patience
+
+        games, label_sets = data.train.games, data.others
+        self.learner = build_end_to_end(
+            recipe,
+            games,
+            context.folder,
+            data.train.size,
+            resumed=context.resumed,
+            classes=[len(label_set.labels) for label_set in label_sets],
         ).to(device)
-        once, stride, windows = bool(recipe.encoder.features), recipe.encoder.network.stride, recipe.model.windows
+        read_once = bool(recipe.encoder.features)
+        stride, windows = recipe.encoder.network.stride, recipe.model.windows
         self.sampler = GameSampler(
-            games, cache.first, cache.length, windows=windows, config=recipe.data, grid=stride if once else 1
+            games,
+            data.train.first,
+            data.train.length,
+            windows=windows,
+            config=recipe.data,
+            grid=stride if read_once else 1,
         )
-        self._offsets = self.learner.stack_offsets if once else self.learner.frame_offsets  # of what is seen
-        if once:
-            every, mirrored = stride if windows == 1 else math.gcd(stride, WINDOW_FRAMES), recipe.augment.flip > 0
-            self.data = self._computed(every, mirrored=mirrored)
+        # What a sample reads: stacks whose features are computed once, or frames; from the first frame seen.
+        self._offsets = self.learner.stack_offsets if read_once else self.learner.frame_offsets
+        if read_once:
+            every = stride if windows == 1 else math.gcd(stride, WINDOW_FRAMES)
+            self.data = self._computed(every, mirrored=recipe.augment.flip > 0)
         if device.type == "cuda":
             to_channels_last(self.learner.backbone)
-            if not recipe.train.compile and not once:
+            if not recipe.train.compile and not read_once:
                 use_triton(self.learner.backbone.encoder)
-        counts = torch.tensor([*count_actions(games).values()])
-        weights = class_weights(counts, recipe.loss.class_weight)
-        criterion = Criterion(config=recipe.loss, model=recipe.model, class_weights=weights).to(device)
-        self.metadata["class_weights"], self.metadata["samples"] = weights.tolist(), len(self.sampler)
+
+        weights = class_weights(torch.tensor([*count_actions(games).values()]), recipe.loss.class_weight)
+        self.metadata["class_weights"] = weights.tolist()
+        self.metadata["samples"] = len(self.sampler)
         self.optimizer: torch.optim.Optimizer = build_optimizer(
             self.learner, recipe.train, slower=self.learner.backbone, factor=recipe.encoder.lr_factor
         )
         self.ema = Ema(self.learner, recipe.train.ema) if recipe.train.ema else None
-        self.samples_per_step, self.patience = recipe.train.batch, recipe.train.patience
-        self.step = EndToEndStep(
-            learner=self.learner,
-            wrapped=ranks.wrap(self.learner),
-            criterion=criterion,
-            optimizer=self.optimizer,
-            ema=self.ema,
-            recipe=recipe,
-            reduce=ranks.mean if ranks.count > 1 else None,
-        )
-        self._source = np.zeros(len(games), np.int64)  # the label set of each game, 0 for the ten actions
-        self._source[len(games) - sum(len(s.games) for s in sets) :] = np.repeat(
-            np.arange(1, len(sets) + 1), [len(s.games) for s in sets]
-        )
-        events = [[(e.position_ms, e.action) for e in game.events] for game in games]
-        self._targets = [self._table(events, len(ACTIONS))]
-        for number, label_set in enumerate(sets, start=1):
+
+        criterion = Criterion(config=recipe.loss, model=recipe.model, class_weights=weights).to(device)
+        half = device.type == "cuda" and recipe.train.precision == "bf16"
+        reduce = ranks.mean if ranks.count > 1 else None
+        wrapped = ranks.wrap(self.learner)
+        compute_losses = end_to_end_losses
+        if device.type == "cuda" and recipe.train.compile:
+            compute_losses = torch.compile(end_to_end_losses, dynamic=False)
+
+        def losses_of(batch: FrameBatch) -> Losses:
+            return compute_losses(wrapped, criterion, batch, recipe, half=half, reduce=reduce)
+
+        self.step = TrainStep(losses_of, self.optimizer, clip=recipe.train.clip, ema=self.ema)
+        self._source = _sources(len(games), label_sets)
+        self._targets = self._spotting_targets()
+
+    def _spotting_targets(self) -> list[Tensor]:
+        """The spotting targets of each label set, the ten actions first: (frames, classes) each."""
+        events = [[(e.position_ms, e.action) for e in game.events] for game in self.data.train.games]
+        targets = [self._table(events, len(ACTIONS))]
+        for number, label_set in enumerate(self.data.others, start=1):
             actions = iter(label_set.actions)
-            own = [next(actions).tolist() if source == number else [] for source in self._source]
-            self._targets.append(self._table(own, len(label_set.labels)))
+            of_set = [next(actions).tolist() if source == number else [] for source in self._source]
+            targets.append(self._table(of_set, len(label_set.labels)))
+        return targets
 
     def _table(self, events: Sequence[Sequence[tuple[int, int]]], classes: int) -> Tensor:
         """The spotting target of every frame of the cache, (frames, C), from (position in ms, class) for each game."""
         cache = self.data.train
         table = spotting_targets(events, cache.length, self.recipe.loss.auxiliary_sigma_ms, classes)
-        return torch.from_numpy(_spread(table, cache)).to(self.device)
+        return torch.from_numpy(_spread(table, cache)).to(self.context.device)
 
     def _computed(self, every: int, *, mirrored: bool) -> EndToEndData:
-        """Compute what the encoder gives, of the training games every so many frames, of the others everywhere.
+        """Compute the encoder's features: of the training games every `every` frames, of the others at every frame.
 
-        `mirrored`: of the training games also what it gives of mirrored frames.
+        `mirrored`: of the training games also the features of mirrored frames.
         """
-        data, recipe, ranks = self.data, self.recipe, self.ranks
+        recipe, ranks = self.recipe, self.context.ranks
 
         def computed(frames: GameCache, title: str, every: int, *, mirrored: bool = False) -> FeatureCache:
             assert isinstance(frames, FrameCache)
@@ -192,8 +172,8 @@ class EndToEndTask:
                 log=self.log,
             )
 
-        valid = computed(data.valid, "valid", 1) if data.valid else None
-        return replace(data, train=computed(data.train, "train", every, mirrored=mirrored), valid=valid)
+        valid = computed(self.data.valid, "valid", 1) if self.data.valid else None
+        return replace(self.data, train=computed(self.data.train, "train", every, mirrored=mirrored), valid=valid)
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -209,42 +189,45 @@ class EndToEndTask:
 
     def prepare(self, step: int) -> None:
         """Before the first step, write the models, so that a resumed run finds their metadata."""
-        if not step and self.ranks.writes:
+        if not step and self.context.ranks.writes:
             self.metadata["epoch"] = 0
             self.save("last")
 
-    def train_epoch(self, epoch: int, first: int) -> Iterator[tuple[float, Tensor]]:
-        recipe, total, batch = self.recipe, self.steps_per_epoch, self.recipe.train.batch
-        rank, size = self.ranks.rank, batch // self.ranks.count
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        with mode(self.learner, training=True), allow_tf32(self.context.device):
+            if not self.recipe.encoder.learns:
+                self.learner.backbone.eval()
+            yield
+
+    def batches(self, epoch: int, first: int) -> Iterator[FrameBatch]:
+        recipe, device, ranks = self.recipe, self.context.device, self.context.ranks
+        steps, batch = self.steps_per_epoch, recipe.train.batch
+        size = batch // ranks.count  # samples of a step that are this process's
         drawn = self.sampler.draw(np.random.default_rng([recipe.train.seed, epoch]))  # the same in every process
-        own = np.arange(total * batch).reshape(total, batch)[:, rank * size : (rank + 1) * size].ravel()
-        mine = drawn[own % len(drawn)]
-        offsets = self._offsets  # (W · F,) frames, or (W · N,) stacks, from the first frame seen
-        rng = np.random.default_rng([recipe.train.seed, epoch, 1 + rank])
-        changes = draw_augmentation(recipe.augment, total, size, len(offsets), rng)
-        frames = (mine.frame[:, None] - self.learner.span + offsets).reshape(total, size, -1)  # (steps, B, …)
+        order = np.arange(steps * batch).reshape(steps, batch)
+        mine = drawn[order[:, ranks.rank * size : (ranks.rank + 1) * size].ravel() % len(drawn)]  # (steps · size,)
+
+        rng = np.random.default_rng([recipe.train.seed, epoch, 1 + ranks.rank])
+        augmentation = draw_augmentation(recipe.augment, steps, size, len(self._offsets), rng)
+        read = (mine.frame[:, None] - self.learner.span + self._offsets).reshape(steps, size, -1)
         if isinstance(self.data.train, FeatureCache):
-            frames += self.data.train.total * (changes.turn.numpy() < 0)[..., None]  # those of mirrored frames
-        changes = changes.to(self.device)
-        middles = mine.frame[:, None] - WINDOW_FRAMES + self.learner.middles  # (S, N)
-        classes, position_ms, middles_of = (
-            torch.from_numpy(array).to(self.device).unflatten(0, (total, size))
-            for array in (mine.classes, mine.position_ms, middles)
-        )
-        source = torch.from_numpy(self._source[mine.game]).to(self.device).unflatten(0, (total, size))
+            read += self.data.train.total * (augmentation.turn.numpy() < 0)[..., None]  # those of mirrored frames
+        augmentation = augmentation.to(device)
 
-        def steps() -> Iterator[tuple[float, Tensor]]:
-            with mode(self.learner, training=True), allow_tf32(self.device):
-                if not recipe.encoder.learns:
-                    self.learner.backbone.eval()
-                for i, seen in enumerate(self.data.train.stream(frames[first:]), start=first):
-                    rate = learning_rate(epoch * total + i, total, recipe.train)
-                    set_learning_rate(self.optimizer, rate)
-                    presence = [table[middles_of[i]] for table in self._targets]
-                    sample = SampleBatch(seen, classes[i], position_ms[i], presence, source[i])
-                    yield rate, self.step(sample, changes[i])
+        def by_step(array: np.ndarray) -> Tensor:
+            return torch.from_numpy(array).to(device).unflatten(0, (steps, size))
 
-        return steps()
+        classes = by_step(mine.classes)  # (steps, size, 8)
+        position_ms = by_step(mine.position_ms)
+        middles = by_step(mine.frame[:, None] - WINDOW_FRAMES + self.learner.middles)  # (steps, size, N)
+        source = by_step(self._source[mine.game])
+        for i, seen in enumerate(self.data.train.stream(read[first:]), start=first):
+            presence = [table[middles[i]] for table in self._targets]
+            yield FrameBatch(seen, classes[i], position_ms[i], presence, source[i], augmentation[i])
+
+    def learning_rate(self, step: int) -> float:
+        return learning_rate(step, self.steps_per_epoch, self.recipe.train)
 
     def evaluate(self, epoch: int) -> Score | None:
         """The official score on the clips of the validation games; the spotting score is kept for `curves`."""
@@ -261,18 +244,19 @@ class EndToEndTask:
         """Write the encoder first: an anticipator never names one that is not there."""
         backbone, model = self.learner.backbone, self.learner.anticipator
         backbone.metadata["epoch"] = model.metadata["epoch"]
-        backbone.save_pretrained(self.folder / f"{name}_backbone")
+        backbone.save_pretrained(self.context.folder / f"{name}_backbone")
         model.metadata["backbone"] = {**to_dict(backbone.identity), "folder": f"../{name}_backbone"}
-        model.save_pretrained(self.folder / name)
+        model.save_pretrained(self.context.folder / name)
 
     def explain(self, epoch: int, step: int) -> str:
         return "lower train.lr"
 
     def finish(self, progress: Progress, seconds: float) -> None:
         """Score the best model on the test games, and write report.json."""
-        if self.data.test is None or not self.ranks.writes:
+        if self.data.test is None or not self.context.ranks.writes:
             return
-        learner = load_learner(self.folder / "best").to(self.device)
+        path = self.context.folder / REPORT
+        learner = load_end_to_end(self.context.folder / "best").to(self.context.device)
         report = {
             "epoch": learner.anticipator.metadata["epoch"],
             "steps": progress.step,
@@ -281,26 +265,34 @@ class EndToEndTask:
             "anticipation": score_clips(learner, self.data.test, self.recipe.emission).as_dict(),
             "spotting": score_spotting(learner, self.data.test).as_dict(),
         }
-        write_json(self.folder / REPORT, report, indent=1)
-        self.log(f"{self.folder / REPORT}: scores of the best model on the test games")
+        write_json(path, report, indent=1)
+        self.log(f"{path}: scores of the best model on the test games")
+
+
+def _sources(games: int, label_sets: Sequence[LabelSet]) -> np.ndarray:
+    """(games,) int64: the label set of each game, 0 for the ten actions; games of further label sets come last."""
+    counts = [len(label_set.games) for label_set in label_sets]
+    return np.repeat(np.arange(len(counts) + 1), [games - sum(counts), *counts])
 
 
 def _spread(table: np.ndarray, cache: GameCache) -> np.ndarray:
     """A table of the frames of some games (`FrameCache.subset`) → one of all frames of the cache, by their numbers."""
     if len(table) == cache.total:
         return table
-    whole, done = np.zeros((cache.total, table.shape[1]), table.dtype), 0
+    whole = np.zeros((cache.total, table.shape[1]), table.dtype)
+    done = 0
     for first, count in zip(cache.first.tolist(), cache.length.tolist(), strict=True):
         whole[first : first + count] = table[done : done + count]
         done += count
     return whole
 
 
-def _check(recipe: Recipe) -> None:
+def check_sizes(recipe: Recipe) -> None:
+    """Raise an InputError unless the sections of the recipe fit each other, before videos are decoded."""
     network, model = recipe.encoder.network, recipe.model
-    for key, own in (("clips", snippet_count(network)), ("width", network.width)):
-        if getattr(model, key) != own:
-            raise InputError(f"the encoder gives {own} {key} a window; set model.{key}={own}")
+    for key, count in (("clips", snippet_count(network)), ("width", network.width)):
+        if getattr(model, key) != count:
+            raise InputError(f"the encoder gives {count} {key} a window; set model.{key}={count}")
     if recipe.data.mixup:
         raise InputError("data.mixup is of training on stores; end to end, set augment.mixup instead, and data.mixup=0")
     apart = network.stride * FRAME_MS

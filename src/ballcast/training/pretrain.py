@@ -7,34 +7,33 @@ run/epochs.csv         scores of each epoch   run/report.json, run/tensorboard/
 """
 
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ballcast import __version__
 from ballcast.core.actions import ACTIONS
 from ballcast.core.config import to_dict
 from ballcast.core.files import write_json
 from ballcast.core.pretrain_config import PretrainRecipe
-from ballcast.core.util import ProgressCallback
 from ballcast.data.labels.games import choose_games, count_actions
 from ballcast.data.samples.frames import FrameCache, open_frames
 from ballcast.data.samples.snippets import SnippetSampler, frame_targets
-from ballcast.features.backbone import Backbone, read_about
+from ballcast.features.backbone import Backbone
 from ballcast.features.frame_network import to_channels_last
-from ballcast.features.imagenet import describe_games, start_backbone
 from ballcast.metrics.spotting import SpottingScore
 from ballcast.training.augment import draw_augmentation
 from ballcast.training.checkpoint import Progress
 from ballcast.training.ema import Ema
-from ballcast.training.engine import Ranks, mode
-from ballcast.training.progress import Estimate, ProgressUpdate
-from ballcast.training.run import Log, Show, Trainer, ignore, open_run
-from ballcast.training.spotting_eval import score_chance, score_games
-from ballcast.training.steps import SpotStep, build_optimizer, one_cycle, set_learning_rate
+from ballcast.training.evaluation import score_chance, score_games
+from ballcast.training.loop import RunContext
+from ballcast.training.models import build_backbone
+from ballcast.training.optimizer import build_optimizer, one_cycle
+from ballcast.training.progress import Log, ProgressBar, ignore, no_bar
+from ballcast.training.step import SnippetBatch, TrainStep, spotting_losses
+from ballcast.training.switches import mode, search_convolutions
 
 STEP_COLUMNS = ("step", "epoch", "lr", "loss")
 EPOCH_COLUMNS = ("epoch", "seconds", "loss", "mean_ap", "mean_area")
@@ -42,14 +41,13 @@ REPORT = "report.json"
 
 
 class PretrainTask:
-    """The `run.Task` that trains a backbone to spot actions; `fit` runs it.
+    """The `loop.Task` that trains a backbone to spot actions.
 
     Args:
-        config: the recipe.
-        folder: the run's folder; an unfinished run of the same recipe there is resumed.
-        device: where to compute.
-        show: called with the progress after some steps and after each epoch.
-        log: called with lines for people: where the frames are, how long it will take.
+        recipe: of the run.
+        context: where the run is.
+        log: called with lines for people: where the frames are, the scores of each epoch.
+        bar: opens the progress bar of decoding, before the first step.
     """
 
     step_columns: tuple[str, ...] = STEP_COLUMNS
@@ -57,73 +55,39 @@ class PretrainTask:
     patience = 0
 
     def __init__(
-        self,
-        config: PretrainRecipe,
-        folder: Path,
-        *,
-        device: torch.device,
-        show: Show = ignore,
-        log: Log = ignore,
+        self, recipe: PretrainRecipe, context: RunContext, log: Log = ignore, bar: ProgressBar = no_bar
     ) -> None:
-        self.config, self.folder, self.device, self.log = config, folder, device, log
-        self.cache: FrameCache | None = None
+        device, config = context.device, recipe.train
+        self.recipe = recipe
+        self.context = context
+        self.log = log
+        self.bar = bar
+        self.steps_per_epoch = config.steps
+        self.samples_per_step = recipe.clips.batch * recipe.clips.run
         self.held_out: FrameCache | None = None
-        self.steps_per_epoch, self.samples_per_step = config.train.steps, config.clips.batch * config.clips.run
-        context = open_run(config, folder, device, Ranks())
-        self.games = choose_games(config.data)
-        self.backbone = self._start_backbone(resumed=context.resumed)
-        self.learner: nn.Module = self.backbone
-        self.optimizer: torch.optim.Optimizer = build_optimizer(self.backbone, config.train)
-        self.ema = Ema(self.backbone, config.train.ema) if config.train.ema else None
-        self.step = SpotStep(backbone=self.backbone, optimizer=self.optimizer, ema=self.ema, config=config.train)
-        self.trainer: Trainer[PretrainTask] = Trainer(self, config, context, self._show_with(show))
 
-    def _start_backbone(self, *, resumed: bool) -> Backbone:
-        """The backbone before its first step; of a resumed run, the weights are still to be loaded."""
-        config = self.config
-        torch.manual_seed(config.train.seed)
-        if resumed:  # where the weights started is in the metadata saved before
-            backbone = Backbone(config.network, name=config.name)
-            backbone.metadata = read_about(self.folder / "last").get("metadata", {})  # its weights may be half replaced
-        else:
-            backbone = start_backbone(config)
-        backbone.to(self.device)
-        if self.device.type == "cuda":
-            to_channels_last(backbone.encoder)
-        backbone.metadata |= {
-            "trained_on": [game.name for game in self.games["train"]],
-            "actions": list(ACTIONS),
-            "seed": config.train.seed,
-            "ballcast": __version__,
-        }
-        backbone.note = f"learned spotting on {describe_games(backbone.metadata['trained_on'])}"
-        return backbone
+        self.games = choose_games(recipe.data)
+        self.backbone = build_backbone(recipe, self.games["train"], context.folder, resumed=context.resumed).to(device)
+        if device.type == "cuda":
+            to_channels_last(self.backbone.encoder)
+        self.learner = self.backbone
+        self.optimizer: torch.optim.Optimizer = build_optimizer(self.backbone, config)
+        self.ema = Ema(self.backbone, config.ema) if config.ema else None
 
-    def _show_with(self, show: Show) -> Show:
-        """`show`, and lines with the time left and with each epoch's scores."""
-        estimate = Estimate(self.config.train.epochs * self.config.train.steps, self.log)
+        half = device.type == "cuda" and config.precision == "bf16"
+        logits_of = self._logits
+        if device.type == "cuda" and config.compile:
+            logits_of = torch.compile(self._logits, dynamic=False)
 
-        def show_all(update: ProgressUpdate) -> None:
-            show(update)
-            if not update.ended:
-                estimate(update.epoch * update.steps + update.step)
-            elif isinstance(update.score, SpottingScore):
-                self.log(f"  {update.score.summary()}")
+        def losses_of(batch: SnippetBatch) -> tuple[Tensor]:
+            return spotting_losses(logits_of, batch, gamma=config.focal_gamma, alpha=config.focal_alpha, half=half)
 
-        return show_all
+        self.step = TrainStep(losses_of, self.optimizer, clip=config.clip, ema=self.ema)
 
-    @property
-    def progress(self) -> Progress:
-        """How far the run is."""
-        return self.trainer.progress
-
-    def fit(self) -> Progress:
-        """Train to the last epoch; returns how far the run is, and its best score."""
-        before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, self.device.type == "cuda"
-        try:
-            return self.trainer.fit()
-        finally:
-            torch.backends.cudnn.benchmark = before
+    def _logits(self, frames: Tensor) -> Tensor:
+        """Runs (B, P, H, W) in [0, 1] → logits (B, n, C)."""
+        backbone = self.backbone
+        return backbone.classifier(backbone.dropout(backbone.runs(frames)))
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -135,66 +99,74 @@ class PretrainTask:
 
     def prepare(self, step: int) -> None:
         """Decode the games, and before the first step write the backbone, so that a resumed run finds its metadata."""
-        self.load_frames()
+        games, clips = self.games["train"], self.recipe.clips
+        self.cache = self._open_frames("train", self.bar)
+        self.held_out = self._open_frames("valid", self.bar) if self.games["valid"] else None
+        self.backbone.metadata["picture_size"] = list(self.cache.size)  # other videos are resized to it
+        self.sampler = SnippetSampler(
+            games, self.cache.first, self.cache.length, network=self.recipe.network, config=clips
+        )
+        # On the device, so that a step never waits for the host.
+        self.targets = torch.from_numpy(frame_targets(games, self.cache.length, clips)).to(self.context.device)
         if not step:
             self.save("last")
 
-    def load_frames(self, decoded: ProgressCallback = lambda done, total: None) -> None:
-        """Decode the games unless that is done or not needed; `decoded` is called with frames done and in all."""
-        if self.cache is not None or self.progress.finished:
-            return
-        self.cache = self._open_frames("train", decoded)
-        self.held_out = self._open_frames("valid", decoded) if self.games["valid"] else None
-        self.backbone.metadata["picture_size"] = list(self.cache.size)  # other videos are resized to it
-        games, clips, cache = self.games["train"], self.config.clips, self.cache
-        self.sampler = SnippetSampler(games, cache.first, cache.length, network=self.config.network, config=clips)
-        # On the device, so that a step never waits for the host.
-        self.targets = torch.from_numpy(frame_targets(games, cache.length, clips)).to(self.device)
+    def _open_frames(self, split: str, bar: ProgressBar = no_bar) -> FrameCache:
+        with bar() as decoded:
+            return open_frames(
+                self.games[split],
+                self.recipe.data,
+                self.context.device,
+                title=split,
+                log=self.log,
+                progress=decoded,
+            )
 
-    def _open_frames(self, split: str, decoded: ProgressCallback = lambda done, total: None) -> FrameCache:
-        games, data = self.games[split], self.config.data
-        return open_frames(games, data, self.device, title=split, log=self.log, progress=decoded)
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        with mode(self.backbone, training=True), search_convolutions(self.context.device):
+            yield
 
-    def train_epoch(self, epoch: int, first: int) -> Iterator[tuple[float, Tensor]]:
-        config, total = self.config.train, self.config.train.steps
-        rng = np.random.default_rng([config.seed, epoch])
-        begins = self.sampler.draw(total, rng)  # (steps, B)
-        pictures = len(self.sampler.frame_offsets)
-        changes = draw_augmentation(self.config.augment, total, self.config.clips.batch, pictures, rng).to(self.device)
-        frames = begins[..., None] + self.sampler.frame_offsets  # (steps, B, P)
-        middles = torch.from_numpy(begins[..., None] + self.sampler.middles).to(self.device)  # (steps, B, n)
+    def batches(self, epoch: int, first: int) -> Iterator[SnippetBatch]:
+        recipe, device, steps = self.recipe, self.context.device, self.steps_per_epoch
+        rng = np.random.default_rng([recipe.train.seed, epoch])
+        begins = self.sampler.draw(steps, rng)  # (steps, B)
+        offsets = self.sampler.frame_offsets  # (P,)
+        augmentation = draw_augmentation(recipe.augment, steps, recipe.clips.batch, len(offsets), rng).to(device)
+        middles = torch.from_numpy(begins[..., None] + self.sampler.middles).to(device)  # (steps, B, n)
+        frames = begins[..., None] + offsets  # (steps, B, P)
+        for i, batch in enumerate(self.cache.stream(frames[first:]), start=first):
+            yield SnippetBatch(batch, self.targets[middles[i]], augmentation[i])
 
-        def steps() -> Iterator[tuple[float, Tensor]]:
-            assert self.cache is not None
-            with mode(self.backbone, training=True):
-                for i, batch in enumerate(self.cache.stream(frames[first:]), start=first):
-                    step = epoch * total + i
-                    rate = one_cycle(step, config.epochs * total, top=config.lr, warmup=config.warmup)
-                    set_learning_rate(self.optimizer, rate)
-                    yield rate, self.step(batch, changes[i], self.targets[middles[i]]).view(1)
-
-        return steps()
+    def learning_rate(self, step: int) -> float:
+        config = self.recipe.train
+        return one_cycle(step, config.epochs * self.steps_per_epoch, top=config.lr, warmup=config.warmup)
 
     def evaluate(self, epoch: int) -> SpottingScore | None:
-        """Score the backbone on the held-out games every so many epochs, and after the last one."""
-        last = epoch + 1 == self.config.train.epochs
-        if self.held_out is None or not (last or (epoch + 1) % self.config.spotting.every == 0):
+        """Score the backbone on the held-out games every `spotting.every` epochs, and after the last one."""
+        last = epoch + 1 == self.recipe.train.epochs
+        if self.held_out is None or not (last or (epoch + 1) % self.recipe.spotting.every == 0):
             return None
-        return score_games(self.backbone, self.held_out, self.config.spotting, self.device)
+        return self._score(self.backbone, self.held_out)
+
+    def _score(self, backbone: Backbone, cache: FrameCache) -> SpottingScore:
+        with search_convolutions(self.context.device):
+            return score_games(backbone, cache, self.recipe.spotting, self.context.device)
 
     def curves(self, score: SpottingScore) -> dict[str, float]:
         by_class = {ACTIONS[c]: float(score.ap[c]) for c in range(len(ACTIONS)) if score.events[c]}
         return {"mean_ap": score.avg, "mean_area": score.mean_area, **by_class}
 
     def save(self, name: str) -> None:
-        self.backbone.save_pretrained(self.folder / name)
+        self.backbone.save_pretrained(self.context.folder / name)
 
     def explain(self, epoch: int, step: int) -> str:
         return "lower train.lr"
 
     def finish(self, progress: Progress, seconds: float) -> None:
         """Score the best backbone on the test games too, and write report.json."""
-        best = Backbone.from_pretrained(self.folder / "best").to(self.device)
+        recipe = self.recipe
+        best = Backbone.from_pretrained(self.context.folder / "best").to(self.context.device)
         report: dict[str, Any] = {
             "backbone": {"name": best.name, "hash": best.hash, "epoch": best.metadata["epoch"]},
             "games": {split: [game.name for game in games] for split, games in self.games.items()},
@@ -205,12 +177,12 @@ class PretrainTask:
         if "validation" in best.metadata:
             assert self.held_out is not None
             report["valid"] = best.metadata["validation"]
-            report["valid_chance"] = score_chance(best.config, self.held_out, self.config.spotting).as_dict()
+            report["valid_chance"] = score_chance(best.config, self.held_out, recipe.spotting).as_dict()
         if self.games["test"]:
             cache = self._open_frames("test")
-            score = score_games(best, cache, self.config.spotting, self.device)
-            chance = score_chance(best.config, cache, self.config.spotting)
+            score = self._score(best, cache)
+            chance = score_chance(best.config, cache, recipe.spotting)
             report |= {"test": score.as_dict(), "test_chance": chance.as_dict()}
             self.log(f"test: spotting {score.summary()}")
             self.log(f"test: random scores would get {chance.summary()}")
-        write_json(self.folder / REPORT, {**report, "config": to_dict(self.config)}, indent=1)
+        write_json(self.context.folder / REPORT, {**report, "config": to_dict(recipe)}, indent=1)

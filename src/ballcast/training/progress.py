@@ -1,13 +1,16 @@
 """Progress of a run in a terminal: a bar with losses, rate, speed and time left, and a line an epoch."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ballcast.metrics.spotting import SpottingScore
 
 
 class ScoreLike(Protocol):
@@ -32,6 +35,21 @@ class ProgressUpdate:
     ended: bool = False  # the epoch is over
 
 
+Show = Callable[[ProgressUpdate], None]
+Log = Callable[[str], None]
+ProgressBar = Callable[[], AbstractContextManager[Callable[[int, int], None]]]  # opens a bar: done, total
+
+
+def ignore(update: ProgressUpdate | str) -> None:
+    """Show nothing: the default of `show` and `log`."""
+
+
+@contextmanager
+def no_bar() -> Iterator[Callable[[int, int], None]]:
+    """Show nothing: the default of a `ProgressBar`."""
+    yield lambda done, total: None
+
+
 AFTER = 25  # steps measured before the estimate is logged
 
 
@@ -45,8 +63,9 @@ class Estimate:
         log: called with the estimate.
     """
 
-    def __init__(self, total: int, log: Callable[[str], None]) -> None:
-        self._total, self._log = total, log
+    def __init__(self, total: int, log: Log) -> None:
+        self._total = total
+        self._log = log
         self._first: tuple[int, float] | None = None  # steps done at the first look, and when that was
         self._announced = False
 
@@ -57,13 +76,29 @@ class Estimate:
         steps, seconds = done - self._first[0], now - self._first[1]
         if steps < AFTER or self._announced:
             return
-        self._announced, left = True, self._total - done
-        minutes, each = left * seconds / steps / 60, 1000 * seconds / steps
+        self._announced = True
+        left = self._total - done
+        minutes = left * seconds / steps / 60
+        each = 1000 * seconds / steps
         self._log(f"{each:.0f} ms a step: {minutes:.1f} minutes for the {left} to go, without scoring")
 
 
+def show_estimate(show: Show, log: Log, total: int) -> Show:
+    """`show`, and lines with the time left of `total` steps and with each epoch's scores."""
+    estimate = Estimate(total, log)
+
+    def show_all(update: ProgressUpdate) -> None:
+        show(update)
+        if not update.ended:
+            estimate(update.epoch * update.steps + update.step)
+        elif isinstance(update.score, SpottingScore):
+            log(f"  {update.score.summary()}")
+
+    return show_all
+
+
 class Display:
-    """Context manager with a progress bar; without a terminal only the lines of epochs appear.
+    """Context manager with a progress bar, from the first step on; without a terminal only the lines of epochs appear.
 
     Args:
         console: where to print.
@@ -90,7 +125,6 @@ class Display:
         self._task = self._bar.add_task("", total=None, epoch="", numbers="")
 
     def __enter__(self) -> "Display":
-        self._bar.start()
         return self
 
     def __exit__(
@@ -107,6 +141,7 @@ class Display:
         """Draw the bar; after an epoch, print its line."""
         if self.quiet:
             return
+        self._bar.start()  # not before: the bar of decoding comes first
         name, losses = f"{update.epoch + 1}/{self.epochs}", update.losses
         terms = " ".join(f"{key if key == 'loss' else key[:3]} {value:.3f}" for key, value in losses.items())
         if not update.ended:

@@ -172,9 +172,10 @@ def draw_banners(frames: Tensor, rng: np.random.Generator) -> Tensor:
     """Up to three boxes with a pattern at the upper or lower edge: scores, names, advertisements."""
     H, W = frames.shape[-2:]
     for _ in range(int(rng.integers(0, 4))):
-        height = int(rng.uniform(6, 28))
-        width = int(rng.uniform(20, 160))
-        top = int(rng.uniform(0, 30) if rng.random() < 0.5 else rng.uniform(H - 50, H - height - 1))
+        height = min(int(rng.uniform(6, 28)), H // 2)
+        width = min(int(rng.uniform(20, 160)), W // 2)
+        top = int(rng.uniform(0, 30) if rng.random() < 0.5 else rng.uniform(max(H - 50, 0), H - height - 1))
+        top = min(top, H - height)
         left = int(rng.uniform(0, W - width))
         letters = np.abs(rng.normal(size=(1, height // 3 + 1, width // 3 + 1))) * rng.uniform(0, 80)
         box = torch.from_numpy(letters.repeat(3, 1).repeat(3, 2)[:, :height, :width].astype(np.float32))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Generic, Literal, TypeVar
 
 T = TypeVar("T")
-WhenFull = Literal["wait", "clear", "drop_oldest"]
+WhenFull = Literal["wait", "clear"]
 
 
 class BoundedQueue(Generic[T]):
@@ -17,7 +17,7 @@ class BoundedQueue(Generic[T]):
     Args:
         size: items that may wait.
         when_full: what `put` does then. "wait": block until the reader has taken an item. "clear": drop all that wait,
-            for live frames, where a hole among old ones would make all of them useless. "drop_oldest": drop one.
+            for live frames, where a hole among old ones would make all of them useless.
     """
 
     def __init__(self, size: int, *, when_full: WhenFull) -> None:
@@ -36,10 +36,8 @@ class BoundedQueue(Generic[T]):
             if self._closed or self._ended:
                 return False
             if len(self._items) >= self._size:
-                excess = len(self._items) if self._when_full == "clear" else 1
-                self._dropped += excess
-                for _ in range(excess):
-                    self._items.popleft()
+                self._dropped += len(self._items)
+                self._items.clear()
             self._items.append(item)
             self._changed.notify_all()
             return True

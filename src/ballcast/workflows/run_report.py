@@ -14,15 +14,14 @@ from ballcast.data.samples.frames import open_frames
 from ballcast.metrics.average_precision import score
 from ballcast.metrics.bootstrap import bootstrap
 from ballcast.model.anticipator import Anticipator
+from ballcast.model.end_to_end import load_end_to_end
 from ballcast.model.postprocess import emit
 from ballcast.model.slots import Slots
 from ballcast.report.report import History, Report, write_report
+from ballcast.training.data import open_splits, scored_windows
 from ballcast.training.end_to_end import EndToEndTask
-from ballcast.training.engine import predict_slots
-from ballcast.training.learner import load_learner
+from ballcast.training.evaluation import predict_clips, predict_slots
 from ballcast.training.run_folder import EPOCH_COLUMNS, Table
-from ballcast.training.splits import TrainingData, open_splits, scored_windows
-from ballcast.training.window_eval import predict_clips
 
 REPORT = "report.html"
 
@@ -38,22 +37,19 @@ class _Validated:
     validated_on: str
 
 
-def report_run(
-    recipe: Recipe, folder: Path, *, device: torch.device, training_data: TrainingData | None = None
-) -> Path | None:
+def report_run(recipe: Recipe, folder: Path, *, device: torch.device) -> Path | None:
     """Write the report of a run.
 
     Args:
         recipe: of the run.
         folder: of the run; the report is written there.
         device: to compute on.
-        training_data: replaces the windows of the recipe's stores, as in training.
 
     Returns:
         The report's path; None for a run without validation.
     """
     end_to_end = recipe.train.backbone == "end_to_end"
-    found = _from_videos(recipe, folder, device) if end_to_end else _from_stores(recipe, folder, device, training_data)
+    found = _from_videos(recipe, folder, device) if end_to_end else _from_stores(recipe, folder, device)
     if found is None:
         return None
     names = [clip.name for clip in found.clips]
@@ -86,17 +82,12 @@ def report_run(
     return folder / REPORT
 
 
-def _from_stores(
-    recipe: Recipe, folder: Path, device: torch.device, training_data: TrainingData | None
-) -> _Validated | None:
+def _from_stores(recipe: Recipe, folder: Path, device: torch.device) -> _Validated | None:
     """The best model on the windows of the validation splits."""
-    data, windows = recipe.data, None
-    if training_data is not None:
-        windows = training_data.valid
-    elif data.valid:
-        windows = scored_windows(open_splits(data, data.valid, recipe.model), recipe.model)
-    if windows is None:
+    data = recipe.data
+    if not data.valid:
         return None
+    windows = scored_windows(open_splits(data, data.valid, recipe.model), recipe.model)
     model = Anticipator.from_pretrained(folder / "best").to(device)
     slots = predict_slots(model, Samples(windows, device, data.device))
     return _Validated(model, slots, windows.clips, ", ".join(data.train), ", ".join(data.valid))
@@ -107,7 +98,7 @@ def _from_videos(recipe: Recipe, folder: Path, device: torch.device) -> _Validat
     config, games = recipe.games, choose_games(recipe.games)["valid"]
     if not games:
         return None
-    learner = load_learner(folder / "best").to(device)
+    learner = load_end_to_end(folder / "best").to(device)
     cache = open_frames(games, config, device, colour=learner.colour)
     clips, slots = predict_clips(learner, cache)
     return _Validated(learner.anticipator, slots, clips, ", ".join(config.train), ", ".join(config.valid))

@@ -144,7 +144,7 @@ def serve(
 
 def require_server() -> None:
     """Raise a MissingExtra if a package of the extra `server` is not installed."""
-    for package in ("fastapi", "uvicorn"):
+    for package in ("fastapi", "prometheus_client", "python_multipart", "uvicorn"):
         if find_spec(package) is None:
             raise MissingExtra(package, "server")
 

@@ -24,7 +24,7 @@ from ballcast.core.anticipator_config import EmitConfig
 from ballcast.core.cluster import ray_cluster
 from ballcast.core.errors import InputError
 from ballcast.core.files import replacing
-from ballcast.live.broadcast import Broadcast, Subscription
+from ballcast.live.broadcast import SessionBroadcast, Subscription
 from ballcast.live.status import LAST, LiveForecast, Preview, Record, State, Status, wall_ms
 from ballcast.video.addresses import is_stream, shown
 from ballcast_server.streams.cluster_actor import Follower, Item, RemoteFollower, StreamOrder
@@ -42,7 +42,7 @@ class ClusterSession:
         self.held = False  # its machine has no room for it
         self.ring = ClusterRing(self) if order.ring_s is not None else None
         self.follower: RemoteFollower | None = None
-        self._owner, self._broadcast = owner, Broadcast()
+        self._owner, self._broadcast = owner, SessionBroadcast()
         self._status = Status("opening", f"opening {self.name}", 0, wall_ms(), every_ms)
         self._before = self._status  # what the machines that died had counted
         self._offset_ms = 0  # of the machine's clock, which began anew
@@ -59,7 +59,7 @@ class ClusterSession:
         self._owner.begin(self)
         return self
 
-    def subscribe(self, *, previews: bool = False, capacity: int = 64) -> Subscription:
+    def subscribe(self, *, previews: bool = False, capacity: int = 64) -> Subscription[Record]:
         """See `LiveSession.subscribe`."""
         return self._broadcast.subscribe(previews=previews, capacity=capacity)
 

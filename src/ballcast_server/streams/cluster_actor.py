@@ -124,7 +124,7 @@ class Follower:
         threading.Thread(target=self._relay, args=(key, records, session), daemon=True).start()
         return session
 
-    def _relay(self, key: str, records: Subscription, session: LiveSession) -> None:
+    def _relay(self, key: str, records: Subscription[Record], session: LiveSession) -> None:
         """Queue a session's records; where they are not fetched, it waits here, and the listener loses the oldest."""
         ring = ring_of(session.source)
         for record in records:

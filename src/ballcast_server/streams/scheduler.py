@@ -50,12 +50,12 @@ PREPARING = "the model is being prepared for frames of a new size"
 class Load:
     """What a scheduler does: sessions that run and that wait, steps that wait, and the share of the device in use."""
 
-    running: int
-    waiting: int
-    queued: int
-    busy: float
-    batches: int
-    steps: int
+    running: int = 0
+    waiting: int = 0
+    queued: int = 0
+    busy: float = 0.0
+    batches: int = 0
+    steps: int = 0
 
 
 class Scheduler:

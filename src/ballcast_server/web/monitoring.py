@@ -2,26 +2,31 @@
 
 import json
 import logging
+import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from fastapi import APIRouter, Request, Response
+from prometheus_client import generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 from starlette.responses import PlainTextResponse
 
 from ballcast import __version__
+from ballcast_server.streams.scheduler import Load
 from ballcast_server.web.job_routes import service_of
 from ballcast_server.web.schema import Health, errors
 from ballcast_server.web.service import Service
 from ballcast_server.web.settings import RequestError
+from ballcast_server.web.streams import Stream
 
 router = APIRouter(tags=["server"])
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _STANDARD = frozenset(logging.LogRecord("", 0, "", 0, "", (), None).__dict__) | {"message", "asctime", "taskName"}
 
-Sample = tuple[Mapping[str, str], float]
-Add = Callable[[str, str, str, Iterable[Sample]], None]  # a metric's name, kind, text and samples
+Samples = dict[tuple[str, ...], float]  # the values of a metric's labels → its value
 
 
 @router.get("/healthz")
@@ -41,77 +46,93 @@ def readyz(request: Request) -> Health:
 @router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
     """Get the metrics in the text format of Prometheus."""
-    return Response(render(service_of(request)), media_type=TEXT)
+    return Response(generate_latest(ServerMetrics(service_of(request))), media_type=TEXT)
 
 
-def render(service: Service) -> str:
-    """All metrics of a server."""
-    lines: list[str] = []
+class ServerMetrics(Collector):
+    """Reads all metrics of a server whenever they are asked for."""
 
-    def add(name: str, kind: str, text: str, samples: Iterable[Sample]) -> None:
-        own = f"ballcast_{name}"
-        lines.extend([f"# HELP {own} {text}", f"# TYPE {own} {kind}"])
-        lines.extend(f"{own}{_labels(labels)} {float(value):g}" for labels, value in samples)
+    def __init__(self, service: Service) -> None:
+        self._service = service
 
-    streams = dict(service.streams)
+    def collect(self) -> Iterator[Metric]:
+        """See `Collector`."""
+        yield _gauge("build_info", "The version of ballcast.", {(__version__,): 1}, ["version"])
+        yield from self._of_streams()
+        yield from self._of_the_scheduler()
+        yield from self._of_alerts_and_clips()
+        with suppress(sqlite3.Error):  # the store is closed already
+            active, _ = self._service.store.count()
+            yield _gauge("jobs_active", "Videos that are queued or computed.", active)
+        yield _gauge("viewers", "Viewers of streams and jobs.", self._service.viewers())
+        if (memory := _gpu_bytes()) is not None:
+            yield _gauge("gpu_memory_bytes", "GPU memory that this process uses.", memory)
 
-    def of_streams(value: Iterable[tuple[str, float]]) -> list[Sample]:
-        return [({"stream": name}, number) for name, number in value]
+    def _of_streams(self) -> Iterator[Metric]:
+        streams = dict(self._service.streams)
 
-    add("build_info", "gauge", "The version of ballcast.", [({"version": __version__}, 1)])
-    add("streams", "gauge", "Streams of the server.", [({}, len(streams))])
-    states = [({"stream": name, "state": stream.state}, 1.0) for name, stream in streams.items()]
-    add("stream_state", "gauge", "1 for the state that a stream has.", states)
-    waits = ((name, stream.waits_for_room) for name, stream in streams.items())
-    add("stream_waits_for_room", "gauge", "1 while the machine follows other streams instead.", of_streams(waits))
-    delays = ((name, stream.latency_ms / 1000) for name, stream in streams.items())
-    add("stream_delay_seconds", "gauge", "From the last frame to its forecast.", of_streams(delays))
-    behind = ((n, s.status.behind_ms / 1000 if s.status else 0.0) for n, s in streams.items())
-    add("stream_behind_seconds", "gauge", "Length of the stream that waits to be computed.", of_streams(behind))
-    made = ((name, stream.forecasts) for name, stream in streams.items())
-    add("stream_forecasts_total", "counter", "Forecasts.", of_streams(made))
-    for what, text in {
-        "dropped": "Frames dropped because the machine was too slow.",
-        "gaps": "Times that frames were missing in the stream.",
-        "reconnects": "Times that the stream was opened again.",
-    }.items():
-        name = "frames_lost" if what == "dropped" else what
-        add(f"stream_{name}_total", "counter", text, of_streams((n, s.lost(what)) for n, s in streams.items()))
-    viewers = ((name, stream.viewers) for name, stream in streams.items())
-    add("stream_viewers", "gauge", "Viewers of a stream.", of_streams(viewers))
-    _add_shared(service, add)
-    return "\n".join(lines) + "\n"
+        def by_stream(value: Callable[[Stream], float]) -> Samples:
+            return {(name,): value(stream) for name, stream in streams.items()}
+
+        yield _gauge("streams", "Streams of the server.", len(streams))
+        states: Samples = {(name, stream.state): 1 for name, stream in streams.items()}
+        yield _gauge("stream_state", "1 for the state that a stream has.", states, ["stream", "state"])
+        gauges: list[tuple[str, str, Callable[[Stream], float]]] = [
+            ("waits_for_room", "1 while the machine follows other streams instead.", lambda s: s.waits_for_room),
+            ("delay_seconds", "From the last frame to its forecast.", lambda s: s.latency_ms / 1000),
+            ("behind_seconds", "Length of the stream that waits to be computed.", lambda s: s.behind_ms / 1000),
+            ("viewers", "Viewers of a stream.", lambda s: s.viewers),
+        ]
+        for name, text, value in gauges:
+            yield _gauge(f"stream_{name}", text, by_stream(value), ["stream"])
+        counters: list[tuple[str, str, Callable[[Stream], float]]] = [
+            ("forecasts", "Forecasts.", lambda s: s.forecasts),
+            ("frames_lost", "Frames dropped because the machine was too slow.", lambda s: s.lost("dropped")),
+            ("gaps", "Times that frames were missing in the stream.", lambda s: s.lost("gaps")),
+            ("reconnects", "Times that the stream was opened again.", lambda s: s.lost("reconnects")),
+        ]
+        for name, text, value in counters:
+            yield _counter(f"stream_{name}", text, by_stream(value), ["stream"])
+
+    def _of_the_scheduler(self) -> Iterator[Metric]:
+        scheduler = self._service.scheduler.running
+        load = Load() if scheduler is None else scheduler.load
+        yield _gauge("scheduler_streams", "Streams that are followed.", load.running)
+        yield _gauge("scheduler_waiting", "Streams that wait for room.", load.waiting)
+        yield _gauge("scheduler_queue", "Steps that wait to be computed.", load.queued)
+        yield _gauge("scheduler_busy", "Share of the time spent computing.", load.busy)
+        yield _counter("scheduler_batches", "Batches.", load.batches)
+        yield _counter("scheduler_steps", "Steps of streams in them.", load.steps)
+
+    def _of_alerts_and_clips(self) -> Iterator[Metric]:
+        alerts, clips = self._service.stream_store.alerts, self._service.stream_store.clips
+        yield _counter("alerts", "Alerts raised.", alerts.raised)
+
+        def by_target(what: str) -> Samples:
+            return {(delivery.sender.name,): getattr(delivery, what) for delivery in alerts.deliveries}
+
+        yield _counter("alerts_delivered", "Alerts that arrived.", by_target("delivered"), ["target"])
+        yield _counter("alerts_failed", "Attempts that failed.", by_target("failed"), ["target"])
+        yield _counter("alerts_dropped", "Alerts that were given up.", by_target("dropped"), ["target"])
+        yield _gauge("alerts_waiting", "Alerts that have not arrived yet.", by_target("waiting"), ["target"])
+        yield _counter("clips_written", "Clips kept.", clips.written)
+        yield _counter("clips_failed", "Clips not kept.", clips.failed)
+        yield _counter("clips_removed", "Old clips removed.", clips.removed)
 
 
-def _add_shared(service: Service, add: Add) -> None:
-    """Metrics of what streams share: the scheduler, alerts, clips, jobs, the device."""
-    scheduler = service.scheduler.running
-    load = None if scheduler is None else scheduler.load
-    add("scheduler_streams", "gauge", "Streams that are followed.", [({}, load.running if load else 0)])
-    add("scheduler_waiting", "gauge", "Streams that wait for room.", [({}, load.waiting if load else 0)])
-    add("scheduler_queue", "gauge", "Steps that wait to be computed.", [({}, load.queued if load else 0)])
-    add("scheduler_busy", "gauge", "Share of the time spent computing.", [({}, load.busy if load else 0)])
-    add("scheduler_batches_total", "counter", "Batches.", [({}, load.batches if load else 0)])
-    add("scheduler_steps_total", "counter", "Steps of streams in them.", [({}, load.steps if load else 0)])
-    alerts, clips = service.stream_store.alerts, service.stream_store.clips
-    add("alerts_total", "counter", "Alerts raised.", [({}, alerts.raised)])
-    for what, kind, text in (
-        ("delivered", "counter", "Alerts that arrived."),
-        ("failed", "counter", "Attempts that failed."),
-        ("dropped", "counter", "Alerts that were given up."),
-        ("waiting", "gauge", "Alerts that have not arrived yet."),
-    ):
-        name = f"alerts_{what}_total" if kind == "counter" else f"alerts_{what}"
-        samples: list[Sample] = [({"target": d.sender.name}, getattr(d, what)) for d in alerts.deliveries]
-        add(name, kind, text, samples)
-    for what, text in {"written": "Clips kept.", "failed": "Clips not kept.", "removed": "Old clips removed."}.items():
-        add(f"clips_{what}_total", "counter", text, [({}, getattr(clips, what))])
-    with suppress(Exception):  # the store is closed already
-        active, _ = service.store.count()
-        add("jobs_active", "gauge", "Videos that are queued or computed.", [({}, active)])
-    add("viewers", "gauge", "Viewers of streams and jobs.", [({}, service.viewers())])
-    if (memory := _gpu_bytes()) is not None:
-        add("gpu_memory_bytes", "gauge", "GPU memory that this process uses.", [({}, memory)])
+def _gauge(name: str, text: str, samples: Samples | float, labels: Sequence[str] = ()) -> Metric:
+    return _filled(GaugeMetricFamily(f"ballcast_{name}", text, labels=labels), samples)
+
+
+def _counter(name: str, text: str, samples: Samples | float, labels: Sequence[str] = ()) -> Metric:
+    """A counter; `_total` is appended to its name."""
+    return _filled(CounterMetricFamily(f"ballcast_{name}", text, labels=labels), samples)
+
+
+def _filled(metric: GaugeMetricFamily | CounterMetricFamily, samples: Samples | float) -> Metric:
+    for labels, value in (samples if isinstance(samples, dict) else {(): samples}).items():
+        metric.add_metric(labels, float(value))
+    return metric
 
 
 def _gpu_bytes() -> int | None:
@@ -119,13 +140,6 @@ def _gpu_bytes() -> int | None:
     if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
         return None
     return int(torch.cuda.memory_reserved())
-
-
-def _labels(labels: Mapping[str, str]) -> str:
-    if not labels:
-        return ""
-    escaped = {k: v.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"") for k, v in labels.items()}
-    return "{" + ",".join(f'{key}="{value}"' for key, value in escaped.items()) + "}"
 
 
 class JsonFormatter(logging.Formatter):

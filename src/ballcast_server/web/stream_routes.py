@@ -17,8 +17,8 @@ router = APIRouter(tags=["streams"])
 
 def record_of(service: Service, name: str) -> StreamRecord:
     """The settings and the state of a stream."""
-    config, stream = service.stream_store.config(name), service.streams[name]
-    status = stream.status
+    config = service.stream_store.config(name)
+    stream = service.streams[name]
     return StreamRecord(
         name=name,
         state=stream.state,
@@ -30,7 +30,7 @@ def record_of(service: Service, name: str) -> StreamRecord:
         clips=config.clips,
         forecasts=stream.forecasts,
         latency_ms=round(stream.latency_ms, 2),
-        behind_ms=0 if status is None else status.behind_ms,
+        behind_ms=stream.behind_ms,
         dropped=stream.lost("dropped"),
         gaps=stream.lost("gaps"),
         reconnects=stream.lost("reconnects"),

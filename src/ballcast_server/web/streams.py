@@ -15,7 +15,7 @@ from typing import Any
 from ballcast.core.errors import BallcastError
 from ballcast.live.broadcast import Subscription
 from ballcast.live.session import LiveSession
-from ballcast.live.status import LiveForecast, Status
+from ballcast.live.status import LiveForecast, Record, Status
 from ballcast.video.addresses import shown
 from ballcast_server.streams.alerts import Alerts
 from ballcast_server.streams.clips import ClipStore, PacketRing, open_recorded, ring_of
@@ -25,7 +25,7 @@ from ballcast_server.web.server_sent_events import Channel, message
 from ballcast_server.web.settings import PredictorFactory
 
 LINGER_S = 15.0  # so that reloading the page does not restart the stream
-KEPT = 60  # forecasts sent to a new viewer, so that the page has some history
+KEPT = {"status": 1, "preview": 1, "anticipation": 60}  # sent to a new viewer first: the page has some history
 PREVIEW_MS = 250  # interval between previews; 200 viewers can be sent this many
 FIRST_WAIT_S, LONGEST_WAIT_S = 5.0, 60.0  # before a stream that is always followed is begun again
 _log = logging.getLogger("ballcast.web")
@@ -103,7 +103,7 @@ class Stream:
         self._keeper: asyncio.Task[None] | None = None
         self._lost = {"dropped": 0, "gaps": 0, "reconnects": 0}  # of earlier sessions
         self._address, self._open, self._loop = address, open_, loop
-        self._channel = Channel(loop, keep=KEPT)
+        self._channel = Channel(loop, KEPT)
         self._session: Session | None = None
         self._stopping: asyncio.TimerHandle | None = None
         self._lock = asyncio.Lock()
@@ -131,6 +131,11 @@ class Stream:
         """The latest status in words, for viewers."""
         status = self.status
         return "" if status is None else self._public(status.message, status.state)
+
+    @property
+    def behind_ms(self) -> int:
+        """Length of the stream that waits to be computed."""
+        return 0 if self.status is None else self.status.behind_ms
 
     @property
     def waits_for_room(self) -> bool:
@@ -210,13 +215,13 @@ class Stream:
                 self._lost[what] = self.lost(what)
             self._session, self.started = session, self.started + 1
             self._session_id = secrets.token_hex(8)
-            self._channel = Channel(self._loop, keep=KEPT)
+            self._channel = Channel(self._loop, KEPT)
             records = session.subscribe(previews=True, capacity=256)
             thread = threading.Thread(target=self._relay, args=(records, self._channel, session), daemon=True)
             thread.start()
             await asyncio.to_thread(session.start)  # last: a cluster takes its time, and a viewer may leave meanwhile
 
-    def _relay(self, records: Subscription, channel: Channel, session: Session) -> None:
+    def _relay(self, records: Subscription[Record], channel: Channel, session: Session) -> None:
         """Publish the session's records to the viewers, and raise alerts; runs in its own thread."""
         for record in records:
             if isinstance(record, LiveForecast):
@@ -227,7 +232,7 @@ class Stream:
                 tree["message"] = self._public(tree["message"], tree.get("state", ""))
             if isinstance(record, Status):
                 self._log_status(record, tree["message"])
-            channel.publish(tree["type"], tree, state=not isinstance(record, LiveForecast))
+            channel.publish(tree["type"], tree)
         channel.close()
 
     def _raise_alerts(self, made: LiveForecast, session: Session) -> None:

@@ -25,6 +25,7 @@ from ballcast_server.web.server_sent_events import Channel
 from ballcast_server.web.settings import Limits, PredictorFactory
 
 TIMELINE, CSV = "timeline.json", "timeline.csv"  # in a job's folder
+KEPT = {"state": 1, "progress": 1, "result": None}  # events that a new viewer gets first
 RETRY_S = 5.0  # pause after an error that no job caused
 _log = logging.getLogger("ballcast.web")
 
@@ -55,14 +56,14 @@ class RunningJob:
         for made in self._forecaster.push(item):
             self._publish(made)
         if self._forecaster.done % FPS == 0:
-            self._channel.publish("progress", {"done_ms": self.done_ms, "total_ms": self.job.duration_ms}, state=True)
+            self._channel.publish("progress", {"done_ms": self.done_ms, "total_ms": self.job.duration_ms})
         return True
 
     def _publish(self, made: Forecast | Gap) -> None:
         if isinstance(made, Forecast):
             self._timeline.append(made)
         kind = "anticipation" if isinstance(made, Forecast) else "gap"
-        self._channel.publish(kind, {"type": kind, **made.to_json()})
+        self._channel.publish(kind, {"type": kind, **made.to_json()}, keep_as="result")
 
     def write(self, folder: Path) -> None:
         """Write the results, each atomically."""
@@ -130,7 +131,7 @@ class Workers:
     def channel(self, job_id: str) -> Channel:
         """Event channel of an active job: anticipation, progress, state."""
         with self._lock:
-            return self._channels.setdefault(job_id, Channel(self.loop, keep=None))
+            return self._channels.setdefault(job_id, Channel(self.loop, KEPT))
 
     def done_ms(self, job_id: str) -> int:
         """Length of the job's video processed so far."""
@@ -142,7 +143,7 @@ class Workers:
         with self._lock:
             channel = self._channels.pop(job.id, None)
         if channel is not None:
-            channel.publish("state", {"state": job.state, "message": job.message}, state=True)
+            channel.publish("state", {"state": job.state, "message": job.message})
             channel.close()
 
     def _run(self) -> None:
@@ -212,7 +213,7 @@ class Workers:
         if video is None:
             raise InputError(f"{job.name}: the video is no longer there")
         channel = self.channel(job.id)
-        channel.publish("state", {"state": "running", "message": ""}, state=True)
+        channel.publish("state", {"state": "running", "message": ""})
         work = RunningJob(job, video, self.predictors, self.limits, channel)
         self._started[job.id] = work
         return work

@@ -21,8 +21,8 @@ from ballcast.data.samples.windows import WindowSet
 from ballcast.features.store import Failure, FeatureStore
 from ballcast.inference.baselines import ClassPrior, Markov
 from ballcast.model.anticipator import Anticipator
+from ballcast.training.data import TrainingData
 from ballcast.training.run import train
-from ballcast.training.splits import TrainingData
 
 CPU = torch.device("cpu")
 
@@ -93,10 +93,10 @@ def test_training_takes_stores_and_windows_alike(tmp_path: Path, feeds: list[Fee
     write_store(tmp_path / "train", feeds[:2], 7000)
     write_store(tmp_path / "valid", feeds[2:], 11_000)
     train(recipe, tmp_path / "stores", device=CPU)
-    training_data = TrainingData(
+    data = TrainingData(
         build_windows(feeds[:2], 7000).windows, build_windows(feeds[2:], 11_000).windows, IDENTITIES["plain"]
     )
-    train(recipe, tmp_path / "windows", device=CPU, training_data=training_data)
+    train(recipe, tmp_path / "windows", device=CPU, data=data)
     one, other = (Anticipator.from_pretrained(tmp_path / run / "best") for run in ("stores", "windows"))
     assert one.metadata["backbone"]["hash"] == IDENTITIES["plain"].hash
     assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True))

@@ -16,7 +16,7 @@ from ballcast.inference.runtime import Runtime
 from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.live.broadcast import Subscription
 from ballcast.live.session import LiveSession
-from ballcast.live.status import Status
+from ballcast.live.status import Record, Status
 from ballcast.model.postprocess import SlotArrays
 from ballcast.video.sources import FileSource, LiveFrame, StreamGap
 from ballcast_server.streams import batcher as batching
@@ -92,7 +92,7 @@ def batch(monkeypatch: pytest.MonkeyPatch) -> SlowToOpen:
     return made
 
 
-def states(records: Subscription) -> list[tuple[str, str]]:
+def states(records: Subscription[Record]) -> list[tuple[str, str]]:
     got = iter(lambda: records.get(0), None)
     return [(record.state, record.message) for record in got if isinstance(record, Status)]
 
@@ -102,7 +102,7 @@ def run(sessions: list[LiveSession]) -> bool:
     return all(session.status.state == "running" for session in sessions)
 
 
-def assert_none_was_too_slow(sessions: list[LiveSession], records: list[Subscription]) -> None:
+def assert_none_was_too_slow(sessions: list[LiveSession], records: list[Subscription[Record]]) -> None:
     for session, each in zip(sessions, records, strict=True):
         assert session.status.dropped == 0
         assert not session.held

@@ -240,7 +240,7 @@ def test_viewers_are_bounded(serving: Serve, clip: Path) -> None:
 
 def test_a_slow_viewer_loses_the_oldest_and_is_told() -> None:
     async def run() -> list[bytes]:
-        channel = Channel(asyncio.get_running_loop(), keep=2)
+        channel = Channel(asyncio.get_running_loop(), {"a": 2})
         channel.publish("a", "before")
         viewer = channel.follow()
         got = [await anext(viewer), await anext(viewer)]
@@ -258,10 +258,10 @@ def test_a_slow_viewer_loses_the_oldest_and_is_told() -> None:
 
 def test_newcomers_get_the_latest_state_and_the_last_few() -> None:
     async def run() -> list[bytes]:
-        channel = Channel(asyncio.get_running_loop(), keep=2)
+        channel = Channel(asyncio.get_running_loop(), {"status": 1, "made": 2})
         for i in range(4):
             channel.publish("made", i)
-            channel.publish("status", i, state=True)
+            channel.publish("status", i)
         channel.close()
         return [written async for written in channel.follow()]
 

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal, Self, TypeVar
 
 import numpy as np
 import torch
@@ -123,8 +123,23 @@ def plan_epoch(
 T = TypeVar("T")
 
 
+class Tensors:
+    """A dataclass of tensors."""
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return tuple(getattr(self, field.name) for field in dataclasses.fields(self))  # type: ignore[arg-type]
+
+    def clone(self) -> Self:
+        return type(self)(*(t.clone() for t in self.tensors()))
+
+    def copy_(self, other: Self) -> None:
+        """Overwrite these tensors in place: a CUDA graph reads their memory."""
+        for mine, theirs in zip(self.tensors(), other.tensors(), strict=True):
+            mine.copy_(theirs, non_blocking=True)
+
+
 @dataclass
-class Batch:
+class Batch(Tensors):
     """n samples; axes as in `WindowSet`.
 
     - `features` (n, W, N, D) float16; arbitrary where a window is absent.
@@ -138,13 +153,17 @@ class Batch:
     position_ms: Tensor
     presence: Tensor
 
-    def tensors(self) -> tuple[Tensor, ...]:
-        return tuple(getattr(self, field.name) for field in dataclasses.fields(self))
 
-    def copy_(self, other: "Batch") -> None:
-        """Overwrite this batch in place: a CUDA graph reads its memory."""
-        for mine, theirs in zip(self.tensors(), other.tensors(), strict=True):
-            mine.copy_(theirs, non_blocking=True)
+@dataclass
+class TrainingBatch(Batch):
+    """A step of B samples; with MixUp it has n = 2B, and sample b is mixed with sample B + b.
+
+    - `share` (B,) float32: λ, the weight of the first of each pair; 1 without MixUp.
+    - `absent` (B,) int64: the number of early windows dropped.
+    """
+
+    share: Tensor
+    absent: Tensor
 
 
 class Samples:

@@ -25,7 +25,7 @@ from ballcast.model.anticipator import WEIGHTS, Anticipator
 from ballcast.model.postprocess import SlotProbabilities, emit
 from ballcast.model.score_mapping import FILE_NAME, ScoreMapping, weights_hash, write_score_mapping
 from ballcast.model.slots import Slots
-from ballcast.training.engine import predict_slots
+from ballcast.training.evaluation import predict_slots
 from ballcast.workflows.reproduce.job import READINGS, Reading, Reproduction, Run
 
 SCORED = ("valid", "test")

@@ -12,7 +12,6 @@ from ballcast.data.download.download import download
 from ballcast.data.labels.soccernet import SPLITS, check, read_labels, write_labels
 from ballcast.features.extract import extract
 from ballcast.features.store import FILE_NAME, LABELS
-from ballcast.training.pretrain import PretrainTask
 from ballcast.training.progress import Display
 from ballcast.training.run import train
 from ballcast.training.run_folder import is_finished
@@ -120,12 +119,8 @@ def _backbone_pending(job: Reproduction) -> list[str]:
 def _backbone(job: Reproduction) -> None:
     config = job.pretrain_config
     if job.backbone is None and not is_finished(config, job.pretraining):
-        display = Display(job.console, config.train.epochs, measure="spotting AP")
-        run = PretrainTask(config, job.pretraining, device=job.device, show=display.show, log=job.log)
-        with job.frames() as decoded:
-            run.load_frames(decoded)
-        with display:
-            run.fit()
+        with Display(job.console, config.train.epochs, measure="spotting AP") as display:
+            train(config, job.pretraining, device=job.device, show=display.show, log=job.log, bar=job.frames)
     job.network  # noqa: B018  (loads it: a checkpoint that cannot be read is reported here)
 
 

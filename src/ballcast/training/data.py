@@ -1,10 +1,14 @@
-"""Training data: stores and labels of the splits a recipe names, checked against each other and the model."""
+"""Training data: the windows of feature stores, or the frames of games, that a recipe names.
+
+Stores are checked against each other and against the model, and their labels are read.
+"""
 
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from ballcast.core.actions import FPS
@@ -13,7 +17,11 @@ from ballcast.core.backbone_config import BackboneIdentity
 from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.core.events import Clip
 from ballcast.data.events.event_windows import read_store
+from ballcast.data.labels.games import choose_games
+from ballcast.data.labels.label_sets import LabelSet, choose_label_sets
 from ballcast.data.labels.soccernet import read_labels
+from ballcast.data.samples.feature_cache import FeatureCache
+from ballcast.data.samples.frames import FrameCache, open_frames
 from ballcast.data.samples.windows import (
     PAPER_CLASS_WEIGHTS,
     PAPER_CLIPS,
@@ -23,8 +31,10 @@ from ballcast.data.samples.windows import (
     stitched_windows,
 )
 from ballcast.features.store import LABELS, FeatureStore
+from ballcast.training.progress import Log, ProgressBar, ignore, no_bar
 
 Splits = list[tuple[FeatureStore, list[Clip]]]
+GameCache = FrameCache | FeatureCache
 
 
 def fit_to_store(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
@@ -183,3 +193,45 @@ def _warn_of_leak(store: FeatureStore) -> str:
         stacklevel=3,
     )
     return f"{len(seen)} of {len(store)}"
+
+
+@dataclass(frozen=True)
+class EndToEndData:
+    """The frames, or features, of the games to train on, to validate on and to test on; None: there are none.
+
+    `others`: further label sets, for the spotting loss only; their games come last in `train`.
+    """
+
+    train: GameCache
+    valid: GameCache | None
+    test: GameCache | None = None
+    others: tuple[LabelSet, ...] = ()
+
+
+def open_end_to_end_data(
+    recipe: Recipe, device: torch.device, log: Log = ignore, bar: ProgressBar = no_bar
+) -> EndToEndData:
+    """Decode the games of a recipe.
+
+    Args:
+        recipe: of the run.
+        device: where frames are wanted.
+        log: called with a line for each split.
+        bar: opens the progress bar of decoding.
+    """
+    games = choose_games(recipe.games)
+    others = tuple(choose_label_sets(recipe.games))
+    games["train"] += [game for label_set in others for game in label_set.games]
+    colour = recipe.encoder.network.colour
+
+    def frames(split: str) -> FrameCache | None:
+        if not games[split]:
+            return None
+        read_once = recipe.encoder.features and split != "test"  # for the cache of features, and not kept
+        config = replace(recipe.games, device="disk") if read_once else recipe.games
+        with bar() as decoded:
+            return open_frames(games[split], config, device, title=split, log=log, progress=decoded, colour=colour)
+
+    train = frames("train")
+    assert train is not None  # `choose_games` refuses an empty one
+    return EndToEndData(train, frames("valid"), frames("test"), others)

@@ -15,8 +15,8 @@ from ballcast.core.errors import BallcastWarning
 from ballcast.data.labels.soccernet import read_labels, write_labels
 from ballcast.data.samples.windows import WindowSet, official_windows
 from ballcast.features.store import LABELS
+from ballcast.training.data import check_stitching, describe_samples
 from ballcast.training.run import train
-from ballcast.training.splits import check_stitching, describe_samples
 
 PAPER = torch.tensor([0.28, 1.0, 2.46])
 

@@ -13,8 +13,9 @@ from synthetic import SMALL, make_game, make_split
 
 from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import load
-from ballcast.training.engine import Ranks, joined
-from ballcast.training.run import open_trainer, train
+from ballcast.training.distributed import Ranks, joined
+from ballcast.training.loop import open_run
+from ballcast.training.run import build_task, train
 
 ROOT = Path(__file__).parents[2]
 # Draws inside the network differ between processes by design; everything else must not.
@@ -48,11 +49,9 @@ def first_gradients(folder: Path, run: Path) -> dict[str, torch.Tensor]:
 
 def gradients_of(folder: Path, run: Path, ranks: Ranks, device: torch.device) -> dict[str, torch.Tensor]:
     recipe = load(Recipe, Path("paper"), [*SMALL, *STILL, f"data.features={folder}", "train.clip=1e9"])
-    made = open_trainer(recipe, run, device=device, ranks=ranks).task
-    plan = made.plan(0)
-    chosen = torch.from_numpy(np.concatenate([plan.first[0], plan.second[0]]))
-    losses = made.step(made.samples.take(chosen), torch.from_numpy(plan.share[0]), torch.from_numpy(plan.absent[0]))
-    gradients = {name: p.grad.clone() for name, p in made.model.named_parameters() if p.grad is not None}
+    task = build_task(recipe, open_run(recipe, run, device, ranks))
+    losses = task.step(next(task.batches(0, 0)))
+    gradients = {name: p.grad.clone() for name, p in task.learner.named_parameters() if p.grad is not None}
     gradients["losses"] = ranks.mean(losses)
     if ranks.writes:
         save_file(gradients, run.with_suffix(".safetensors"))
