@@ -1,13 +1,39 @@
 """Write the JSON schemas of the recipes, `python -m tools.make_schemas`: after every change of a config class."""
 
+import dataclasses
 import json
+from typing import Any
+
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema, NoDefault
 
 from ballcast.core.anticipator_config import Recipe
-from ballcast.core.config import EXTENDS, json_schema
+from ballcast.core.config import EXTENDS
 from ballcast.core.embedded import RECIPES
 from ballcast.core.pretrain_config import PretrainRecipe
 
 SCHEMAS = {"schema.json": Recipe, "pretrain.schema.json": PretrainRecipe}
+
+
+class Schema(GenerateJsonSchema):
+    """Without a title for each key, which would repeat it, and with the default of every key that is no section."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def get_default_value(self, schema: Any) -> Any:
+        default = schema["default_factory"]() if "default_factory" in schema else super().get_default_value(schema)
+        return NoDefault if dataclasses.is_dataclass(default) else default
+
+    def dataclass_schema(self, schema: Any) -> dict[str, Any]:
+        made = super().dataclass_schema(schema)
+        made.pop("title", None)
+        return made
+
+
+def json_schema(cls: type) -> dict[str, Any]:
+    """The JSON schema of a config class, which editors use to complete and check YAML files."""
+    return TypeAdapter(cls).json_schema(schema_generator=Schema)
 
 
 def schema_text(cls: type) -> str:

@@ -30,12 +30,12 @@ def demo(
     from ballcast.workflows.demo import run
 
     if train:  # first: a missing torch is noticed before the work
-        from ballcast.training.distributed import choose_device
+        from ballcast.training.distributed import training_device
         from ballcast.workflows.demo_training import train_small
     with resumable():
         report = run(out, new_console(), device=device)
         if train:
-            train_small(out, new_console(), device=choose_device(device))
+            train_small(out, new_console(), device=training_device(device))
     interactive = sys.stdout.isatty() and (sys.platform in ("darwin", "win32") or _has_screen())
     if interactive if open_ is None else open_:
         import webbrowser

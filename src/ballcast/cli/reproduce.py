@@ -103,7 +103,7 @@ def reproduce(
 
     ballcast reproduce --recipes paper,faantra-ws,e2e
     """
-    from ballcast.training.distributed import choose_device
+    from ballcast.training.distributed import training_device
     from ballcast.workflows.reproduce.job import RECIPES, Reproduction
     from ballcast.workflows.reproduce.steps import reproduce as run_steps
 
@@ -114,7 +114,7 @@ def reproduce(
         data=snbaa,
         out=out or Path("runs/reproduce-quick" if quick else "runs/reproduce"),
         console=new_console(),
-        device=choose_device(device),
+        device=training_device(device),
         frames=lambda: frames_progress(new_console(stderr=True)),
         backbone=backbone,
         resolution=resolution,

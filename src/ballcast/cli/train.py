@@ -85,7 +85,7 @@ def pretrain(
     from ballcast.cli.shell import frames_progress
     from ballcast.core.config import load
     from ballcast.core.pretrain_config import PretrainRecipe
-    from ballcast.training.distributed import choose_device
+    from ballcast.training.distributed import training_device
     from ballcast.training.progress import Display
     from ballcast.training.run import train as train_run
 
@@ -97,7 +97,7 @@ def pretrain(
         progress = train_run(
             recipe,
             run,
-            device=choose_device(device),
+            device=training_device(device),
             show=display.show,
             log=display.log,
             bar=lambda: frames_progress(new_console(stderr=True)),
@@ -139,7 +139,7 @@ def ablate(
     from ballcast.core.util import print_table
     from ballcast.training.ablation import ablate as run_ablation
     from ballcast.training.ablation import read_variants, table
-    from ballcast.training.distributed import choose_device
+    from ballcast.training.distributed import training_device
 
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         raise InputError("ablate is one process; start it without torchrun, or several with a list of variants each")
@@ -150,7 +150,7 @@ def ablate(
             read_variants(variants),
             seeds,
             run,
-            choose_device(device),
+            training_device(device),
             typer.echo,
             split or (),
         )

@@ -127,12 +127,12 @@ def _fit(
     from ballcast.inference.store_predictor import open_ensemble
     from ballcast.inference.torch_runtime import TorchModel
     from ballcast.inference.tuning import fit
-    from ballcast.training.distributed import choose_device
+    from ballcast.training.distributed import training_device
 
     clips = _labelled_clips(stores[0], labels)
     loaded = load_models(models, stores)
     windows = open_ensemble(loaded, stores, clips, selected=labels is not None)
-    chosen = choose_device(device)
+    chosen = training_device(device)
     outputs = run_models(loaded, windows, chosen)
     emitted = run_emission(loaded, windows, chosen)
     before = scores_untuned(loaded, outputs, emitted)

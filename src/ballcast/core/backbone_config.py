@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+from annotated_types import Interval
+
 from ballcast.core.checks import show
-from ballcast.core.config import Between, check_bounds
+from ballcast.core.config import Record, config, setting
 from ballcast.core.errors import InputError
 
 EVENT_GRID = "event grid"  # in the name of the backbone of stores made from event feeds
@@ -16,11 +18,11 @@ MAX_SIDE = 8192  # pixels, the largest height or width that a model may claim to
 MAX_PIXELS = 4096 * 2304  # and the largest area: frames of one window already take a gigabyte
 SIZE = f"a height and a width between 1 and {MAX_SIDE} pixels, at most {MAX_PIXELS} in all"
 
-Positive = Annotated[int, Between(1, 10_000)]
+Positive = Annotated[int, Interval(ge=1, le=10_000)]
 
 
-@dataclass(frozen=True)
-class BackboneConfig:
+@config(frozen=True)
+class BackboneConfig(Record):
     """Sizes of the network and the frames it reads; the defaults are the published 15-frame network's.
 
     Without 3D blocks it is a frame encoder, which the end-to-end recipes train: the 2D network with its own pooling and
@@ -28,27 +30,29 @@ class BackboneConfig:
     and blue, and the frames beside it are their luma.
     """
 
-    encoder: str = "tf_efficientnetv2_b0.in1k"  # timm's name of the 2D network
-    frames: Positive = 15  # frames per snippet
-    stack: Positive = 3  # frames per stack: the input channels of the 2D network
-    step: Positive = 2  # video frames from one frame of a snippet to the next
-    stride: Positive = 3  # video frames from one snippet to the next
-    channels: Positive = 192  # C, of the feature map of a stack
-    blocks: Annotated[int, Between(0, 10_000)] = 4  # 3D blocks; 0: a frame encoder
-    expansion: Positive = 3  # of the channels in a 3D block
-    se_ratio: Positive = 24  # reduction of its squeeze-and-excitation
-    projected: Positive = 256  # output channels per stack
-    classes: Positive = 2  # spotting logits
-    padding: Annotated[int, Between(1, 256)] = 32  # frames are zero-padded to a multiple of this
-    dropout: Annotated[float, Between(0, 0.99)] = 0.2  # before the logits, in training
-    drop_path: Annotated[float, Between(0, 0.99)] = 0.2  # in the networks, in training
-    colour: bool = False  # frame encoder: the middle frame of a stack in three colours instead of its luma
-    # Frame encoder: temporal shift of an eighth of the channels back and an eighth forward in every residual block from
-    # the third stage on (TSM); gated (GSF); or a quarter back only (causal). Features then depend on their window.
-    shift: Literal["none", "plain", "gated", "causal"] = "none"
+    encoder: str = setting("tf_efficientnetv2_b0.in1k", "timm's name of the 2D network")
+    frames: Positive = setting(15, "frames per snippet")
+    stack: Positive = setting(3, "frames per stack: the input channels of the 2D network")
+    step: Positive = setting(2, "video frames from one frame of a snippet to the next")
+    stride: Positive = setting(3, "video frames from one snippet to the next")
+    channels: Positive = setting(192, "C, of the feature map of a stack")
+    blocks: Annotated[int, Interval(ge=0, le=10_000)] = setting(4, "3D blocks; 0: a frame encoder")
+    expansion: Positive = setting(3, "of the channels in a 3D block")
+    se_ratio: Positive = setting(24, "reduction of its squeeze-and-excitation")
+    projected: Positive = setting(256, "output channels per stack")
+    classes: Positive = setting(2, "spotting logits")
+    padding: Annotated[int, Interval(ge=1, le=256)] = setting(32, "frames are zero-padded to a multiple of this")
+    dropout: Annotated[float, Interval(ge=0, le=0.99)] = setting(0.2, "before the logits, in training")
+    drop_path: Annotated[float, Interval(ge=0, le=0.99)] = setting(0.2, "in the networks, in training")
+    colour: bool = setting(False, "frame encoder: the middle frame of a stack in three colours instead of its luma")
+    shift: Literal["none", "plain", "gated", "causal"] = setting(
+        "none",
+        "frame encoder: temporal shift of an eighth of the channels back and an eighth forward in every residual "
+        "block from the third stage on (TSM); gated (GSF); or a quarter back only (causal); features then depend "
+        "on their window",
+    )
 
     def __post_init__(self) -> None:
-        check_bounds(self)
         if self.blocks and (self.colour or self.shift != "none"):
             raise InputError("colour and shift are for frame encoders; set blocks=0")
         if not self.blocks and self.frames != self.stack:
@@ -112,7 +116,7 @@ def trained_size(metadata: Mapping[str, Any], where: str = "") -> tuple[int, int
 
 
 @dataclass(frozen=True)
-class BackboneIdentity:
+class BackboneIdentity(Record):
     """The network that computed the features; stores can be used together only if the hashes agree."""
 
     hash: str  # sha256 over weights and config
@@ -128,7 +132,7 @@ class BackboneIdentity:
 
 
 @dataclass(frozen=True)
-class Preprocessing:
+class Preprocessing(Record):
     """How frames became the network's input: counts of frames, pixels, and the arithmetic."""
 
     frames: int  # frames a clip takes

@@ -1,65 +1,95 @@
-"""Read configs: YAML files and `a.b=value` overrides become frozen dataclasses; errors name the nearest key."""
+"""Configs and records: dataclasses that pydantic fills from YAML, JSON and `a.b=value` overrides.
+
+A fault is an InputError of one sentence that names the file, the key, what it may be, and the nearest known key.
+"""
 
 import dataclasses
 import functools
-import inspect
-import math
 import re
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
+from annotated_types import Interval
+from pydantic import ConfigDict, Field, GetCoreSchemaHandler, TypeAdapter, ValidationError
+from pydantic_core import ArgsKwargs, CoreSchema, PydanticCustomError, core_schema
 
 from ballcast.core.checks import show
 from ballcast.core.embedded import find_extended, find_recipe
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_bytes
 
+if TYPE_CHECKING:  # mypy allows `replace` for dataclasses of the standard library only
+    from dataclasses import dataclass as config
+else:
+    from pydantic.dataclasses import dataclass as config  # noqa: F401
+
 T = TypeVar("T")
 EXTENDS = "extends"  # the key of a file that builds on another recipe
 LONGEST_CHAIN = 16  # of files that extend one another
 
-
-@dataclasses.dataclass(frozen=True)
-class Between:
-    """Bounds of a number in a config: far beyond sensible values, but low enough that no value exhausts the machine.
-
-    Args:
-        low, high: the bounds.
-        excluded: a bound that is not itself valid.
-    """
-
-    low: float
-    high: float
-    excluded: Literal["low", "high", None] = None
-
-    def __contains__(self, value: float) -> bool:
-        return self.low <= value <= self.high and (not self.excluded or value != getattr(self, self.excluded))
-
-    def __str__(self) -> str:
-        if self.excluded == "low":
-            return f"above {self.low} and at most {self.high}"
-        return f"in [{self.low}, {self.high})" if self.excluded else f"between {self.low} and {self.high}"
-
-
-# Types of fields with bounds; `check_bounds` checks them, `json_schema` shows them.
-Count = Annotated[int, Between(1, 1024)]
-Size = Annotated[int, Between(1, 2**16)]
-Layers = Annotated[int, Between(0, 64)]
-Rounds = Annotated[int, Between(1, 10**6)]  # epochs, steps
-SaveEvery = Annotated[int, Between(0, 10**9)]
-Seed = Annotated[int, Between(0, 2**32 - 1)]
-Share = Annotated[float, Between(0, 1)]
-BelowOne = Annotated[float, Between(0, 1, excluded="high")]
-Rate = Annotated[float, Between(0, 1000, excluded="low")]  # of learning
-Amount = Annotated[float, Between(0, 1000)]
-Weight = Annotated[float, Between(0, 10**6)]
+# Types of numbers with bounds: far beyond sensible values, but low enough that no value exhausts the machine.
+Count = Annotated[int, Interval(ge=1, le=1024)]
+Size = Annotated[int, Interval(ge=1, le=2**16)]
+Layers = Annotated[int, Interval(ge=0, le=64)]
+Rounds = Annotated[int, Interval(ge=1, le=10**6)]  # epochs, steps
+SaveEvery = Annotated[int, Interval(ge=0, le=10**9)]
+Seed = Annotated[int, Interval(ge=0, le=2**32 - 1)]
+Share = Annotated[float, Interval(ge=0, le=1)]
+BelowOne = Annotated[float, Interval(ge=0, lt=1)]
+Rate = Annotated[float, Interval(gt=0, le=1000)]  # of learning
+Amount = Annotated[float, Interval(ge=0, le=1000)]
+Weight = Annotated[float, Interval(ge=0, le=10**6)]
 
 # PyYAML raises these when a tag does not fit its value (`!!int x`, `!!timestamp x`, `!!bool x`) or nests too deeply.
 _PYYAML_ERRORS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+
+class Loader(yaml.SafeLoader):
+    """YAML's safe loader, to which 1e-4 is a number, as in YAML 1.2; in YAML 1.1 it is text."""
+
+
+Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?\d+[eE][-+]?\d+$"), list("-+0123456789"))
+
+
+class Record:
+    """Base of the dataclasses that `from_dict` fills: no value is converted to another type, no key is unknown.
+
+    A check in `__post_init__` raises an InputError, to which `from_dict` adds the file and the section. A class that is
+    a `config` too checks its values when it is built in Python.
+    """
+
+    __slots__ = ()
+    __pydantic_config__ = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema = handler(source)
+        record: Any = handler.resolve_ref_schema(schema)
+        record["strict"] = False  # it is built from a mapping
+
+        def checked(value: Any, build: Callable[[Any], Any]) -> Any:
+            if isinstance(value, ArgsKwargs):  # built in Python
+                try:
+                    return build(value)
+                except ValidationError as error:
+                    raise InputError(_sentence(cls, error)) from None
+            try:
+                return build(value)
+            except InputError as error:
+                raise PydanticCustomError("check", "{text}", {"text": str(error)}) from None
+
+        return core_schema.no_info_wrap_validator_function(checked, schema)
+
+
+def setting(default: T | Callable[[], T], description: str) -> T:
+    """The default of a field, or a function that makes it, and a description, which editors show beside the key."""
+    if callable(default):
+        return Field(default_factory=default, description=description)
+    return Field(default, description=description)
 
 
 def load(cls: type[T], path: Path | None = None, overrides: Iterable[str] = ()) -> T:
@@ -74,7 +104,8 @@ def load(cls: type[T], path: Path | None = None, overrides: Iterable[str] = ()) 
     Returns:
         An instance of `cls`.
     """
-    path, overrides = find_recipe(path) if path else None, list(overrides)
+    path = find_recipe(path) if path else None
+    overrides = list(overrides)
     tree = parse_overrides(overrides, _read_extended(cls, path) if path else {})
     where = "" if path is None or (overrides and _is_valid(cls, path)) else str(path)
     return from_dict(cls, tree, where)
@@ -91,7 +122,8 @@ def _is_valid(cls: type[Any], path: Path) -> bool:
 
 def _read_extended(cls: type[Any], path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     """Read the values of a file, over those of the recipe it extends; `above`: the files that extend it."""
-    tree, chain = read_yaml(path), (*above, path.resolve())
+    tree = read_yaml(path)
+    chain = (*above, path.resolve())
     if EXTENDS not in tree:
         return tree
     name = tree.pop(EXTENDS)
@@ -109,9 +141,11 @@ def _read_extended(cls: type[Any], path: Path, above: tuple[Path, ...] = ()) -> 
 
 def _merged(cls: type[Any], base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """`base` with `changes`: sections key by key; lists and mappings of names, such as `data.boost`, as a whole."""
-    hints, merged = get_type_hints(cls), dict(base)
+    hints = get_type_hints(cls)
+    merged = dict(base)
     for key, value in changes.items():
-        section, below = hints.get(key), merged.get(key)
+        section = hints.get(key)
+        below = merged.get(key)
         inside = dataclasses.is_dataclass(section) and isinstance(value, Mapping) and isinstance(below, Mapping)
         merged[key] = _merged(section, below, value) if inside else value  # type: ignore[arg-type]
     return merged
@@ -125,10 +159,28 @@ def parse_overrides(overrides: Iterable[str], tree: dict[str, Any] | None = None
     return tree
 
 
+def _apply(tree: dict[str, Any], override: str) -> None:
+    """Set one `a.b=value` in the tree; the value is parsed as YAML, so `[a, b]`, `true` and `1e-3` work."""
+    dotted, equals, text = override.partition("=")
+    if not equals or not dotted:
+        raise InputError(f"override {override!r} is not of the form key=value")
+    try:
+        value = yaml.load(text, Loader)
+    except (yaml.YAMLError, *_PYYAML_ERRORS):
+        raise InputError(f"override {override!r}: the value is not valid YAML") from None
+    *parents, last = dotted.strip().split(".")
+    for parent in parents:
+        child = tree.setdefault(parent, {})
+        if not isinstance(child, dict):
+            raise InputError(f"override {override!r}: '{parent}' holds a value, not a section")
+        tree = child
+    tree[last] = value
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML file that contains a mapping, or nothing."""
     try:
-        tree = yaml.safe_load(read_bytes(path, "config"))
+        tree = yaml.load(read_bytes(path, "config"), Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"line {mark.line + 1} column {mark.column + 1}: " if mark else ""
@@ -144,37 +196,140 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def from_dict(cls: type[T], tree: Mapping[str, Any], where: str = "", prefix: str = "") -> T:
-    """Build a dataclass from a mapping, and check keys, types and values.
+    """Build a config or a record from plain values, and check keys, types and values.
 
     Args:
-        cls: the dataclass to build.
+        cls: a dataclass with `Record` as its base.
         tree: values by field name; fields without a value keep their defaults.
         where: the file to name in errors.
         prefix: put before the keys in errors, such as "model.".
     """
-    assert dataclasses.is_dataclass(cls)
-    if not isinstance(tree, Mapping):
-        raise InputError(
-            _at(where, f"{prefix.rstrip('.') or 'this'} must be a mapping of keys to values, not {show(tree)}")
-        )
-    hints = get_type_hints(cls)
-    values = {}
-    for key, value in tree.items():
-        if key not in hints:
-            name = prefix + (key if isinstance(key, str) else show(key))
-            raise InputError(_at(where, f"unknown key '{name}'{_nearest(cls, name, prefix)}"))
-        values[key] = _convert(hints[key], value, where, f"{prefix}{key}")
     try:
-        return cls(**values)
-    except InputError as error:  # a check in __post_init__
-        raise InputError(_at(where, f"{prefix.rstrip('.')}: {error}" if prefix else str(error))) from None
-    except TypeError:
-        missing = [
-            f.name
-            for f in dataclasses.fields(cls)
-            if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING and f.name not in values
-        ]
-        raise InputError(_at(where, f"missing key '{prefix}{missing[0]}'")) from None
+        return _adapter(cls).validate_python(_with_tuples(tree))  # type: ignore[arg-type]  # mypy: no Hashable
+    except ValidationError as error:
+        sentence = _sentence(cls, error, prefix)
+    except RecursionError:  # YAML whose value contains itself
+        sentence = f"{prefix.rstrip('.') or 'this'} is nested too deeply"
+    raise InputError(f"{where}: {sentence}" if where else sentence)
+
+
+@functools.cache
+def _adapter(cls: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(cls)
+
+
+def _with_tuples(value: Any) -> Any:
+    """`value` with tuples for lists, which YAML and JSON have in their place."""
+    if isinstance(value, Mapping):
+        return {key: _with_tuples(entry) for key, entry in value.items()}
+    return tuple(map(_with_tuples, value)) if isinstance(value, list | tuple) else value
+
+
+# What a value must be, by the type of pydantic's error.
+_EXPECTED = {
+    "int_type": "a whole number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "float_type": "a number",
+    "tuple_type": "a list like [a, b]",
+    "dict_type": "a mapping like {name: value}",
+}
+
+
+def _sentence(cls: type, error: ValidationError, prefix: str = "") -> str:
+    """The first fault as a sentence: the key and what it may be, or the section and what a check of it found."""
+    fault = error.errors(include_url=False)[0]
+    kind, loc = fault["type"], fault["loc"]
+    if loc and isinstance(loc[0], int):  # an argument by its position
+        loc = (dataclasses.fields(cls)[loc[0]].name, *loc[1:])
+    if loc[-1:] == ("[key]",):
+        loc = loc[:-1]
+    key = prefix + _dotted(loc)
+    hint = _hint(cls, loc[:-1] if kind in ("missing", "unexpected_keyword_argument", "invalid_key") else loc)
+    given = list(fault["input"]) if isinstance(fault["input"], tuple) else fault["input"]
+    if kind == "check":
+        return f"{key.rstrip('.')}: {fault['msg']}" if key else fault["msg"]
+    if kind in ("unexpected_keyword_argument", "invalid_key"):
+        return f"unknown key '{key}'{_nearest(_plain(hint), key, prefix + _dotted(loc[:-1], end='.'))}"
+    if kind in ("missing", "too_long") and isinstance(given, list):
+        listed = prefix + _dotted(loc[:-1] if kind == "missing" else loc)
+        return f"'{listed}' must have {len(get_args(_plain(hint)))} entries, not {len(given)}"
+    if kind == "missing":
+        return f"missing key '{key}'"
+    if kind == "finite_number" or (kind == "float_type" and type(given) is int):  # of hundreds of digits
+        return f"'{key}' must be a finite number"
+    if kind.startswith(("greater_than", "less_than")):
+        section = (prefix + _dotted(loc[:-1])).rstrip(".")
+        return f"{section}{': ' if section else ''}{loc[-1]} must be {_bounds(hint)}"
+    if kind.startswith("dataclass") and not loc:
+        return f"{prefix.rstrip('.') or 'this'} must be a mapping of keys to values, not {show(given)}"
+    if kind.startswith("dataclass"):
+        return f"'{key}' is a section with keys of its own, not {show(given)}"
+    if kind == "literal_error":
+        return f"'{key}' must be one of {', '.join(map(str, get_args(_plain(hint))))}, not {show(given)}"
+    return f"'{key}' must be {_EXPECTED[kind]}, not {show(given)}" if kind in _EXPECTED else f"'{key}': {fault['msg']}"
+
+
+def _dotted(loc: Sequence[int | str], end: str = "") -> str:
+    """`a.b[0]` for ("a", "b", 0), with `end` unless it is empty."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc)
+    return text.removeprefix(".") + end if text else ""
+
+
+def _hint(cls: Any, loc: Sequence[int | str]) -> Any:
+    """The type hint of the value at a place of a config."""
+    hint = cls
+    for part in loc:
+        hint = _plain(hint)
+        if dataclasses.is_dataclass(hint):
+            hint = get_type_hints(hint, include_extras=True)[str(part)]
+        elif get_origin(hint) is dict:
+            hint = get_args(hint)[1]
+        else:
+            kinds = get_args(hint)
+            hint = kinds[0] if kinds[-1] is Ellipsis else kinds[int(part)]
+    return hint
+
+
+def _plain(hint: Any) -> Any:
+    """The type in `Annotated[type, …]` and in `type | None`."""
+    if get_origin(hint) is Annotated:
+        return _plain(hint.__origin__)
+    if get_origin(hint) in (Union, types.UnionType):
+        return _plain(next(kind for kind in get_args(hint) if kind is not type(None)))
+    return hint
+
+
+def _bounds(hint: Any) -> str:
+    interval = next(data for data in hint.__metadata__ if isinstance(data, Interval))
+    if interval.gt is not None:
+        return f"above {interval.gt} and at most {interval.le}"
+    if interval.lt is not None:
+        return f"in [{interval.ge}, {interval.lt})"
+    return f"between {interval.ge} and {interval.le}"
+
+
+def _nearest(cls: type, key: str, prefix: str) -> str:
+    near = get_close_matches(key, keys(cls, prefix), n=1, cutoff=0.5)
+    if near:
+        return f"; did you mean '{near[0]}'?"
+    return f"; the keys are {', '.join(f.name for f in dataclasses.fields(cls))}"
+
+
+def keys(cls: type, prefix: str = "") -> list[str]:
+    """List every dotted key of the dataclass `cls`."""
+    found = []
+    for name, hint in get_type_hints(cls).items():
+        found.append(prefix + name)
+        if dataclasses.is_dataclass(hint):
+            found += keys(hint, f"{prefix}{name}.")  # type: ignore[arg-type]
+    return found
+
+
+def require(ok: bool, message: str) -> None:
+    """Raise an InputError with this message unless `ok`."""
+    if not ok:
+        raise InputError(message)
 
 
 def to_dict(config: Any) -> dict[str, Any]:
@@ -191,153 +346,3 @@ def to_dict(config: Any) -> dict[str, Any]:
 def to_yaml(config: Any) -> str:
     """Format a config as YAML."""
     return yaml.safe_dump(to_dict(config), sort_keys=False, allow_unicode=True)
-
-
-def keys(cls: type, prefix: str = "") -> list[str]:
-    """List every dotted key of the dataclass `cls`."""
-    found = []
-    for name, hint in get_type_hints(cls).items():
-        found.append(prefix + name)
-        if dataclasses.is_dataclass(hint):
-            found += keys(hint, f"{prefix}{name}.")  # type: ignore[arg-type]
-    return found
-
-
-def _apply(tree: dict[str, Any], override: str) -> None:
-    """Set one `a.b=value` in the tree; the value is parsed as YAML, so `[a, b]`, `true` and `1e-3` work."""
-    dotted, equals, text = override.partition("=")
-    if not equals or not dotted:
-        raise InputError(f"override {override!r} is not of the form key=value")
-    try:
-        value = yaml.safe_load(text)
-    except (yaml.YAMLError, *_PYYAML_ERRORS):
-        raise InputError(f"override {override!r}: the value is not valid YAML") from None
-    *parents, last = dotted.strip().split(".")
-    for parent in parents:
-        child = tree.setdefault(parent, {})
-        if not isinstance(child, dict):
-            raise InputError(f"override {override!r}: '{parent}' holds a value, not a section")
-        tree = child
-    tree[last] = value
-
-
-def _convert(hint: Any, value: Any, where: str, key: str) -> Any:
-    """Convert `value` to the type `hint`, or raise an error with the expected type."""
-    origin, args = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        if value is None and type(None) in args:
-            return None
-        return _convert(next(a for a in args if a is not type(None)), value, where, key)
-    if dataclasses.is_dataclass(hint):
-        if not isinstance(value, Mapping):
-            raise InputError(_at(where, f"'{key}' is a section with keys of its own, not {show(value)}"))
-        return from_dict(hint, value, where, f"{key}.")  # type: ignore[arg-type]
-    if origin is Literal:
-        if value not in args:
-            choices = ", ".join(map(str, args))
-            raise InputError(_at(where, f"'{key}' must be one of {choices}, not {show(value)}"))
-        return value
-    if origin is tuple:
-        if not isinstance(value, list | tuple):
-            raise InputError(_at(where, f"'{key}' must be a list like [a, b], not {show(value)}"))
-        if args[-1] is not Ellipsis and len(value) != len(args):
-            raise InputError(_at(where, f"'{key}' must have {len(args)} entries, not {len(value)}"))
-        kinds = (args[0],) * len(value) if args[-1] is Ellipsis else args
-        pairs = enumerate(zip(kinds, value, strict=True))
-        return tuple(_convert(kind, v, where, f"{key}[{i}]") for i, (kind, v) in pairs)
-    if origin is dict:
-        if not isinstance(value, Mapping):
-            raise InputError(_at(where, f"'{key}' must be a mapping like {{name: value}}, not {show(value)}"))
-        return {_convert(args[0], k, where, key): _convert(args[1], v, where, f"{key}.{k}") for k, v in value.items()}
-    if hint is float:
-        if isinstance(value, str):  # YAML 1.1 reads 1e-4 (no dot) as text
-            try:
-                value = float(value)
-            except ValueError:
-                raise InputError(_at(where, f"'{key}' must be a number, not {show(value)}")) from None
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise InputError(_at(where, f"'{key}' must be a number, not {show(value)}"))
-        try:
-            number = float(value)
-        except OverflowError:  # a whole number of hundreds of digits
-            number = math.inf
-        if not math.isfinite(number):
-            raise InputError(_at(where, f"'{key}' must be a finite number"))
-        return number
-    if type(value) is not hint:
-        names = {int: "a whole number", bool: "true or false", str: "text"}
-        raise InputError(_at(where, f"'{key}' must be {names.get(hint, hint)}, not {show(value)}"))
-    return value
-
-
-def _nearest(cls: type, key: str, prefix: str) -> str:
-    near = get_close_matches(key, keys(cls, prefix), n=1, cutoff=0.5)
-    if near:
-        return f"; did you mean '{near[0]}'?"
-    return f"; the keys are {', '.join(f.name for f in dataclasses.fields(cls))}"
-
-
-def _at(where: str, message: str) -> str:
-    return f"{where}: {message}" if where else message
-
-
-def require(ok: bool, message: str) -> None:
-    """Raise an InputError with this message unless `ok`."""
-    if not ok:
-        raise InputError(message)
-
-
-@functools.cache
-def _bounds(cls: type) -> dict[str, Between]:
-    hints = get_type_hints(cls, include_extras=True)
-    return {
-        name: b for name, hint in hints.items() for b in getattr(hint, "__metadata__", ()) if isinstance(b, Between)
-    }
-
-
-def check_bounds(config: Any) -> None:
-    """Raise an InputError unless every field of a config is within the bounds of its type."""
-    for name, bounds in _bounds(type(config)).items():  # type: ignore[arg-type]  # mypy: a class is not Hashable
-        require(getattr(config, name) in bounds, f"{name} must be {bounds}")
-
-
-def json_schema(cls: type) -> dict[str, Any]:
-    """Return the JSON schema of a config, which editors use to complete and check YAML files.
-
-    Descriptions are the comments beside the fields.
-    """
-    hints = get_type_hints(cls, include_extras=True)
-    comments = dict(re.findall(r"^    (\w+): .*  # (.*)$", inspect.getsource(cls), re.MULTILINE))
-    defaults, properties = to_dict(cls()), {}
-    for field in dataclasses.fields(cls):
-        schema = properties[field.name] = _type_schema(hints[field.name])
-        if field.name in comments:
-            schema["description"] = comments[field.name]
-        if not dataclasses.is_dataclass(hints[field.name]):
-            schema["default"] = defaults[field.name]
-    doc = inspect.getdoc(cls) or ""
-    return {
-        "type": "object",
-        "description": doc.partition("\n")[0],
-        "properties": properties,
-        "additionalProperties": False,
-    }
-
-
-def _type_schema(hint: Any) -> dict[str, Any]:
-    """Return the JSON schema of a field's type."""
-    if get_origin(hint) is Annotated:
-        schema, bounds = _type_schema(hint.__origin__), hint.__metadata__[0]
-        low = "exclusiveMinimum" if bounds.excluded == "low" else "minimum"
-        high = "exclusiveMaximum" if bounds.excluded == "high" else "maximum"
-        return {**schema, low: bounds.low, high: bounds.high}
-    if dataclasses.is_dataclass(hint):
-        return json_schema(hint)  # type: ignore[arg-type]
-    args = get_args(hint)
-    if get_origin(hint) is Literal:
-        return {"enum": list(args)}
-    if get_origin(hint) is tuple:
-        return {"type": "array", "items": _type_schema(args[0])}
-    if get_origin(hint) is dict:
-        return {"type": "object", "additionalProperties": _type_schema(args[1])}
-    return {"type": {int: "integer", float: "number", bool: "boolean", str: "string"}[hint]}

@@ -40,7 +40,7 @@ _LONGEST_HEADER = 1 << 20  # a safetensors header with one tensor is far shorter
 
 
 @dataclass(frozen=True)
-class Shard:
+class Shard(config.Record):
     """One file of features of shape (entries, windows, clips, width), float16."""
 
     file: str
@@ -56,7 +56,7 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(config.Record):
     """One video in the store, and where its features lie."""
 
     name: str  # "clip_1": what labels and submissions call it
@@ -71,7 +71,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Failure:
+class Failure(config.Record):
     """A video that could not be read, and why."""
 
     name: str
@@ -79,7 +79,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Header:
+class Header(config.Record):
     """What all entries of a store have in common."""
 
     backbone: BackboneIdentity
@@ -111,7 +111,7 @@ class Header:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class Manifest(config.Record):
     """All of `manifest.json`. An entry with M windows has those at `window_starts[:M]`."""
 
     header: Header

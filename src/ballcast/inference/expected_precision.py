@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ballcast.core.actions import ACTIONS
-from ballcast.core.config import from_dict
+from ballcast.core.config import Record, from_dict
 from ballcast.core.errors import InputError
 from ballcast.core.events import Event, Prediction, action_index
 from ballcast.core.files import read_json, write_json
@@ -34,7 +34,7 @@ Curve = tuple[tuple[float, float], ...]  # (confidence, precision), both rising
 
 
 @dataclass(frozen=True)
-class ExpectedPrecision:
+class ExpectedPrecision(Record):
     """The precision of a model's predictions by action and confidence.
 
     - `actions`: label → points (confidence, precision), interpolated from (0, 0) and constant after the last.

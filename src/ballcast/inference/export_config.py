@@ -21,7 +21,7 @@ from ballcast.core import hub
 from ballcast.core.actions import ACTIONS
 from ballcast.core.anticipator_config import EmitConfig, ModelConfig
 from ballcast.core.backbone_config import SIZE, BackboneConfig, is_size
-from ballcast.core.config import from_dict, to_dict
+from ballcast.core.config import Record, from_dict, to_dict
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_bytes, read_json, write_json
 from ballcast.core.util import cache_folder
@@ -42,7 +42,7 @@ EMBEDDED = "graphs.json"  # the config, where graphs lie beside the weights that
 
 
 @dataclass(frozen=True)
-class BackboneRecord:
+class BackboneRecord(Record):
     """The exported backbone: its name, the hash of its weights, and its config; None: the features are of a feed."""
 
     name: str
@@ -51,7 +51,7 @@ class BackboneRecord:
 
 
 @dataclass(frozen=True)
-class FileRecord:
+class FileRecord(Record):
     """One part: its file beside the config, and the file's SHA-256."""
 
     file: str
@@ -59,7 +59,7 @@ class FileRecord:
 
 
 @dataclass(frozen=True)
-class ExportConfig:
+class ExportConfig(Record):
     """Everything a runtime needs besides the graphs.
 
     - `kind`, `precision`: onnx and fp32; version 0.1 also wrote torch and int8.

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ballcast.core.actions import ACTIONS, HORIZON_MS, MAX_EVENTS
+from ballcast.core.config import Record
 from ballcast.core.event_schema import (
     ACTION,
     AGE,
@@ -36,7 +37,7 @@ _FEATURES = 24  # of a token, from its values; see `_features`
 
 
 @dataclass(frozen=True)
-class EventTransformerConfig:
+class EventTransformerConfig(Record):
     """Sizes: `dim`, `heads`, `layers`, `ffn` of the encoder, `tokens` events at most, `observed_ms` back."""
 
     dim: int = 256

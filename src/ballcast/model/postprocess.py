@@ -302,7 +302,8 @@ def emit_flat(
 
 def _expected(slots: SlotLike, config: EmitConfig, pos_weight: float) -> NDArray[np.float32]:
     """(B, 32, C): scores of each class in the scorer's bins, 0 where nothing is predicted."""
-    every, inflation = len(ACTIONS), config.inflation or pos_weight
+    every = len(ACTIONS)
+    inflation = config.of_loss(pos_weight).inflation
     return select_times(
         SlotProbabilities.from_slots(slots).intensity([inflation] * every), [config.reach_ms] * every, PEAKS
     )

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ballcast.core.actions import ACTIONS, HORIZON_MS
 from ballcast.core.anticipator_config import EmitConfig, LossConfig
-from ballcast.core.config import from_dict, to_dict
+from ballcast.core.config import Record, from_dict, to_dict
 from ballcast.core.errors import InputError
 from ballcast.core.events import GRID_BINS, Prediction, action_index, geometric_ranks
 from ballcast.core.files import read_bytes, read_json, write_json
@@ -52,7 +52,7 @@ class Emission(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ClassScoreMapping:
+class ClassScoreMapping(Record):
     """The mapping of one action."""
 
     inflation: float = LossConfig().pos_weight  # factor by which the odds of p_obj are assumed too high
@@ -83,7 +83,7 @@ class ClassScoreMapping:
 
 
 @dataclass(frozen=True)
-class ScoreMapping:
+class ScoreMapping(Record):
     """The mapping of all actions, and what it was fitted on.
 
     - `times`: expected: where most actions of each class are expected; emitted: what one model emits (`Emission`).

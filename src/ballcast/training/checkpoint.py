@@ -11,7 +11,7 @@ from safetensors.torch import save as serialise
 from torch import Tensor, nn
 
 from ballcast.core.checks import add_safetensors_checksum, verify_checksum
-from ballcast.core.config import from_dict
+from ballcast.core.config import Record, from_dict
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_bytes, write_bytes
 from ballcast.training.ema import Ema
@@ -22,7 +22,7 @@ MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # AdamW's state of a parameter
 
 
 @dataclass
-class Progress:
+class Progress(Record):
     """How far a run is: `step` steps done in all, and its best validation score so far."""
 
     step: int = 0

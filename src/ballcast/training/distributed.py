@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ballcast.core.errors import InputError
+from ballcast.features.device import choose_device
 
 
 @dataclass(frozen=True)
@@ -51,21 +51,15 @@ class Ranks:
         return torch.stack(parts, 1).flatten(0, 1)[:total]
 
 
-def choose_device(device: str) -> torch.device:
-    """The device to train on; under torchrun, this process's GPU.
+def training_device(wanted: str) -> torch.device:
+    """The device that `--device` names; under torchrun, this process's GPU.
 
-    Args:
-        device: "auto", "cpu", "cuda" or "mps". "auto" never chooses "mps": training computes in double precision too,
-            which Apple's GPU has not.
+    "auto" never chooses "mps": training computes in double precision too, which Apple's GPU has not.
     """
-    has_gpu = torch.cuda.is_available()
-    if device == "cuda" and not has_gpu:
-        raise InputError("--device cuda: torch sees no GPU here; use --device auto or cpu (see `ballcast doctor`)")
-    kind = device if device != "auto" else "cuda" if has_gpu else "cpu"
-    if kind != "cuda":
-        return torch.device(kind)
-    chosen = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
-    torch.cuda.set_device(chosen)
+    chosen = choose_device(wanted, ("cuda", "cpu", "mps"))
+    if chosen.type == "cuda":
+        chosen = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+        torch.cuda.set_device(chosen)
     return chosen
 
 
@@ -74,10 +68,10 @@ def joined(device: str) -> Iterator[tuple[Ranks, torch.device]]:
     """Join the process group within the block, if torchrun started this process.
 
     Yields:
-        This process's rank, and its device (`choose_device`).
+        This process's rank, and its device (`training_device`).
     """
     count = int(os.environ.get("WORLD_SIZE", 1))
-    chosen = choose_device(device)
+    chosen = training_device(device)
     if count == 1:
         yield Ranks(), chosen
         return

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ballcast.core.actions import CLIP_FRAMES, FPS
 from ballcast.core.anticipator_config import Recipe
-from ballcast.core.config import from_dict, load
+from ballcast.core.config import Record, from_dict, load
 from ballcast.core.embedded import RECIPES
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_json
@@ -23,7 +23,7 @@ THROUGHPUT = RECIPES / "throughput.json"
 
 
 @dataclass(frozen=True)
-class Rate:
+class Rate(Record):
     """A throughput on one H200: `unit` per second, None if not measured; `measured`: the command that gave it."""
 
     unit: str
@@ -36,7 +36,7 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Throughput:
+class Throughput(Record):
     """All rates, by name."""
 
     rates: dict[str, Rate] = field(default_factory=dict)
