@@ -43,7 +43,7 @@ from ballcast.data.samples.batches import Samples
 from ballcast.data.samples.feature_cache import FeatureCache
 from ballcast.data.samples.frames import FrameCache
 from ballcast.data.samples.game_samples import evaluation_clips
-from ballcast.data.samples.windows import WindowSet, game_windows
+from ballcast.data.samples.windows import WindowSet
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.store import FeatureStore
@@ -52,7 +52,7 @@ from ballcast.inference.store_predictor import emission
 from ballcast.inference.tuning import fit, match_bins
 from ballcast.metrics.average_precision import Matches, match_all, match_arrays, score_of_matches
 from ballcast.metrics.bootstrap import Intervals, bootstrap_matches, difference, interval
-from ballcast.metrics.spotting import resampled_spotting, suppress_non_maxima
+from ballcast.metrics.spotting import suppress_non_maxima
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.postprocess import (
     PEAKS,
@@ -74,7 +74,9 @@ from ballcast.training.splits import TrainingData
 from ballcast.training.spotting_eval import middles_ms, spot
 from ballcast.training.window_eval import SPOTTING, game_scores, predict_clips
 from ballcast.video.luma import array_shape
+from benchmarks.game_windows import game_windows
 from benchmarks.pixels import EVERY_MS, features_of
+from benchmarks.resampled_spotting import resampled_spotting
 
 VARIANTS = Path(__file__).parent / "variants/end_to_end.yaml"
 GROUPS = {"models": "train", "parts": "train", "heads": "train", "frozen": "frozen"}  # of rows, with their job

@@ -20,12 +20,13 @@ from ballcast.core.actions import ACTIONS
 from ballcast.core.anticipator_config import EmitConfig, Recipe
 from ballcast.core.config import to_dict
 from ballcast.data.labels.games import Game, find_games
-from ballcast.data.samples.windows import WindowSet, game_windows
+from ballcast.data.samples.windows import WindowSet
 from ballcast.features.backbone import Backbone
 from ballcast.features.extract import extract
 from ballcast.features.store import FeatureStore
 from ballcast.inference.baselines import ClassPrior, Markov
 from ballcast.training.ablation import training_name
+from benchmarks.game_windows import game_windows
 from benchmarks.rows import Result, Results, read_recipes, scored, seeds_of, trained
 
 MATCHES = Path(__file__).parents[2] / "shared/data/simbaa"

@@ -1,6 +1,6 @@
 """Make everything embedded in the package, from trained weights and the simulated matches beside the checkout.
 
-    python tools/make_assets.py runs/e2e/best_backbone runs/e2e/best ../shared/data/simbaa --work /tmp/assets
+    python -m tools.make_assets runs/e2e/best_backbone runs/e2e/best ../shared/data/simbaa --work /tmp/assets
 
 Writes below src/ballcast/samples (or --out):
 
@@ -41,7 +41,7 @@ from ballcast.core.files import read_json, write_pair
 from ballcast.core.hub import SAMPLES
 from ballcast.data.labels.games import MATCHES, Match, read_matches
 from ballcast.data.labels.soccernet import LABELS, write_labels
-from ballcast.data.samples.windows import STEP_MS, WindowSet, cut_clip, game_windows, shift
+from ballcast.data.samples.windows import STEP_MS, WindowSet, cut_clip, shift
 from ballcast.features.backbone import Backbone
 from ballcast.features.extract import extract
 from ballcast.features.store import FeatureStore, Header
@@ -50,6 +50,7 @@ from ballcast.inference.predictor import run_models
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.postprocess import SlotProbabilities
 from ballcast.video.file import VideoFile
+from benchmarks.game_windows import game_windows
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 ROUNDS = 100  # of corrections to the biases; they settle after a few

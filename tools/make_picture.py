@@ -1,7 +1,7 @@
 """Make the picture the README opens with: what ballcast saw coming, on a frame of the embedded excerpt.
 
-    python tools/make_picture.py --out docs/picture.webp
-    python tools/make_picture.py --model runs/simbaa/best --backbone runs/backbone/best --clip clip_4
+    python -m tools.make_picture --out docs/picture.webp
+    python -m tools.make_picture --model runs/simbaa/best --backbone runs/backbone/best --clip clip_4
 
 Above, the last frame seen; below it the five seconds to come: what was anticipated, how surely, and what came. Without
 --clip it is the clip that was anticipated best.
@@ -26,12 +26,12 @@ from ballcast.data.samples.windows import STEP_MS
 from ballcast.features.backbone import Backbone
 from ballcast.features.extract import extract
 from ballcast.features.store_import import cut_clips
-from ballcast.inference.predictor import predict_store
 from ballcast.inference.store_predictor import check_backbone
 from ballcast.metrics.diagnosis import Pair, pair_all, ranked
 from ballcast.model.anticipator import Anticipator
 from ballcast.report.report import REACH_MS
 from ballcast.video.stills import stills
+from tools.predict_store import predict_store
 
 WIDTH, EDGE = 1280, 36  # pixels
 LARGEST = 300_000  # bytes of the file

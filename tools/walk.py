@@ -35,7 +35,7 @@ from ballcast.features.backbone import Backbone
 from ballcast.features.extract import extract
 from ballcast.features.stack_index import snippet_count
 from ballcast.features.store import FeatureStore
-from ballcast.inference.predictor import predict_store
+from ballcast.inference.store_predictor import by_clip
 from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.live.session import LiveSession
@@ -115,10 +115,10 @@ def store_to_score(folder: Path) -> list[str]:
     train(_small_recipe(folder), folder / "run", device=CPU)
 
     def score_store() -> None:
-        trained = Anticipator.from_pretrained(folder / "run" / "best")
+        trained = ballcast.load(folder / "run" / "best", device="cpu")
         store = FeatureStore.open(folder / "features" / "valid")
         clips = read_labels(folder / "features" / "valid")
-        predictions = predict_store(trained, store, clips, trained.emit, CPU)
+        predictions = by_clip(trained.features(store, clips=clips))
         score(clips, {name: merge_bins(found) for name, found in predictions.items()})
 
     return trace(score_store)

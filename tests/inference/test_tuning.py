@@ -25,7 +25,7 @@ from ballcast.data.labels.soccernet import read_labels, write_labels
 from ballcast.data.samples.batches import Samples
 from ballcast.features.store import FeatureStore
 from ballcast.inference.expected_precision import read_precision
-from ballcast.inference.predictor import load_models, predict_store, run_emission, run_models, scores_untuned
+from ballcast.inference.predictor import load_models, run_emission, run_models, scores_untuned
 from ballcast.inference.store_predictor import by_clip, emission, forecast_together, open_windows, untuned
 from ballcast.inference.submission import read_submission
 from ballcast.inference.torch_runtime import TorchModel
@@ -35,6 +35,7 @@ from ballcast.model.anticipator import Anticipator
 from ballcast.model.postprocess import SlotProbabilities, select_times
 from ballcast.model.score_mapping import Emission, ScoreMapping
 from ballcast.model.slots import Slots
+from tools.predict_store import predict_store
 
 PASS, THROW_IN = 0, 4
 LABELS = "Labels-ball.json"

@@ -16,11 +16,15 @@ from ballcast.core.errors import InputError
 from ballcast.core.events import Clip, Event, Prediction, grid_bin, label_bin
 from ballcast.data.labels.soccernet import read_labels
 from ballcast.inference.submission import read_submission
-from ballcast.metrics.average_precision import score, score_arrays, score_by_visibility
+from ballcast.metrics.average_precision import Score, match_by_visibility, score, score_arrays, score_of_matches
 from ballcast.metrics.ranked import ranked_ap
 
 sys.path.append(str(Path(__file__).parents[1]))
 from soccernet_reference import lay_out, reference_ap, reference_bin, submitted_bin
+
+
+def score_by_visibility(clips: list[Clip], predicted: dict[str, list[Prediction]]) -> dict[str, Score]:
+    return {name: score_of_matches(found) for name, found in match_by_visibility(clips, predicted).items()}
 
 
 def one_hot(label: str, position: int, confidence: float) -> Prediction:

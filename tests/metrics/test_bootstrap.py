@@ -10,10 +10,20 @@ from ballcast.core.actions import ACTIONS
 from ballcast.core.errors import InputError
 from ballcast.core.events import Clip, Event, Prediction
 from ballcast.metrics import bootstrap as module
-from ballcast.metrics.average_precision import TOLERANCES, match_all, match_by_visibility, score, score_by_visibility
-from ballcast.metrics.bootstrap import bootstrap, bootstrap_matches, difference, paired_bootstrap
+from ballcast.metrics.average_precision import TOLERANCES, match_all, match_by_visibility, score, score_of_matches
+from ballcast.metrics.bootstrap import Intervals, bootstrap, bootstrap_matches, difference
 
 Predicted = dict[str, list[Prediction]]
+
+
+def paired_bootstrap(
+    clips: list[Clip],
+    first: dict[str, Any],
+    second: dict[str, Any],
+    **options: Any,
+) -> Intervals:
+    """Intervals of the difference second − first on the same resamples; options as in `bootstrap`."""
+    return difference(bootstrap(clips, first, **options), bootstrap(clips, second, **options))
 
 
 def make(clips: int = 60, seed: int = 0) -> tuple[list[Clip], Predicted]:
@@ -51,7 +61,7 @@ def test_every_clip_once_is_the_score_exactly() -> None:
     np.testing.assert_array_equal(resampled(clips, predicted, ones)[0], score(clips, predicted).ap)
     for name, matches in match_by_visibility(clips, predicted).items():
         ap = np.stack(list(module._resampled_ap(matches, np.arange(len(clips)), ones)), -1)[0]
-        np.testing.assert_array_equal(ap, score_by_visibility(clips, predicted)[name].ap)
+        np.testing.assert_array_equal(ap, score_of_matches(match_by_visibility(clips, predicted)[name]).ap)
 
 
 @pytest.mark.parametrize("together", [7, 4096])

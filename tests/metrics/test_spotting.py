@@ -9,10 +9,10 @@ from ballcast.metrics.spotting import (
     Peaks,
     average_precisions,
     random_score,
-    resampled_spotting,
     spotting_score,
     suppress_non_maxima,
 )
+from benchmarks.resampled_spotting import resampled_spotting
 
 
 def peaks(*found: tuple[int, float, float]) -> Peaks:

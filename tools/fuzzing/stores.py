@@ -22,8 +22,7 @@ from ballcast.features.stack_index import snippet_count
 from ballcast.features.store import FeatureStore, Header
 from ballcast.features.store_import import import_npy
 from ballcast.features.store_writer import Parts
-from ballcast.inference.predictor import hashes, predict_store
-from ballcast.inference.store_predictor import check_fits
+from ballcast.inference.store_predictor import check_fits, hashes
 from ballcast.inference.submission import write_submission
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.score_mapping import ClassScoreMapping, ScoreMapping, read_score_mapping
@@ -33,6 +32,7 @@ from tests.games import make_matches
 from tests.synthetic import SMALL, make_split
 from tools.fuzzing.mutate import mutate_bytes, mutate_tensors, mutate_zip
 from tools.fuzzing.target import Target
+from tools.predict_store import predict_store
 
 CPU = torch.device("cpu")
 TINY = BackboneConfig(encoder="test_efficientnet", channels=8, blocks=1, projected=4, se_ratio=4, classes=10)

@@ -23,7 +23,7 @@ from ballcast.features.backbone import Backbone
 from ballcast.inference.convert import convert
 from ballcast.inference.submission import check_submission, merge_systems, read_submission, write_submission
 from ballcast.loss.criterion import Criterion
-from ballcast.metrics.average_precision import score, score_by_visibility
+from ballcast.metrics.average_precision import match_by_visibility, score, score_of_matches
 from ballcast.model.anticipator import build
 from ballcast.training.ablation import read_variants
 from ballcast_server.web.labels import read_actual
@@ -88,7 +88,8 @@ class Labels(Challenge):
         clips = read_labels(path)
         score(clips, self.predictions)
         score(clips, self.predictions, exact=True)
-        score_by_visibility(clips, self.predictions)
+        for matches in match_by_visibility(clips, self.predictions).values():
+            score_of_matches(matches)
         read_actual(path, "clip_1")
         self.there_and_back(path, out)
         split_games(folder)

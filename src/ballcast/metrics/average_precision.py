@@ -111,21 +111,6 @@ def score_arrays(
     return score_of_matches(match_arrays(clips, clip, position_ms, scores))
 
 
-def score_by_visibility(
-    clips: Sequence[Clip],
-    predictions: Mapping[str, Sequence[Prediction]],
-    *,
-    read: Literal["vector", "label"] = "vector",
-) -> dict[str, Score]:
-    """The score over the "visible" events only, and over the "not shown" events only, on the grid.
-
-    A prediction matched with an event of the other kind is ignored. This differs from the reference, which attributes
-    predictions by an array that it fills with the wrong indices. Arguments as in `score`.
-    """
-    matches = match_by_visibility(clips, predictions, read=read)
-    return {name: score_of_matches(found) for name, found in matches.items()}
-
-
 def match_all(
     clips: Sequence[Clip],
     predictions: Mapping[str, Sequence[Prediction]],
@@ -150,7 +135,11 @@ def match_by_visibility(
     *,
     read: Literal["vector", "label"] = "vector",
 ) -> dict[str, Matches]:
-    """The matches that `score_by_visibility` counts."""
+    """The matches over the "visible" events only, and over the "not shown" events only, on the grid.
+
+    A prediction matched with an event of the other kind is ignored. This differs from the reference, which attributes
+    predictions by an array that it fills with the wrong indices. Arguments as in `score`.
+    """
     times = _flatten_predictions(clips, predictions, read, exact=False)
     matched = match(times)
     found = matched >= 0

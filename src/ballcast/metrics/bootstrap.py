@@ -120,16 +120,6 @@ def bootstrap(
     return bootstrap_matches(matches, len(clips), resamples=resamples, seed=seed, groups=groups, progress=progress)
 
 
-def paired_bootstrap(
-    clips: Sequence[Clip],
-    first: Mapping[str, Sequence[Prediction]],
-    second: Mapping[str, Sequence[Prediction]],
-    **options: Any,
-) -> Intervals:
-    """Intervals of the difference second − first on the same resamples; options as in `bootstrap`."""
-    return difference(bootstrap(clips, first, **options), bootstrap(clips, second, **options))
-
-
 def difference(first: Intervals, second: Intervals) -> Intervals:
     """second − first, two systems on the same clips and resamples."""
     if (first.resampled.shape, first.groups, first.seed) != (second.resampled.shape, second.groups, second.seed):

@@ -117,39 +117,9 @@ def spotting_score(
         times = [np.array([e.position_ms for e in events if e.action == action], float) for events, _ in games]
         counts[action] = sum(map(len, times))
         if counts[action]:
-            true = _match(times, [_of(peaks, action) for _, peaks in games], tolerance_ms)
+            true = match_peaks(times, [of_class(peaks, action) for _, peaks in games], tolerance_ms)
             ap[action], area[action] = average_precisions(true, int(counts[action]))
     return SpottingScore(ap, area, counts, least)
-
-
-def resampled_spotting(
-    games: Sequence[tuple[Sequence[Event], Peaks]],
-    weights: NDArray[np.int64],
-    *,
-    tolerance_ms: float = 1000,
-    least: int = 5,
-) -> Floats:
-    """Mean 11-point AP of resampled games (R,): as `spotting_score(…).avg`, with games counted several times or not.
-
-    Args:
-        games, tolerance_ms: as of `spotting_score`.
-        weights: (R, G), how often each game counts.
-        least: actions a class must have in all games, each once, to be part of the means; in a resample without any
-            its AP is 0.
-    """
-    columns = []
-    for action in range(len(ACTIONS)):
-        times = [np.array([e.position_ms for e in events if e.action == action], float) for events, _ in games]
-        counts = np.array([len(own) for own in times])
-        if counts.sum() < least:
-            continue
-        found = [_of(peaks, action) for _, peaks in games]
-        true = [_match([own], [peaks], tolerance_ms) for own, peaks in zip(times, found, strict=True)]
-        score = np.concatenate([np.sort(scores)[::-1] for _, scores in found])
-        game, order = np.repeat(np.arange(len(games)), [len(own) for own in true]), np.argsort(-score, kind="stable")
-        true_of, game = np.concatenate(true)[order], game[order]
-        columns.append([average_precisions(np.repeat(true_of, w[game]), max(int(w @ counts), 1))[0] for w in weights])
-    return np.mean(columns, 0) if columns else np.zeros(len(weights))
 
 
 def random_score(
@@ -190,12 +160,14 @@ def average_precisions(true: NDArray[np.bool_], events: int) -> tuple[float, flo
     return float(eleven), float((np.diff(recall, prepend=0.0) * best).sum())
 
 
-def _of(peaks: Peaks, action: int) -> tuple[Floats, Floats]:
+def of_class(peaks: Peaks, action: int) -> tuple[Floats, Floats]:
     mine = peaks.action == action
     return peaks.position_ms[mine], peaks.score[mine]
 
 
-def _match(events: Sequence[Floats], peaks: Sequence[tuple[Floats, Floats]], tolerance_ms: float) -> NDArray[np.bool_]:
+def match_peaks(
+    events: Sequence[Floats], peaks: Sequence[tuple[Floats, Floats]], tolerance_ms: float
+) -> NDArray[np.bool_]:
     """Which peaks of one class, of all games and in order of falling score, are matched with an action."""
     game = np.repeat(np.arange(len(peaks)), [len(times) for times, _ in peaks])
     times = np.concatenate([times for times, _ in peaks])

@@ -21,7 +21,6 @@ from ballcast.data.samples.windows import (
     WindowSet,
     cut_clip,
     follows,
-    game_windows,
     match_events,
     official_windows,
     stitch,
@@ -30,6 +29,7 @@ from ballcast.data.samples.windows import (
 )
 from ballcast.features.store import FeatureStore, Header
 from ballcast.features.store_writer import StoreWriter
+from benchmarks.game_windows import game_windows
 
 
 def test_clips_of_two_games_are_kept_apart(tmp_path: Path) -> None:

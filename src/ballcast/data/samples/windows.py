@@ -1,7 +1,7 @@
 """Samples: 6 windows of 5 s of features with the events that follow, cut from clips, joined clips or whole games."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -193,41 +193,6 @@ def stitched_windows(stores: Stores, windows: int, *, every_ms: int = 1000, tole
     return replace(made, stretches=tuple(tuple(len(s.clips) for s in stretches) for stretches in joined))
 
 
-def game_windows(
-    store: FeatureStore, games: Mapping[str, Sequence[Event]], windows: int, *, every_ms: int
-) -> WindowSet:
-    """Make one sample every `every_ms` of whole games.
-
-    Args:
-        store: must have windows at the samples' starts.
-        games: name in the store → its events, positions in ms of the game.
-        windows: W, windows a sample.
-        every_ms: time between the starts of samples.
-
-    Returns:
-        The samples, each a clip of its own ("match_003+35000") that can be scored and has 5 s of the game after it.
-    """
-    numbers, blocks, _ = _number_rows(store, 0)
-    index, clips = [], []
-    for game, events in games.items():
-        at = {start: numbers[game] + m for m, start in enumerate(store.starts(game))}  # frame → row
-        last = max(at) - windows * WINDOW_FRAMES  # what comes after it must still be the game
-        for frame in range(0, last + 1, every_ms * FPS // 1000):
-            wanted = range(frame, frame + windows * WINDOW_FRAMES, WINDOW_FRAMES)
-            if missing := [f for f in wanted if f not in at]:
-                raise InputError(
-                    f"{store.path}: {game} has no window at frame {missing[0]}; extract with another --every"
-                )
-            start_ms = frame * 1000 // FPS
-            index.append([at[f] for f in wanted])
-            clips.append(cut_clip(events, start_ms, f"{game}+{start_ms}"))
-    if not clips:
-        raise InputError(f"{store.path}: no game in it is long enough for {windows} windows of 5 s")
-    coming_all, seen_all = [clip.anticipation for clip in clips], [clip.observation for clip in clips]
-    centres = token_centres_ms(store.clips, store.manifest.header.preprocessing)
-    return _arrays(blocks, centres, index, coming_all, seen_all, [clip.name for clip in clips], clips)
-
-
 def _collect(stores: Stores, joined: Sequence[Sequence[Stretch]], windows: int, *, every_ms: int) -> WindowSet:
     """Make the samples of all stores, whose clips are `joined` into stretches, one list a store."""
     index: list[list[int]] = []
@@ -240,7 +205,7 @@ def _collect(stores: Stores, joined: Sequence[Sequence[Stretch]], windows: int, 
     for (store, store_clips), stretches in zip(stores, joined, strict=True):
         if blocks and blocks[0].shape[1:] != (store.clips, store.width):
             raise InputError(f"{store.path}: its windows are {store.clips} × {store.width}, unlike those before it")
-        numbers, store_blocks, count = _number_rows(store, base)
+        numbers, store_blocks, count = number_rows(store, base)
         blocks += store_blocks
         base += count
         of_split = f"{store.path.name}/" if len(stores) > 1 else ""  # every split has a clip_1
@@ -260,10 +225,10 @@ def _collect(stores: Stores, joined: Sequence[Sequence[Stretch]], windows: int, 
         raise InputError("no sample could be made: the feature stores hold none of the labelled clips")
     header = stores[0][0].manifest.header
     centres = token_centres_ms(header.clips, header.preprocessing)
-    return replace(_arrays(blocks, centres, index, events, observed, names, clips), left_out=left_out)
+    return replace(window_arrays(blocks, centres, index, events, observed, names, clips), left_out=left_out)
 
 
-def _number_rows(store: FeatureStore, base: int) -> tuple[dict[str, int], list[NDArray[np.float16]], int]:
+def number_rows(store: FeatureStore, base: int) -> tuple[dict[str, int], list[NDArray[np.float16]], int]:
     """Number a store's rows from `base` on: name → number of its first row, the blocks, the number of rows."""
     starts, numbers = [], {}
     total = 0
@@ -306,7 +271,7 @@ def _between(events: Sequence[Event], start_ms: int, begin: int, end: int) -> tu
     return tuple(shift(e, -start_ms) for e in events if begin <= e.position_ms - start_ms < end)
 
 
-def _arrays(
+def window_arrays(
     blocks: list[NDArray[np.float16]],
     centres: NDArray[np.float64],
     index: list[list[int]],
