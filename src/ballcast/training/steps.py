@@ -12,7 +12,7 @@ from ballcast.core.config import to_dict
 from ballcast.core.pretrain_config import PretrainTrainConfig
 from ballcast.data.samples.batches import Batch
 from ballcast.features.backbone import Backbone
-from ballcast.features.torch_stream_encoder import record
+from ballcast.features.cuda_graph import record
 from ballcast.loss.criterion import Criterion, Losses, Reduce, soft_focal_bce
 from ballcast.loss.matcher import Targets, class_weights
 from ballcast.model.anticipator import Anticipator
