@@ -22,11 +22,14 @@ from ballcast.core.anticipator_config import EmitConfig
 from ballcast.core.errors import InputError
 from ballcast.core.events import Clip, ClipForecast, Forecast, Gap
 from ballcast.inference.forecasts import FeedForecasts, Forecasts
-from ballcast.inference.loading import OpenedModel, RuntimeKind, open_model
+from ballcast.inference.loading import RuntimeKind, open_model
 
 if TYPE_CHECKING:
     from ballcast.features.store import FeatureStore
-    from ballcast.inference.runtime import Runtime, WindowModel
+    from ballcast.inference.event_model import EventModel
+    from ballcast.inference.expected_precision import ExpectedPrecision
+    from ballcast.inference.loading import VideoRuntime
+    from ballcast.inference.runtime import Runtime
     from ballcast.inference.stream_predictor import StreamPredictor
     from ballcast.live.session import LiveSession
     from ballcast.live.status import Status
@@ -37,21 +40,23 @@ if TYPE_CHECKING:
 class Model:
     """A model that is ready to predict; made by `load`. It may be used from several threads.
 
-    Attributes:
-        opened: its networks.
+    Args:
+        network: reads features of stores and feeds; or an event transformer, which reads feeds only.
+        video_runtime: gives the runtime that reads videos; None: the model has no backbone.
     """
 
-    opened: OpenedModel
+    network: "Runtime | EventModel"
+    video_runtime: "VideoRuntime | None" = None
 
     @property
     def name(self) -> str:
         """The folder or hub id it came from."""
-        return self.opened.name
+        return self.network.name
 
     @property
     def runtime(self) -> str:
         """What runs it: "onnx", or torch's device."""
-        return self.opened.runtime
+        return self.network.device
 
     @property
     def emit(self) -> EmitConfig:
@@ -59,21 +64,37 @@ class Model:
         return self.window_model.emit
 
     @property
-    def window_model(self) -> "WindowModel":
+    def window_model(self) -> "Runtime":
         """The network that reads features; an InputError if the model is an event transformer, which has none."""
-        if self.opened.window_model is None:
+        from ballcast.inference.event_model import EventModel
+
+        if isinstance(self.network, EventModel):
             raise InputError(f"{self.name}: reads event feeds only and has no slots to tune or change; use `feed`")
-        return self.opened.window_model
+        return self.network
+
+    @property
+    def event_model(self) -> "EventModel | None":
+        """The event transformer; None: it is another model."""
+        from ballcast.inference.event_model import EventModel
+
+        return self.network if isinstance(self.network, EventModel) else None
+
+    @property
+    def precision(self) -> "ExpectedPrecision | None":
+        """How often its predictions come true, by action and confidence; None: not measured (`ballcast tune`)."""
+        from ballcast.inference.expected_precision import read_precision
+
+        return read_precision(Path(self.name))
 
     def new_runtime(self) -> "Runtime":
-        """A runtime for one stream of frames, sharing the networks; an InputError if the model reads no videos."""
-        if self.opened.new_runtime is None:
+        """The runtime that reads videos, for any number of predictors; an InputError if the model reads no videos."""
+        if self.video_runtime is None:
             from ballcast.inference.feed_predictor import detail_of
 
-            if self.opened.event_model is not None or detail_of(self.window_model) is not None:
+            if self.event_model is not None or detail_of(self.window_model) is not None:
                 raise InputError(f"{self.name}: reads event feeds, not videos; use `feed`, or another model")
             raise InputError(f"{self.name}: needs the backbone it was trained on to read videos; give its folder")
-        return self.opened.new_runtime()
+        return self.video_runtime()
 
     def predictor(self, *, every_ms: int = 1000, emit: EmitConfig | None = None) -> "StreamPredictor":
         """A predictor that takes one frame after the other.
@@ -98,6 +119,7 @@ class Model:
         strict: bool = False,
         any_video: bool = False,
         progress: Callable[[int, int | None], None] = lambda done, total: None,
+        on_gap: Callable[[Gap], None] = lambda gap: None,
     ) -> Forecasts[Forecast]:
         """Forecast along a video file, from 5 s on.
 
@@ -111,21 +133,27 @@ class Model:
             strict: damage is an InputError.
             any_video: forecast also where no football pitch is seen.
             progress: called about once per second of video with the frames done, and their number if the file has it.
+            on_gap: called with each part of the video without forecasts, before the forecast that follows it.
         """
-        from ballcast.inference.video_forecaster import Span, forecast_video
+        from ballcast.inference.video_predictor import Span, predict_video
         from ballcast.video.file import VideoFile
 
         predictor = self.predictor(every_ms=every_ms, emit=emit)
         file = path if isinstance(path, VideoFile) else VideoFile(path, strict=strict)
         about = {"every_ms": every_ms, **predictor.runtime.about, "pos_weight": predictor.pos_weight}
 
-        def made() -> Generator[Forecast | Gap, None, None]:
-            with file:
-                yield from forecast_video(
-                    file, predictor, progress, Span(begin_ms, end_ms, resumed), any_video=any_video
-                )
+        gaps: list[Gap] = []
 
-        return Forecasts(made(), about)
+        def note_gap(gap: Gap) -> None:
+            gaps.append(gap)
+            on_gap(gap)
+
+        def predict() -> Generator[Forecast, None, None]:
+            span = Span(begin_ms, end_ms, resumed)
+            with file:
+                yield from predict_video(file, predictor, progress, span, any_video=any_video, on_gap=note_gap)
+
+        return Forecasts(predict(), about, gaps)
 
     def session(
         self,
@@ -171,8 +199,9 @@ class Model:
         Args:
             on_status: called with each change of the session's state.
         """
-        how: dict[str, Any] = {"speed": speed, "give_up_s": give_up_s, "any_video": any_video}
-        session = self.session(source, every_ms=every_ms, emit=emit, **how)
+        session = self.session(
+            source, every_ms=every_ms, emit=emit, speed=speed, give_up_s=give_up_s, any_video=any_video
+        )
         about = {"every_ms": every_ms, **session.predictor.runtime.about, "pos_weight": session.predictor.pos_weight}
         return Forecasts(_follow(session, on_status), about)
 
@@ -203,7 +232,7 @@ class Model:
         from ballcast.data.events.kloppy_feed import open_feed, warn_missing_kinds
         from ballcast.inference import feed_predictor as feeds
 
-        events = self.opened.event_model
+        events = self.event_model
         if events is None:
             feeds.check_reads_events(self.window_model, self.name)
         elif emit is not None:
@@ -213,13 +242,15 @@ class Model:
         about["periods_begin_ms"] = feeds.period_begins(feed)
         if events is not None:
             match = feeds.summarise(feed, provider, missing)
-            rows = feeds.forecast_events(events, feed, missing=missing, every_ms=every_ms, progress=progress)
-            return FeedForecasts(rows, about | {"teams": list(feed.teams), "missing_details": list(missing)}, match)
+            forecasts = feeds.predict_events(events, feed, missing=missing, every_ms=every_ms, progress=progress)
+            return FeedForecasts(
+                forecasts, about | {"teams": list(feed.teams), "missing_details": list(missing)}, match
+            )
         if feeds.detail_of(self.window_model) == "rich":
             warn_missing_kinds(Path(path), provider)
         config = emit or self.emit
-        made = feeds.forecast_feed(self.window_model, feed, every_ms=every_ms, config=config, progress=progress)
-        return Forecasts(made, about | {"pos_weight": self.window_model.pos_weight})
+        along = feeds.predict_feed(self.window_model, feed, every_ms=every_ms, config=config, progress=progress)
+        return Forecasts(along, about | {"pos_weight": self.window_model.pos_weight})
 
     def features(
         self,
@@ -238,7 +269,7 @@ class Model:
             progress: called with the clips done and in all.
         """
         from ballcast.features.store import FeatureStore
-        from ballcast.inference.store_predictor import check_fits, forecast_together, forecast_windows, open_windows
+        from ballcast.inference.store_predictor import check_fits, open_windows, predict_clips, predict_together
 
         opened = store if isinstance(store, FeatureStore) else FeatureStore.open(store)
         check_fits(self.window_model, opened, self.name)
@@ -246,10 +277,10 @@ class Model:
         samples = open_windows(opened, chosen, self.window_model.config.windows)
         tuned = None if emit else self.window_model.calibration
         if tuned is not None:
-            made = forecast_together([self.window_model], [samples], tuned, progress)
+            forecasts = predict_together([self.window_model], [samples], tuned, progress)
         else:
-            made = forecast_windows(self.window_model, samples, emit or self.emit, progress)
-        return Forecasts(made, {"model": self.name})
+            forecasts = predict_clips(self.window_model, samples, emit or self.emit, progress)
+        return Forecasts(forecasts, {"model": self.name})
 
 
 def _follow(session: "LiveSession", on_status: "Callable[[Status], None]") -> Generator[Forecast, None, None]:
@@ -286,4 +317,4 @@ def load(
         size: size to scale frames to: "trained" (the default), "own", or such as "1280x720".
         threads: of ONNX Runtime; by default OMP_NUM_THREADS, or else the number of cores.
     """
-    return Model(open_model(model, backbone, runtime=runtime, device=device, size=size, threads=threads))
+    return Model(*open_model(model, backbone, runtime=runtime, device=device, size=size, threads=threads))

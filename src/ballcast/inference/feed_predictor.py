@@ -1,8 +1,8 @@
 """Forecasts along a match's event feed, at regular intervals.
 
 Each forecast uses only events that a live feed would have delivered by then (`data/events/event_grid.py`,
-`data/events/event_tokens.py`), so a truncated feed gives the same forecasts up to its end. `forecast_feed` runs a model
-of event grids, `forecast_events` the event transformer.
+`data/events/event_tokens.py`), so a truncated feed gives the same forecasts up to its end. `predict_feed` runs a model
+of event grids, `predict_events` the event transformer.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -21,7 +21,7 @@ from ballcast.data.events.event_grid import IDENTITIES, STEPS, WIDTHS, Detail, b
 from ballcast.data.events.event_tokens import EventTable, build_table, detail_flags, hide, tokens_before
 from ballcast.data.events.feed import PERIODS, Feed
 from ballcast.inference.event_model import EventModel
-from ballcast.inference.runtime import TrainedModel, WindowModel
+from ballcast.inference.runtime import Runtime, TrainedModel
 from ballcast.model.postprocess import POSITIONS_MS, emit, select_times
 
 BATCH = 512
@@ -56,8 +56,8 @@ def period_begins(feed: Feed) -> dict[str, int]:
     return begins
 
 
-def forecast_feed(
-    model: WindowModel,
+def predict_feed(
+    model: Runtime,
     feed: Feed,
     *,
     every_ms: int,
@@ -89,7 +89,7 @@ def forecast_feed(
     for name, half in feed.periods():
         for begin in range(0, len(times[name]), BATCH):
             some = times[name][begin : begin + BATCH]
-            slots = model.slots(build_grid(half, some, detail=detail).astype(np.float32))
+            slots = model.predict_windows(build_grid(half, some, detail=detail).astype(np.float32))
             emitted = emit(slots, config.shown, pos_weight=model.pos_weight)
             for T, predictions in zip(some.tolist(), emitted, strict=True):
                 at_ms = begins[name] + T
@@ -112,7 +112,7 @@ def summarise(feed: Feed, provider: str, missing: tuple[str, ...]) -> MatchSumma
     return MatchSummary(feed.match, provider, feed.teams, begins, tuple(shots), feed.counts(), missing)
 
 
-def forecast_events(
+def predict_events(
     model: EventModel,
     feed: Feed,
     *,

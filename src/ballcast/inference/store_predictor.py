@@ -19,7 +19,7 @@ from ballcast.data.events.event_grid import read_store
 from ballcast.data.samples.windows import ABSENT, WindowSet, official_windows
 from ballcast.features.stack_index import snippet_count
 from ballcast.features.store import FeatureStore, read_rows
-from ballcast.inference.runtime import TrainedModel, WindowModel
+from ballcast.inference.runtime import Runtime, TrainedModel
 from ballcast.model.postprocess import Floats, SlotArrays, SlotLike, SlotProbabilities, emit, emit_flat
 from ballcast.model.score_mapping import Emission, ScoreMapping, weights_hash
 from ballcast.video.luma import other_size
@@ -146,18 +146,18 @@ def open_windows(store: FeatureStore, clips: Sequence[Clip], windows: int) -> Wi
 
 
 def predict_windows(
-    model: WindowModel, windows: WindowSet, progress: ProgressCallback = lambda done, total: None
+    model: Runtime, windows: WindowSet, progress: ProgressCallback = lambda done, total: None
 ) -> Iterator[SlotArrays]:
     """Yield the slots of all samples in order, `BATCH` samples at a time."""
     for begin in range(0, len(windows), BATCH):
         index = windows.index[begin : begin + BATCH]  # (B, W)
         features = read_rows(windows.rows, index.clip(0).reshape(-1))
-        yield model.slots(features.reshape(*index.shape, *features.shape[1:]), index != ABSENT)
+        yield model.predict_windows(features.reshape(*index.shape, *features.shape[1:]), index != ABSENT)
         progress(min(begin + BATCH, len(windows)), len(windows))
 
 
-def forecast_windows(
-    model: WindowModel, windows: WindowSet, config: EmitConfig, progress: ProgressCallback = lambda done, total: None
+def predict_clips(
+    model: Runtime, windows: WindowSet, config: EmitConfig, progress: ProgressCallback = lambda done, total: None
 ) -> Generator[ClipForecast, None, None]:
     """Yield what the model emits for each sample, with its own scores; predictions of one bin are not merged."""
     names = iter(windows.names)
@@ -166,8 +166,8 @@ def forecast_windows(
             yield ClipForecast(OBSERVED_MS, tuple(predictions), next(names))
 
 
-def forecast_together(
-    models: Sequence[WindowModel],
+def predict_together(
+    models: Sequence[Runtime],
     windows: Sequence[WindowSet],
     mapping: ScoreMapping,
     progress: ProgressCallback = lambda done, total: None,
@@ -217,4 +217,4 @@ def hashes(sources: Sequence[str]) -> tuple[str, ...]:
 
 def by_clip(forecasts: Iterable[ClipForecast]) -> dict[str, tuple[Prediction, ...]]:
     """Predictions by clip, in their order, as a submission has them."""
-    return {made.clip: made.predictions for made in forecasts}
+    return {forecast.clip: forecast.predictions for forecast in forecasts}
