@@ -145,7 +145,7 @@ def open_windows(store: FeatureStore, clips: Sequence[Clip], windows: int) -> Wi
     return official_windows([(store, clips)], windows)
 
 
-def predict_windows(
+def slots_of_windows(
     model: WindowModel, windows: WindowSet, progress: ProgressCallback = lambda done, total: None
 ) -> Iterator[SlotArrays]:
     """Yield the slots of all samples in order, `BATCH` samples at a time."""
@@ -161,7 +161,7 @@ def forecast_windows(
 ) -> Generator[ClipForecast, None, None]:
     """Yield what the model emits for each sample, with its own scores; predictions of one bin are not merged."""
     names = iter(windows.names)
-    for slots in predict_windows(model, windows, progress):
+    for slots in slots_of_windows(model, windows, progress):
         for predictions in emit(slots, config):
             yield ClipForecast(OBSERVED_MS, tuple(predictions), next(names))
 
@@ -180,7 +180,7 @@ def forecast_together(
         mapping: of their scores.
         progress: called with the samples done and in all.
     """
-    parts = [predict_windows(model, own, progress) for model, own in zip(models, windows, strict=True)]
+    parts = [slots_of_windows(model, own, progress) for model, own in zip(models, windows, strict=True)]
     names = iter(windows[0].names)
     for outputs in zip(*parts, strict=True):
         emitted = emission(outputs[0], models[0].emit) if mapping.times == "emitted" and len(models) == 1 else None

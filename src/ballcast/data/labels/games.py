@@ -183,7 +183,7 @@ class Game:
 
 def find_games(folder: Path) -> list[Game]:
     """Find all labelled games of a folder of SN-BAA, SN-BAS or simulated matches, in natural order."""
-    check_folder(folder)
+    require_folder(folder)
     if (folder / MATCHES).is_file():
         return [
             Game(Path(m.video).stem, m.split, (VideoSegment(folder / m.video, 0, m.frames),), m.events)
@@ -202,7 +202,7 @@ def find_games(folder: Path) -> list[Game]:
     return found
 
 
-def check_folder(folder: Path) -> None:
+def require_folder(folder: Path) -> None:
     """Raise an InputError if there is no such folder."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; give one of SN-BAA, SN-BAS or simulated matches")
