@@ -110,12 +110,14 @@ def matches_of(path: Path, parse: Callable[[Any], T | None]) -> list[tuple[str, 
         For each match its video, its split, its number of frames and its events in order of time.
     """
     defects = Defects(str(path), strict=True)
-    tree, matches = read_json(path, "matches"), []
+    tree = read_json(path, "matches")
+    matches = []
     if not isinstance(tree, list):
         raise InputError(f"{path}: must be a list of matches")
     for i, record in enumerate(tree):
         with defects.at(f"[{i}]"):
-            video, frames = get(record, "video", str, "text"), whole_number(record, "frames")
+            video = get(record, "video", str, "text")
+            frames = whole_number(record, "frames")
             if Path(video).name != video or frames <= 0:
                 raise InputError(f"'video' must be the name of a file beside {MATCHES}, and 'frames' positive")
             events = []
@@ -231,7 +233,8 @@ def choose(games: Sequence[Game], wanted: Sequence[str]) -> list[Game]:
 def choose_games(config: GamesConfig) -> dict[str, list[Game]]:
     """Select the games for training, for choosing the epoch and for testing: "train", "valid", "test" → games."""
     games = [game for source in config.sources for game in find_games(Path(source))]
-    valid, test = choose(games, config.valid), choose(games, config.test)
+    valid = choose(games, config.valid)
+    test = choose(games, config.test)
     if both := {game.name for game in valid} & {game.name for game in test}:
         raise InputError(f"{min(both)} is in data.valid and in data.test; take it out of one")
     train = [game for game in choose(games, config.train) if game not in valid and game not in test]
@@ -255,7 +258,8 @@ def _stretch_game(folder: Path, stretch: Stretch) -> Game:
     """Cover each frame once: every sixth clip, and the part of the last clip that the others do not cover."""
     clips = stretch.clips
     frames = (len(clips) - 1) * STEP_FRAMES + CLIP_FRAMES
-    segments, done = [], 0
+    segments = []
+    done = 0
     while done < frames:
         i = min(done // STEP_FRAMES, len(clips) - 1)
         segments.append(VideoSegment(clip_video(folder / clips[i].name), done - i * STEP_FRAMES, CLIP_FRAMES))
