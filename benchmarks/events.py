@@ -24,8 +24,16 @@ from ballcast.core.anticipator_config import EmitConfig, Recipe
 from ballcast.core.config import to_dict
 from ballcast.core.errors import InputError
 from ballcast.core.events import Prediction
-from ballcast.data.events.event_grid import WIDTHS, Detail
-from ballcast.data.events.event_windows import EVERY_MS, IDENTITIES, EventWindows, Size, build_windows, split_matches
+from ballcast.data.events.event_grid import (
+    EVERY_MS,
+    IDENTITIES,
+    WIDTHS,
+    Detail,
+    EventWindows,
+    Size,
+    build_windows,
+    split_matches,
+)
 from ballcast.data.events.wyscout import read_table
 from ballcast.inference.baselines import ClassPrior, Markov
 from ballcast.training.ablation import training_name

@@ -27,9 +27,16 @@ from ballcast.core.actions import ACTIONS, OBSERVED_MS
 from ballcast.core.event_schema import DETAILS, HORIZONS_S
 from ballcast.core.events import Clip
 from ballcast.core.files import read_json, write_json
-from ballcast.data.events.event_grid import compute_targets, window_ends
+from ballcast.data.events.event_grid import (
+    EVERY_MS,
+    Size,
+    compute_targets,
+    make_clips,
+    split_matches,
+    window_ends,
+    window_names,
+)
 from ballcast.data.events.event_tokens import PERIOD_MS, EventTable, build_table, hide, tokens_before
-from ballcast.data.events.event_windows import EVERY_MS, Size, make_clips, split_matches, window_names
 from ballcast.data.events.feed import PERIODS, Feed
 from ballcast.data.events.wyscout import read_table
 from ballcast.inference.tuning import match_bins, score_bins

@@ -146,15 +146,17 @@ def auc(positive: Bools, scores: Floats) -> float:
     return float((total - count * (count + 1) / 2) / (count * (len(positive) - count)))
 
 
-def with_interval(measure: Callable[[list[int]], float], blocks: int, seed: int = 0) -> list[float]:
-    """A measure over all blocks, and its 95 % interval over resampled blocks."""
+def with_interval(measure: Callable[[list[int]], float], blocks: int, seed: int = 0) -> list[float] | None:
+    """A measure over all blocks, and its 95 % interval over resampled blocks; None where it is not defined."""
+    if not blocks or math.isnan(measure(list(range(blocks)))):
+        return None
     rng = np.random.default_rng(seed)
     values = [measure(rng.integers(0, blocks, blocks).tolist()) for _ in range(RESAMPLES)]
     low, high = np.nanpercentile(values, [2.5, 97.5])
     return [round(v, 4) for v in (measure(list(range(blocks))), float(low), float(high))]
 
 
-def auc_of_blocks(blocks: Sequence[tuple[Bools, Floats]]) -> list[float]:
+def auc_of_blocks(blocks: Sequence[tuple[Bools, Floats]]) -> list[float] | None:
     """AUC of blocks of (positive, score), with its interval."""
 
     def measure(chosen: list[int]) -> float:
@@ -185,7 +187,8 @@ def spotting(clips: Sequence[LabelledClip], scores: Sequence[ClipScores]) -> dic
             inside = clip.is_covered(along.times_s)
             positive = near(along.times_s, clip.times_of(classes), NEAR_S)[inside]
             values = along.spotted[inside][:, classes].sum(1)
-            by_clip[clip.path.name] = round(auc(positive, values), 3)
+            if positive.any() and not positive.all():
+                by_clip[clip.path.name] = round(auc(positive, values), 3)
             blocks += in_blocks(along.times_s[inside], positive, values)
         count = sum(len(clip.times_of(classes)) for clip in clips)
         result[name] = {"events": count, "auc": auc_of_blocks(blocks), "by_clip": by_clip}
@@ -256,9 +259,8 @@ def anticipation(clips: Sequence[LabelledClip], scores: Sequence[ClipScores]) ->
                 expected = along.intensity[:, classes, :bins].sum((1, 2))
                 blocks += in_blocks(along.ends_s[inside], comes[inside], expected[inside])
             moments = sum(len(b[0]) for b in blocks)
-            base = float(np.concatenate([b[0] for b in blocks]).mean()) if moments else math.nan
-            value = auc_of_blocks(blocks) if moments else [math.nan] * 3
-            result[f"{name} within {horizon} s"] = {"moments": moments, "share": round(base, 4), "auc": value}
+            share = round(float(np.concatenate([b[0] for b in blocks]).mean()), 4) if moments else None
+            result[f"{name} within {horizon} s"] = {"moments": moments, "share": share, "auc": auc_of_blocks(blocks)}
     return result
 
 

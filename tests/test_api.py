@@ -20,8 +20,7 @@ from ballcast.core.anticipator_config import EmitConfig, HierarchyConfig, ModelC
 from ballcast.core.backbone_config import BackboneConfig
 from ballcast.core.embedded import BACKBONE, FEED_MODEL, MODEL, SAMPLES
 from ballcast.core.errors import InputError
-from ballcast.data.events.event_grid import STEPS, WIDTHS
-from ballcast.data.events.event_windows import IDENTITIES
+from ballcast.data.events.event_grid import IDENTITIES, STEPS, WIDTHS
 from ballcast.features.backbone import Backbone
 from ballcast.features.device import choose_device
 from ballcast.inference import loading

@@ -32,6 +32,7 @@ LIMIT = 45_000_000  # bytes of a wheel
     [
         ("fastapi", "server", ("serve", "--port", "0")),
         ("uvicorn", "server", ("serve", "--port", "0")),
+        ("fastapi", "server", ("token", "list")),
         ("ray", "ray", ("extract", SAMPLES / "test" / "excerpt.mp4", "out", "--backbone", BACKBONE, "--engine", "ray")),
         ("kloppy", "events", ("events", "match.json", "out", "--provider", "datafactory")),
         ("pyarrow", "events", ("events", "table.parquet", "out")),

@@ -197,11 +197,11 @@ def test_half_written_mutants_are_made_again(tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("job", "files"),
     [
-        ("forward pass", {"model/anticipator.py", "model/hierarchical.py"}),
-        ("predict VIDEO", {"cli/predict.py", "video/file.py", "model/postprocess.py"}),
+        ("forward pass", {"ballcast/model/anticipator.py", "ballcast/model/hierarchical.py"}),
+        ("predict VIDEO", {"ballcast/cli/predict.py", "ballcast/video/file.py", "ballcast/model/postprocess.py"}),
     ],
 )
 def test_a_walk_lists_the_files_in_which_a_function_ran(tmp_path: Path, job: str, files: set[str]) -> None:
     walked = JOBS[job](tmp_path)
     assert files <= set(walked)
-    assert "training/run.py" not in walked
+    assert "ballcast/training/run.py" not in walked

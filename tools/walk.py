@@ -5,16 +5,21 @@
     python -m tools.walk "predict VIDEO"      # of one job
 
 A file counts when a function in it is called; what runs only while a module is imported does not. The jobs are small
-(random weights, noise as video and features) and take half a minute on a CPU; `predict VIDEO` is the command with its
-embedded model, as a user runs it.
+(random weights, noise as video and features) and take a minute on a CPU; `predict VIDEO` and `stream to the page` (the
+server, a stream of the network, a viewer) are the commands with their embedded models, as a user runs them.
 """
 
 import argparse
 import contextlib
 import io
+import os
+import signal
+import socket
 import sys
 import tempfile
 import threading
+import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -45,7 +50,8 @@ from ballcast.training.run import train
 from ballcast.video.sources import FileSource
 from tests.synthetic import SMALL, make_split
 
-PACKAGE = str(Path(ballcast.__file__).parent)
+SOURCE = Path(ballcast.__file__).parents[1]
+PACKAGES = (f"{SOURCE}{os.sep}ballcast{os.sep}", f"{SOURCE}{os.sep}ballcast_server{os.sep}")
 CPU = torch.device("cpu")
 BACKBONE = BackboneConfig(encoder="test_efficientnet", step=2, stride=6, channels=8, blocks=1, projected=4, se_ratio=4)
 HIERARCHY = HierarchyConfig(
@@ -54,13 +60,13 @@ HIERARCHY = HierarchyConfig(
 
 
 def trace(job: Callable[[], object]) -> list[str]:
-    """Run the job; return the files of the package in which a function was called, in any thread."""
+    """Run the job; return the files of the packages in which a function was called, in any thread."""
     entered: set[str] = set()
 
     def record(frame: FrameType, event: str, _: Any) -> None:
-        code = frame.f_code
-        if event == "call" and code.co_name != "<module>" and code.co_filename.startswith(PACKAGE):
-            entered.add(code.co_filename[len(PACKAGE) + 1 :])
+        path = frame.f_code.co_filename
+        if event == "call" and path not in entered and path.startswith(PACKAGES) and not being_imported(frame):
+            entered.add(path)
 
     threading.setprofile(record)
     sys.setprofile(record)
@@ -69,7 +75,16 @@ def trace(job: Callable[[], object]) -> list[str]:
     finally:
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type]
-    return sorted(entered)
+    return sorted(str(Path(path).relative_to(SOURCE)) for path in entered)
+
+
+def being_imported(frame: FrameType | None) -> bool:
+    """Whether a module of ours is being imported: the frame is its body, a class in it, or was called by one."""
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and frame.f_code.co_filename.startswith(PACKAGES):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def make_video(path: Path, seconds: int) -> Path:
@@ -143,6 +158,43 @@ def live_session(folder: Path) -> list[str]:
     return trace(follow)
 
 
+def stream_to_page(folder: Path) -> list[str]:
+    """`ballcast serve`, until a viewer has got a forecast along a stream; then Ctrl-C."""
+    stream = make_video(folder / "pitch.ts", 9).read_bytes()
+    with socket.create_server(("127.0.0.1", 0)) as camera, socket.create_server(("127.0.0.1", 0)) as free:
+        address, port = f"tcp://127.0.0.1:{camera.getsockname()[1]}", free.getsockname()[1]
+        free.close()
+        threading.Thread(target=send_slowly, args=(camera, stream), daemon=True).start()
+        threading.Thread(target=watch_stream, args=(port,), daemon=True).start()
+        options = ["--no-token", "--any-video", "--runtime", "onnx", "--data", str(folder / "data")]
+        command = ["serve", "--port", str(port), "--stream", f"pitch={address}", *options]
+        return trace(lambda: run_command(*command))
+
+
+def send_slowly(camera: socket.socket, stream: bytes) -> None:
+    """Send a video of 9 s to the first client, at about its own pace."""
+    connection, _ = camera.accept()
+    with connection:
+        for begin in range(0, len(stream), len(stream) // 90):
+            connection.sendall(stream[begin : begin + len(stream) // 90])
+            time.sleep(0.1)
+
+
+def watch_stream(port: int) -> None:
+    """Open the page's files and follow the stream until its first forecast; then stop this process as Ctrl-C does."""
+    page = f"http://127.0.0.1:{port}"
+    for _ in range(600):
+        with contextlib.suppress(OSError):
+            urllib.request.urlopen(page).close()
+            break
+        time.sleep(0.1)
+    with urllib.request.urlopen(f"{page}/api/streams/pitch/events") as events:
+        for line in events:
+            if line.startswith(b"event: anticipation"):
+                break
+    os.kill(os.getpid(), signal.SIGINT)
+
+
 def run_command(*arguments: str) -> None:
     """Run `ballcast ARGUMENTS` in this process; what it prints is shown only if it fails."""
     printed = io.StringIO()
@@ -170,6 +222,7 @@ JOBS: dict[str, Callable[[Path], list[str]]] = {
     "training epoch": training_epoch,
     "predict VIDEO": predict_video,
     "live session": live_session,
+    "stream to the page": stream_to_page,
 }
 
 
@@ -184,7 +237,7 @@ def main() -> None:
     for name in args.jobs or JOBS:
         with tempfile.TemporaryDirectory() as folder:
             files = JOBS[name](Path(folder))
-        lines = sum(len((Path(PACKAGE) / file).read_text().splitlines()) for file in files)
+        lines = sum(len((SOURCE / file).read_text().splitlines()) for file in files)
         print(f"{name}: {len(files)} files, {lines} lines")  # noqa: T201
         if args.files:
             print("  " + "\n  ".join(files))  # noqa: T201

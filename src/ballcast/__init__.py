@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ballcast.inference.forecasts import Forecasts
     from ballcast.model.anticipator import Anticipator
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["Anticipator", "Backbone", "Forecasts", "Model", "__version__", "load"]
 
 _HOMES = {

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ballcast.cli import app
-from ballcast.data.events import event_windows, wyscout
-from ballcast.data.events.event_windows import IDENTITIES
+from ballcast.data.events import event_grid, wyscout
+from ballcast.data.events.event_grid import IDENTITIES
 from ballcast.features.store import FeatureStore, Header
 from ballcast.features.store_writer import StoreWriter
 
@@ -29,8 +29,8 @@ def test_it_goes_on_with_the_next_split(tmp_path: Path, monkeypatch: pytest.Monk
         return writer.finish()
 
     monkeypatch.setattr(wyscout, "read_table", lambda _: None)
-    monkeypatch.setattr(event_windows, "split_matches", lambda *_: {"train": [1], "valid": [1], "test": [1]})
-    monkeypatch.setattr(event_windows, "write_store", write_store)
+    monkeypatch.setattr(event_grid, "split_matches", lambda *_: {"train": [1], "valid": [1], "test": [1]})
+    monkeypatch.setattr(event_grid, "write_store", write_store)
     command = ["events", str(table), str(out), "--split", "small"]
     assert CliRunner().invoke(app, command).exit_code == 137
     other = CliRunner().invoke(app, [*command, "--detail", "rich"])

@@ -18,8 +18,7 @@ from ballcast.core.anticipator_config import EmitConfig, FaantraConfig, Hierarch
 from ballcast.core.backbone_config import BackboneConfig
 from ballcast.core.embedded import BACKBONE, MODEL, SAMPLES
 from ballcast.core.errors import InputError
-from ballcast.data.events.event_grid import STEPS, WIDTHS
-from ballcast.data.events.event_windows import IDENTITIES
+from ballcast.data.events.event_grid import IDENTITIES, STEPS, WIDTHS
 from ballcast.export import export as exports
 from ballcast.export.check import LIMIT, THOROUGH, WINDOWS, ExportMismatch, differences, make_reference
 from ballcast.export.export import check_target, export

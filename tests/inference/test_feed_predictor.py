@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 from ballcast.cli import app
 from ballcast.core.anticipator_config import EmitConfig, HierarchyConfig, ModelConfig
 from ballcast.core.errors import BallcastWarning, InputError
-from ballcast.data.events.event_grid import STEPS, WIDTHS, Detail
-from ballcast.data.events.event_windows import IDENTITIES
+from ballcast.data.events.event_grid import IDENTITIES, STEPS, WIDTHS, Detail
 from ballcast.inference.feed_predictor import check_reads_events, forecast_feed, period_begins
 from ballcast.inference.torch_runtime import TorchModel
 from ballcast.model.anticipator import Anticipator

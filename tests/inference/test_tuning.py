@@ -20,7 +20,7 @@ from ballcast.core.anticipator_config import EmitConfig, Recipe
 from ballcast.core.config import load
 from ballcast.core.errors import InputError
 from ballcast.core.events import Clip, Event, Prediction, grid_bin, merge_bins
-from ballcast.data.events.event_windows import write_store
+from ballcast.data.events.event_grid import write_store
 from ballcast.data.labels.soccernet import read_labels, write_labels
 from ballcast.data.samples.batches import Samples
 from ballcast.features.store import FeatureStore

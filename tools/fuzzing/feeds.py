@@ -9,7 +9,7 @@ from typing import Any
 
 from ballcast.core.embedded import FEED_MODEL
 from ballcast.core.errors import BallcastWarning
-from ballcast.data.events.event_windows import write_store
+from ballcast.data.events.event_grid import write_store
 from ballcast.data.events.kloppy_feed import read_folder, read_match
 from ballcast.data.events.wyscout import read_v2
 from ballcast.inference.event_model import is_event_model, open_event_model

@@ -14,7 +14,7 @@ from ballcast.core.anticipator_config import EmitConfig, Recipe
 from ballcast.core.config import load
 from ballcast.core.errors import BallcastWarning
 from ballcast.core.events import Clip
-from ballcast.data.events.event_windows import read_store, write_store
+from ballcast.data.events.event_grid import read_store, write_store
 from ballcast.data.events.wyscout import read_v2
 from ballcast.features.backbone import Backbone, BackboneConfig
 from ballcast.features.extract import extract

@@ -14,7 +14,7 @@ from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import load, parse_overrides, to_yaml
 from ballcast.core.errors import BallcastError
 from ballcast.core.pretrain_config import PretrainRecipe
-from ballcast.data.events.event_windows import write_store
+from ballcast.data.events.event_grid import write_store
 from ballcast.data.events.wyscout import iterate_table, read_v2
 from ballcast.data.labels.games import read_halves, read_matches, split_games
 from ballcast.data.labels.osl import read_osl

@@ -193,7 +193,7 @@ def events(
 
     ballcast events open-data/events stores/mine --provider statsbomb --every 5
     """
-    from ballcast.data.events.event_windows import EVERY_MS, split_matches, write_store
+    from ballcast.data.events.event_grid import EVERY_MS, split_matches, write_store
     from ballcast.data.events.feed_files import recognise
     from ballcast.data.events.kloppy_feed import match_files, read_folder
     from ballcast.data.events.wyscout import iterate_table, read_table

@@ -116,8 +116,9 @@ def predict(
 ) -> None:
     """Anticipate along a video of your own, along a match's event feed, or for every clip of a feature store.
 
-    VIDEO, of any rate and size: one forecast a second from 5 s on, from the last 30 s or as much as there is. Times
-    are in milliseconds of the video. Interrupted, it goes on when run again. Of several videos, options name folders.
+    VIDEO, of any rate and size: one forecast a second from 5 s on, from the last seconds (30 for the paper's model, 5
+    for the embedded one). Times are in milliseconds of the video. Interrupted, it resumes when run again. Of several
+    videos, options name folders.
 
     --events: a match's feed of any provider. The embedded model gives the probability of each action within 1 to 5 s,
     at every second and every event; --table, --plot and --clips write them. The periods share one clock.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="ballcast",
-    help="Anticipate football: from 30 s of broadcast video, the ball actions of the next 5 s.",
+    help="Anticipate football: from broadcast video or an event feed, the ball actions of the next 5 s.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,

@@ -17,9 +17,8 @@ from ballcast.core.errors import InputError
 from ballcast.core.event_schema import ACTION, PAD
 from ballcast.core.events import Forecast, Prediction
 from ballcast.core.feed_forecast import SHOT, FeedForecast, MatchSummary, Shot
-from ballcast.data.events.event_grid import STEPS, WIDTHS, Detail, build_grid
+from ballcast.data.events.event_grid import IDENTITIES, STEPS, WIDTHS, Detail, build_grid
 from ballcast.data.events.event_tokens import EventTable, build_table, detail_flags, hide, tokens_before
-from ballcast.data.events.event_windows import IDENTITIES
 from ballcast.data.events.feed import PERIODS, Feed
 from ballcast.inference.event_model import EventModel
 from ballcast.inference.runtime import TrainedModel, WindowModel

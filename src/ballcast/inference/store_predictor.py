@@ -15,7 +15,7 @@ from ballcast.core.backbone_config import BackboneIdentity, trained_size
 from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.core.events import GRID_BINS, Clip, ClipForecast, Prediction, grid_bin, merge_arrays
 from ballcast.core.util import ProgressCallback, natural
-from ballcast.data.events.event_windows import read_store
+from ballcast.data.events.event_grid import read_store
 from ballcast.data.samples.windows import ABSENT, WindowSet, official_windows
 from ballcast.features.stack_index import snippet_count
 from ballcast.features.store import FeatureStore, read_rows

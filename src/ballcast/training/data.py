@@ -16,7 +16,7 @@ from ballcast.core.anticipator_config import DataConfig, ModelConfig, Recipe
 from ballcast.core.backbone_config import BackboneIdentity
 from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.core.events import Clip
-from ballcast.data.events.event_windows import read_store
+from ballcast.data.events.event_grid import read_store
 from ballcast.data.labels.games import choose_games
 from ballcast.data.labels.label_sets import LabelSet, choose_label_sets
 from ballcast.data.labels.soccernet import read_labels

@@ -2,7 +2,6 @@
 
 from contextlib import ExitStack
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +20,8 @@ from ballcast.cli.runtime import (
     model_arguments,
 )
 from ballcast.cli.shell import Device, app, new_console, seconds_option
-from ballcast.core.errors import InputError, MissingExtra
+from ballcast.core.errors import InputError
+from ballcast_server.cli.extra import require_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,13 +142,6 @@ def serve(
     _run(Settings(**own, limits=limits), host, port, opened, token is None, follow, any_video=any_video)
 
 
-def require_server() -> None:
-    """Raise a MissingExtra if a package of the extra `server` is not installed."""
-    for package in ("fastapi", "prometheus_client", "python_multipart", "uvicorn"):
-        if find_spec(package) is None:
-            raise MissingExtra(package, "server")
-
-
 def _on_cluster(
     cluster: str | None, settings: dict[str, Any], model: dict[str, Any], **how: Any
 ) -> "ClusterSessions | None":
@@ -247,12 +240,12 @@ def _run(
 
 def _named(given: list[str]) -> dict[str, str]:
     """Parse NAME=ADDRESS options into addresses by name."""
-    from ballcast_server.web.stream_store import NAME
+    from ballcast_server.web.schema import STREAM_NAME
 
     streams: dict[str, str] = {}
     for text in given:
         name, mark, address = text.partition("=")
-        if not mark or not address or not NAME.fullmatch(name):
+        if not mark or not address or not STREAM_NAME.fullmatch(name):
             raise InputError(f"--stream {text!r}: give NAME=ADDRESS, the name of letters, digits, - and _")
         if address == "-":
             raise InputError(f"--stream {text!r}: stdin cannot be opened twice; give a file or an address")

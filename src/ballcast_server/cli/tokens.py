@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ballcast.cli.shell import app, new_console
+from ballcast_server.cli.extra import require_server
 
 tokens = typer.Typer(
     help="Give out, list and revoke named tokens of `ballcast serve`, while it runs or not.", no_args_is_help=True
@@ -29,6 +30,7 @@ def add(
 
     ballcast token add desk-2 --role viewer
     """
+    require_server()
     from ballcast_server.web.tokens import TokenStore
 
     typer.echo(TokenStore(data).add(name, role))
@@ -42,6 +44,7 @@ def list_(data: Data = Path("ballcast-data")) -> None:
 
     ballcast token list
     """
+    require_server()
     from rich.table import Table
 
     from ballcast.core.util import print_table
@@ -61,6 +64,7 @@ def revoke(name: Name, data: Data = Path("ballcast-data")) -> None:
 
     ballcast token revoke desk-2
     """
+    require_server()
     from ballcast_server.web.tokens import TokenStore
 
     TokenStore(data).revoke(name)

@@ -2,15 +2,13 @@
 
 import asyncio
 import errno
-import ipaddress
 import signal
 import socket
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Request
@@ -19,15 +17,14 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ballcast import __version__
 from ballcast.core.errors import BallcastError, InputError, NoSpace
 from ballcast_server.web import feed_routes, job_routes, monitoring, renders, site_routes, stream_routes
-from ballcast_server.web.auth import network
+from ballcast_server.web.connections import Connections
 from ballcast_server.web.guard import Guard, error_response
 from ballcast_server.web.service import Service
-from ballcast_server.web.settings import Limits, RequestError
+from ballcast_server.web.settings import RequestError
 from ballcast_server.web.uploads import FULL
 
 DESCRIPTION = """Anticipate football: which ball actions come in the next 5 seconds of a video or a stream, and when.
@@ -115,10 +112,11 @@ class Server(uvicorn.Server):
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self.connections = Connections(service.limits, service.settings.proxies)
         super().__init__(
             uvicorn.Config(
-                build_app(service),
-                http=_protocol(service.limits.headers_s, _Connections(service.limits, service.settings.proxies)),
+                self.connections.counting(build_app(service)),
+                http=self.connections.protocol,  # type: ignore[arg-type]  # a function that makes one
                 ws="none",
                 lifespan="off",
                 log_level="warning",
@@ -216,114 +214,3 @@ def running(service: Service, listener: socket.socket) -> Iterator[tuple[Server,
         listener.close()
     if thread.is_alive():
         raise RuntimeError("the server does not stop")
-
-
-class _Connections:
-    """The open connections, in order of their opening: at most so many in all, and of one user.
-
-    A new one takes the place of the oldest that waits for a request. If none does, the new one is refused. Trusted
-    proxies, which connect for many users, count for the total only.
-    """
-
-    def __init__(self, limits: Limits, proxies: Iterable[str]) -> None:
-        self._limits = limits
-        self._proxies = [ipaddress.ip_network(proxy) for proxy in proxies]
-        self._all: dict[TimeoutProtocol, str] = {}
-        self._of: dict[str, dict[TimeoutProtocol, None]] = {}
-
-    def add(self, connection: "TimeoutProtocol") -> bool:
-        """Count a connection; returns False, if there are too many and none of them waits for a request."""
-        client = connection.client[0] if connection.client else "local"
-        user = network(client)
-        own = self._of.setdefault(user, {})
-        admitted = (
-            len(own) < self._limits.connections_a_user or self._is_proxy(client) or _close_oldest_idle(own)
-        ) and (len(self._all) < self._limits.connections or _close_oldest_idle(self._all))
-        self._all[connection] = user
-        own[connection] = None
-        return admitted
-
-    def remove(self, connection: "TimeoutProtocol") -> None:
-        """Count a connection no longer."""
-        user = self._all.pop(connection, None)
-        if user is not None:
-            own = self._of[user]
-            del own[connection]
-            if not own:
-                del self._of[user]
-
-    def _is_proxy(self, client: str) -> bool:
-        try:
-            return any(ipaddress.ip_address(client) in proxy for proxy in self._proxies)
-        except ValueError:
-            return False
-
-
-def _close_oldest_idle(connections: "Iterable[TimeoutProtocol]") -> bool:
-    for connection in connections:
-        if connection.idle and not connection.transport.is_closing():
-            connection.transport.abort()
-            return True
-    return False
-
-
-class TimeoutProtocol(H11Protocol):
-    """uvicorn's HTTP protocol with a limit on the time of a request's headers, and on the number of connections."""
-
-    headers_s: float
-    connections_table: _Connections
-    _timer: asyncio.TimerHandle | None = None
-
-    @property
-    def idle(self) -> bool:
-        """Whether no request is in progress; one is from the end of its headers to that of its response."""
-        return self.cycle is None or self.cycle.response_complete
-
-    def connection_made(self, transport: Any) -> None:
-        """Start the timer, or refuse the connection."""
-        super().connection_made(transport)
-        if not self.connections_table.add(self):
-            transport.write(_BUSY)
-            transport.close()
-        self._watch()
-
-    def data_received(self, data: bytes) -> None:
-        """Stop the timer when the headers are complete."""
-        if not self.transport.is_closing():
-            super().data_received(data)
-            self._watch()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer."""
-        self._unwatch()
-        self.connections_table.remove(self)
-        super().connection_lost(exc)
-
-    def _watch(self) -> None:
-        """Start the timer while no request is complete; more bytes do not restart it."""
-        if not self.idle:
-            self._unwatch()
-        elif self._timer is None:
-            self._timer = self.loop.call_later(self.headers_s, self._close)
-
-    def _unwatch(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _close(self) -> None:
-        self._timer = None
-        if self.idle and not self.transport.is_closing():
-            self.transport.close()
-
-
-_BUSY_TEXT = b'{"error": "too many connections; close some, or try again later"}'
-_BUSY = (
-    b"HTTP/1.1 429 Too Many Requests\r\nConnection: close\r\nContent-Type: application/json\r\nRetry-After: 10\r\n"
-    b"Content-Length: %d\r\n\r\n%s" % (len(_BUSY_TEXT), _BUSY_TEXT)
-)
-
-
-def _protocol(headers_s: float, connections: _Connections) -> type[TimeoutProtocol]:
-    """The protocol of one server."""
-    return type("ServerProtocol", (TimeoutProtocol,), {"headers_s": headers_s, "connections_table": connections})

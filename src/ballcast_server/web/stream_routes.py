@@ -6,11 +6,11 @@ from starlette.responses import FileResponse
 from ballcast.core.errors import InputError
 from ballcast_server.web.guard import user_of
 from ballcast_server.web.job_routes import service_of
-from ballcast_server.web.schema import Actual, ClipRecord, StreamRecord, StreamSettings, errors
+from ballcast_server.web.schema import Actual, ClipRecord, StreamConfig, StreamRecord, StreamSettings, errors
 from ballcast_server.web.server_sent_events import EventStream
 from ballcast_server.web.service import Service, is_own_file
 from ballcast_server.web.settings import RequestError
-from ballcast_server.web.stream_store import StreamConfig, check_address
+from ballcast_server.web.stream_store import check_address
 
 router = APIRouter(tags=["streams"])
 
@@ -53,7 +53,7 @@ async def put_stream(request: Request, name: str, settings: StreamSettings) -> S
     service = service_of(request)
     try:
         check_address(settings.address)
-        config = StreamConfig(name, settings.address, settings.always, settings.alerts, settings.clips)
+        config = StreamConfig(name=name, **settings.model_dump())
     except InputError as error:
         raise RequestError(422, str(error)) from None
     service.stream_store.put(config)

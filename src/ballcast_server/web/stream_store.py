@@ -1,55 +1,18 @@
 """The streams of a server: those given with --stream, and those that administrators add, kept over a restart."""
 
 import asyncio
-import re
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
-from ballcast.core.actions import ACTION_INDEX
-from ballcast.core.config import Record, from_dict
 from ballcast.core.errors import InputError
-from ballcast.core.files import read_json, write_json
+from ballcast.core.files import write_json
 from ballcast.video.addresses import is_stream, scheme_of
 from ballcast_server.streams.alerts import Alerts
 from ballcast_server.streams.clips import ClipStore
+from ballcast_server.web.schema import StreamConfig, read_rows
 from ballcast_server.web.settings import RequestError, Settings
 from ballcast_server.web.streams import OpenSession, Stream
 
 FILE = "streams.json"
-NAME = re.compile(r"[\w-]{1,40}")
 MOST = 1000
-
-
-@dataclass(frozen=True)
-class StreamConfig(Record):
-    """How a stream is followed.
-
-    Args:
-        name: by which people know it.
-        address: of the stream; may hold a password.
-        always: follow it without viewers too.
-        alerts: least probability of an alert by action.
-        clips: keep the seconds around each alert.
-        fixed: given on the command line, and not changed while the server runs.
-    """
-
-    name: str
-    address: str
-    always: bool = True
-    alerts: dict[str, float] = field(default_factory=dict)
-    clips: bool = False
-    fixed: bool = False
-
-    def __post_init__(self) -> None:
-        if not NAME.fullmatch(self.name):
-            raise InputError(f"{self.name!r}: a stream's name has letters, digits, - and _, at most 40")
-        for action, threshold in self.alerts.items():
-            if action not in ACTION_INDEX:
-                raise InputError(f"{action!r}: is not an action; there are {', '.join(ACTION_INDEX)}")
-            if not 0 < threshold <= 1:
-                raise InputError(f"{action}: an alert's threshold is a probability over 0 and up to 1")
-        if self.clips and not self.alerts:
-            raise InputError("clips are kept of alerts; give alerts too")
 
 
 def check_address(address: str) -> None:
@@ -75,9 +38,11 @@ class StreamStore:
         self.clips = ClipStore(settings.data / "clips", keep_s=86400 * days, keep_bytes=most)
         self.streams: dict[str, Stream] = {}
         self._configs: dict[str, StreamConfig] = {}
-        configs = {name: StreamConfig(name, address, always=False, fixed=True) for name, address in fixed.items()}
-        for config in [*configs.values(), *(c for c in added if c.name not in configs)]:
-            self._begin(config)
+        for name, address in fixed.items():
+            self._begin(StreamConfig(name=name, address=address, always=False, fixed=True))
+        for config in added:
+            if config.name not in fixed:
+                self._begin(config)
 
     def config(self, name: str) -> StreamConfig:
         """How a stream is followed; RequestError 404 if there is none of this name."""
@@ -129,10 +94,7 @@ class StreamStore:
     def _read(self) -> list[StreamConfig]:
         if not self._path.exists():
             return []
-        rows = read_json(self._path, "streams")
-        if not isinstance(rows, list):
-            raise InputError(f"{self._path}: is not a file of streams; delete it, and add them again")
-        found = [replace(from_dict(StreamConfig, row, where=str(self._path)), fixed=False) for row in rows]
+        found = [row.model_copy(update={"fixed": False}) for row in read_rows(self._path, "streams", StreamConfig)]
         for config in found:
             try:
                 check_address(config.address)
@@ -141,6 +103,6 @@ class StreamStore:
         return found
 
     def _write(self, configs: dict[str, StreamConfig]) -> None:
-        rows: list[dict[str, Any]] = [asdict(replace(c, fixed=False)) for c in configs.values() if not c.fixed]
+        rows = [config.model_dump() for config in configs.values() if not config.fixed]
         write_json(self._path, rows, indent=1)
         self._path.chmod(0o600)  # addresses may hold passwords

@@ -11,14 +11,15 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-from ballcast.core.config import Record, from_dict
+from pydantic import BaseModel, ConfigDict
+
 from ballcast.core.errors import InputError
-from ballcast.core.files import exclusive_lock, read_json, write_json
+from ballcast.core.files import exclusive_lock, write_json
 from ballcast_server.web.auth import new_token
+from ballcast_server.web.schema import read_rows
 
 Role = Literal["viewer", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -28,23 +29,18 @@ NAME = re.compile(r"[\w.@-]{1,60}")
 LATEST = 1e11  # seconds since 1970 of a time that has a date
 
 
-@dataclass(frozen=True)
-class NamedToken(Record):
-    """A token that was given out.
+class NamedToken(BaseModel):
+    """A token that was given out, as `tokens.json` keeps it; an InputError if it cannot be one."""
 
-    Args:
-        name: of the person or program that has it.
-        role: what it may do.
-        digest: SHA-256 of the token, in hexadecimal digits.
-        created: seconds since 1970.
-    """
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str
+    name: str  # of the person or program that has it
     role: Role
-    digest: str
-    created: float
+    digest: str  # SHA-256 of the token, in hexadecimal digits
+    created: float  # seconds since 1970
 
-    def __post_init__(self) -> None:
+    def model_post_init(self, _: Any) -> None:
+        """Check what types do not."""
         if not NAME.fullmatch(self.name):
             raise InputError(f"{self.name!r}: a token's name has letters, digits and . @ _ -, at most 60")
         if not re.fullmatch(r"[0-9a-f]{64}", self.digest):
@@ -90,7 +86,7 @@ class TokenStore:
             raise InputError(f"{role!r}: a role is viewer or admin")
         token = new_token()
         with self._changing():
-            made = NamedToken(name, role, _digest(token), time.time())
+            made = NamedToken(name=name, role=role, digest=_digest(token), created=time.time())
             if name in self._tokens:
                 raise InputError(f"{name}: there is a token of this name; revoke it first")
             if len(self._tokens) >= MOST:
@@ -127,15 +123,11 @@ class TokenStore:
         seen = (now.st_ino, now.st_mtime_ns, now.st_size)
         if seen == self._seen:
             return
-        rows = read_json(self._path, "tokens")
-        if not isinstance(rows, list):
-            raise InputError(f"{self._path}: is not a file of tokens; delete it, and add them again")
-        tokens = [from_dict(NamedToken, row, where=str(self._path)) for row in rows]
-        self._tokens = {token.name: token for token in tokens}
+        self._tokens = {token.name: token for token in read_rows(self._path, "tokens", NamedToken)}
         self._seen = seen
 
     def _write(self) -> None:
-        write_json(self._path, [asdict(token) for token in self._tokens.values()], indent=1)
+        write_json(self._path, [token.model_dump() for token in self._tokens.values()], indent=1)
         self._path.chmod(0o600)
         self._seen = None
 

@@ -9,7 +9,7 @@ from feeds import KINDS, event, feed
 from ballcast.core.actions import ACTION_INDEX, ACTIONS
 from ballcast.core.errors import InputError, MissingExtra
 from ballcast.core.event_schema import OTHER
-from ballcast.data.events.event_windows import MATCHES, split_matches
+from ballcast.data.events.event_grid import MATCHES, split_matches
 from ballcast.data.events.feed import Feed, apply_rules
 from ballcast.data.events.wyscout import WYSCOUT, iterate_table, read_table, read_v2
 from ballcast.features.store import Failure

@@ -598,6 +598,23 @@ def test_slow_headers_are_not_waited_for(serving: Serve) -> None:
             connection.close()
 
 
+def test_slow_headers_of_a_second_request_are_not_waited_for_either(serving: Serve) -> None:
+    server = serving(limits={"headers_s": 0.5})
+    with connect(server) as connection:
+        connection.settimeout(5)
+        connection.sendall(b"GET /api/health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        answer = b""
+        while not answer.endswith(b"}"):
+            answer += connection.recv(4096)
+        began = time.monotonic()
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: 127")
+        time.sleep(0.2)
+        connection.sendall(b".")
+        with suppress(ConnectionResetError):
+            assert connection.recv(100) == b""
+        assert time.monotonic() - began < 4
+
+
 def test_slow_bodies_are_not_waited_for(serving: Serve) -> None:
     """Before: a byte every 25 s held a connection without end; 2000 of them gave everyone 503."""
     server = serving(limits={"body_s": 0.5})
@@ -660,7 +677,7 @@ def test_idle_connections_make_room(serving: Serve) -> None:
         asked = stack.enter_context(connect(server))
         asked.sendall(ASKED)
         assert answer_of(asked).startswith(b"HTTP/1.1 200")
-        assert len(server.server.server_state.connections) <= 20
+        assert len(server.server.connections) <= 20
         idle[0].settimeout(5)
         assert answer_of(idle[0]) == b""
 
@@ -721,12 +738,10 @@ def test_a_reader_that_stops_reading_is_let_go(serving: Serve, tmp_path: Path) -
         connection.connect((at.hostname, at.port))
         connection.sendall(f"GET /api/jobs/{job['id']}/video HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
         time.sleep(0.3)
-        connections = server.server.server_state.connections
+        connections = server.server.connections
         assert len(connections) >= 1
         until = time.monotonic() + 8
-        while any(
-            c.cycle and not c.cycle.response_complete and not c.transport.is_closing() for c in list(connections)
-        ):
+        while any(not c.idle and not c.transport.is_closing() for c in connections):
             assert time.monotonic() < until, "still held"
             time.sleep(0.05)
 

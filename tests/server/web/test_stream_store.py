@@ -30,8 +30,8 @@ from ballcast_server.streams import alerts as alerting
 from ballcast_server.streams.alerts import Alert, Alerts, AlertTargets, sign
 from ballcast_server.streams.clips import ClipStore, PacketRing
 from ballcast_server.web import monitoring
+from ballcast_server.web.schema import StreamConfig
 from ballcast_server.web.settings import make_predictor_factory
-from ballcast_server.web.stream_store import StreamConfig
 from tests.live.test_session import tiny
 from tests.server.web.conftest import Serve
 from tests.video.conftest import make_video
@@ -418,4 +418,4 @@ def test_viewers_look_administrators_change_and_both_are_revoked(serving: Serve)
 
 def test_a_stored_stream_is_checked() -> None:
     with pytest.raises(InputError, match="name has letters"):
-        StreamConfig("a/b", "rtsp://x")
+        StreamConfig(name="a/b", address="rtsp://x")
