@@ -79,7 +79,8 @@ def data_check(
     from ballcast.core.util import print_table
     from ballcast.data.labels.soccernet import OFFICIAL_CLIPS, check, count_deviations
 
-    console, splits = new_console(), check(folder)
+    console = new_console()
+    splits = check(folder)
     for place in dict.fromkeys(split.folder.parent for split in splits):  # a table for each resolution
         title = f"{escape(place.name)}: actions to anticipate (observed)"
         table = Table(title=title, title_justify="left", title_style="bold")

@@ -142,7 +142,8 @@ def _check_file(path: Path, clips: "Sequence[Clip] | None") -> None:
 
     if clips is None:
         raise InputError("--check needs --labels: the split's Labels-ball.json or its folder")
-    console, defects = new_console(), check_submission(path, clips)
+    console = new_console()
+    defects = check_submission(path, clips)
     for defect in defects:
         console.print(str(defect), style="red", markup=False, soft_wrap=True)
     typer.echo(f"{path}: {len(defects)} defect(s)" if defects else f"{path}: ready to submit")

@@ -32,7 +32,8 @@ def add_json_checksum(text: bytes) -> bytes:
 def add_safetensors_checksum(raw: bytes) -> bytes:
     """Add the checksum to a safetensors file with at least one tensor, as the first key of its metadata."""
     length = 8 + int.from_bytes(raw[:8], "little")
-    header, numbers = raw[8:length].rstrip(), memoryview(raw)[length:]
+    header = raw[8:length].rstrip()
+    numbers = memoryview(raw)[length:]
     rest = header.removeprefix(b'{"__metadata__":{')
     rest = b'",' + rest if rest != header else b'"},' + header[1:]
     rest += b" " * (-len(_HEAD + _BLANK + rest) % 8)

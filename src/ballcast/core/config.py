@@ -239,7 +239,8 @@ _EXPECTED = {
 def _sentence(cls: type, error: ValidationError, prefix: str = "") -> str:
     """The first fault as a sentence: the key and what it may be, or the section and what a check of it found."""
     fault = error.errors(include_url=False)[0]
-    kind, loc = fault["type"], fault["loc"]
+    kind = fault["type"]
+    loc = fault["loc"]
     if loc and isinstance(loc[0], int):  # an argument by its position
         loc = (dataclasses.fields(cls)[loc[0]].name, *loc[1:])
     if loc[-1:] == ("[key]",):

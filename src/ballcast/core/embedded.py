@@ -9,7 +9,8 @@ from ballcast.core.files import read_json
 
 SAMPLES = Path(__file__).parent.parent / "samples"
 RECIPES = Path(__file__).parent.parent / "configs"
-BACKBONE, MODEL = SAMPLES / "backbone", SAMPLES / "anticipator"
+BACKBONE = SAMPLES / "backbone"
+MODEL = SAMPLES / "anticipator"
 FEED_MODEL = SAMPLES / "feed_model"
 EVENTS = "events"  # the name of the embedded model of event feeds
 

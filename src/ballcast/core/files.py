@@ -287,7 +287,8 @@ def check_writable(path: Path) -> None:
 def check_not_source(path: Path, source: Path | str) -> None:
     """Raise an InputError if writing `path` would overwrite the input file `source` ("-": the file at stdin)."""
     try:
-        read, written = os.fstat(0) if source == "-" else os.stat(source), path.stat()
+        read = os.fstat(0) if source == "-" else os.stat(source)
+        written = path.stat()
     except (OSError, ValueError):  # a stream, or a file that does not exist yet
         return
     if stat.S_ISREG(read.st_mode) and os.path.samestat(read, written):

@@ -45,10 +45,15 @@ def available_memory(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/p
     for line in own.read_text().splitlines() if own.is_file() else ():
         number, controllers, path = line.split(":", 2)
         if number == "0":
-            top, limit, used, cached = groups, "memory.max", "memory.current", "inactive_file"
+            top = groups
+            limit = "memory.max"
+            used = "memory.current"
+            cached = "inactive_file"
         elif "memory" in controllers.split(","):
             top = groups / "memory"
-            limit, used, cached = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+            limit = "memory.limit_in_bytes"
+            used = "memory.usage_in_bytes"
+            cached = "total_inactive_file"
         else:
             continue
         folder = top / path.lstrip("/")

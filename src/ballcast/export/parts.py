@@ -26,7 +26,8 @@ class StacksPart(nn.Module):
     With a temporal shift, B is a multiple of the N stacks of a window.
     """
 
-    inputs, outputs = INPUTS["stacks"], OUTPUTS["stacks"]
+    inputs = INPUTS["stacks"]
+    outputs = OUTPUTS["stacks"]
 
     def __init__(self, backbone: Backbone) -> None:
         super().__init__()
@@ -42,12 +43,14 @@ class StacksPart(nn.Module):
 class SnippetsPart(nn.Module):
     """Mix the maps of a snippet's J stacks (B, J, C, h, w) → features (B, D)."""
 
-    inputs, outputs = INPUTS["clips"], OUTPUTS["clips"]
+    inputs = INPUTS["clips"]
+    outputs = OUTPUTS["clips"]
 
     def __init__(self, backbone: Backbone) -> None:
         super().__init__()
         self.backbone = copy.deepcopy(backbone)
-        self.backbone.encoder, self.backbone.project2d = nn.Identity(), nn.Sequential()
+        self.backbone.encoder = nn.Identity()
+        self.backbone.project2d = nn.Sequential()
 
     def forward(self, maps: Tensor) -> Tensor:
         return self.backbone.mix(maps.flatten(0, 1))
@@ -56,7 +59,8 @@ class SnippetsPart(nn.Module):
 class WindowPart(nn.Module):
     """Encode a window: features (B, N, D) → tokens (B, N, d)."""
 
-    inputs, outputs = INPUTS["window"], OUTPUTS["window"]
+    inputs = INPUTS["window"]
+    outputs = OUTPUTS["window"]
 
     def __init__(self, model: Anticipator) -> None:
         super().__init__()
@@ -69,7 +73,8 @@ class WindowPart(nn.Module):
 class SlotsPart(nn.Module):
     """Anticipate: tokens (B, W, N, d) and present (B, W) bool → objectness (B, K), classes (B, K, C), offsets."""
 
-    inputs, outputs = INPUTS["slots"], OUTPUTS["slots"]
+    inputs = INPUTS["slots"]
+    outputs = OUTPUTS["slots"]
 
     def __init__(self, model: Anticipator) -> None:
         super().__init__()

@@ -116,7 +116,9 @@ class GeM(nn.Module):
         return x.float().clamp(min=self.eps).pow(p).mean((2, 3)).pow(1 / p)
 
 
-CONFIG_FILE, WEIGHTS_FILE, KIND = "config.json", "model.safetensors", "ballcast-backbone"
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+KIND = "ballcast-backbone"
 LATER = {"colour": False, "shift": "none"}  # keys of the config that version 0.1 did not have, with their defaults
 
 
@@ -141,7 +143,10 @@ class Backbone(nn.Module):
         metadata: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        self.config, self.name, self.fold, self.note = config, name, fold, note
+        self.config = config
+        self.name = name
+        self.fold = fold
+        self.note = note
         self.metadata = metadata if metadata is not None else {}
         c = config
         self.encoder: nn.Module
@@ -271,7 +276,8 @@ class Backbone(nn.Module):
     def from_pretrained(cls, source: Path | str) -> "Backbone":
         """A backbone that `save_pretrained` wrote: its folder, or the id of a repository on the hub."""
         folder = hub.locate(source, (CONFIG_FILE, WEIGHTS_FILE))
-        about, path = read_about(folder), folder / WEIGHTS_FILE
+        about = read_about(folder)
+        path = folder / WEIGHTS_FILE
         config = configs.from_dict(BackboneConfig, about["config"], str(folder / CONFIG_FILE))
         if not path.is_file():
             raise InputError(f"{folder}: has no {WEIGHTS_FILE}; give the folder of a backbone")
@@ -283,7 +289,8 @@ class Backbone(nn.Module):
         with torch.device("meta"):  # no memory yet: the config may name any size
             check_weights(cls(config).state_dict(), state, str(path))
         check_pair(path, raw, folder / CONFIG_FILE, about)
-        name, note = about.get("name", folder.name), about.get("note", "")
+        name = about.get("name", folder.name)
+        note = about.get("note", "")
         backbone = cls(config, name=name, fold=about.get("fold"), note=note, metadata=about.get("metadata", {}))
         return backbone.fill(state, str(path))
 
@@ -295,7 +302,8 @@ class Backbone(nn.Module):
         `licence`: of the weights, by the hub's short name. `folder`: where it was read from, if it has not changed
         since; then those files go as they are.
         """
-        card, names = backbone_card(repo_id, self, licence=licence), (CONFIG_FILE, WEIGHTS_FILE)
+        card = backbone_card(repo_id, self, licence=licence)
+        names = (CONFIG_FILE, WEIGHTS_FILE)
         return hub.push_model(repo_id, names, self.save_pretrained, card, private=private, folder=folder)
 
     @classmethod

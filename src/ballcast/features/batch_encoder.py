@@ -74,7 +74,8 @@ class BatchEncoder:
         if not on_gpu:
             keep_freed_memory()
         elif compiled:
-            self._encode, self._mix = _graphed(self.encode), _graphed(self.mix)
+            self._encode = _graphed(self.encode)
+            self._mix = _graphed(self.mix)
 
     def clips(self, frames: np.ndarray | Tensor) -> Tensor:
         """Consecutive frames (T, H, W) uint8, or I420 → features (n, D) float32 of every snippet.
@@ -144,7 +145,9 @@ class BatchEncoder:
 
     def _run(self, pixels: Tensor, first: int, count: int) -> Tensor:
         """Features (count, D) of consecutive snippets, the first at the frame `first`."""
-        c, N, S = self.config, self.snippets_per_batch, self.stacks_per_batch
+        c = self.config
+        N = self.snippets_per_batch
+        S = self.stacks_per_batch
         stacks = stack_count(c, count)
         begins = first + start_frame(c, torch.arange(stacks, device=self.device))
         begins = torch.cat([begins, begins[-1:].expand(-stacks % S)])  # the last batch filled up with its last stack
@@ -159,7 +162,8 @@ class BatchEncoder:
 
     def _upload(self, frames: np.ndarray | Tensor) -> Tensor:
         """Frames on the device as they are; from page-locked memory they come while earlier work is computed."""
-        pixels, colour = torch.as_tensor(frames), self.config.colour
+        pixels = torch.as_tensor(frames)
+        colour = self.config.colour
         if pixels.ndim != 3 or pixels.dtype != torch.uint8 or (colour and (pixels.shape[1] % 3 or pixels.shape[2] % 2)):
             wanted = "I420 (T, 3H/2, W)" if colour else "(T, H, W)"
             raise InputError(f"frames must be {wanted} uint8, not {tuple(pixels.shape)} {pixels.dtype}")
@@ -195,7 +199,8 @@ class BatchEncoder:
     def mix(self, maps: Tensor) -> Tensor:
         """Maps of stacks in a row (n + overlap, C, h, w), n up to N → features of their snippets (n, D) float32."""
         maps = maps.contiguous(memory_format=torch.channels_last)
-        features, count = [], len(maps) - self.overlap
+        features = []
+        count = len(maps) - self.overlap
         for first in range(0, count, self.at_once):
             index = self._index[: min(self.at_once, count - first)]
             features.append(self.backbone.mix(maps[first : first + len(index) + self.overlap], index))

@@ -117,7 +117,8 @@ def _extract(source: Path, out: Path, backbone: Backbone, options: _Options, pro
     preprocessing = replace(backbone.preprocessing(precision, options.picture_size), mirrored=options.mirrored)
     config = backbone.config
     header = Header(backbone.identity, snippet_count(config), config.width, options.every, preprocessing=preprocessing)
-    sources, parts = find_sources(source), Parts(out)
+    sources = find_sources(source)
+    parts = Parts(out)
     if out.is_dir() and any(out.iterdir()) and not parts.folder.is_dir() and not (out / FILE_NAME).is_file():
         raise InputError(f"{out}: is not empty and not a feature store; give a new folder")
     finished = _finished(out, header)
@@ -162,7 +163,10 @@ def _compute(
         return 0, 0.0, 0.0, ""
     _warn_of_first(todo[0], options.decoder)
     decoders = _decoders(todo, options)
-    frames, waited, computed, began = 0, 0.0, 0.0, time.perf_counter()
+    frames = 0
+    waited = 0.0
+    computed = 0.0
+    began = time.perf_counter()
     total = done = sum(piece.stop - piece.start for piece in pieces)
     done -= sum(piece.stop - piece.start for piece in todo)
     progress(done, total)
@@ -194,7 +198,8 @@ def _run(
     backbone: Backbone, folder: Path, todo: list[Piece], options: _Options, decoders: Decoders
 ) -> Iterator[Outcome]:
     """Outcomes of the pieces as they come. One piece needs no workers; `folder` is where those read the backbone."""
-    device, workers = options.device, options.workers
+    device = options.device
+    workers = options.workers
     if options.engine == "ray":
         yield from run_ray(folder, todo, device=device, workers=workers, decoders=decoders, cluster=options.cluster)
         return
@@ -301,7 +306,8 @@ def _require_all_there(
 
 def _copy_labels(given: Path, out: Path) -> None:
     """The source's labels, if it has any, as they are now."""
-    labels, copy = given / LABELS, out / LABELS
+    labels = given / LABELS
+    copy = out / LABELS
     if labels.is_file() and not (copy.is_file() and copy.read_bytes() == labels.read_bytes()):
         with replacing(copy) as temporary:
             shutil.copyfile(labels, temporary)

@@ -45,12 +45,14 @@ class TemporalShift(nn.Module):
 
     def __init__(self, *, channels: int, frames: int, causal: bool = False) -> None:
         super().__init__()
-        self.frames, self.causal = frames, causal
+        self.frames = frames
+        self.causal = causal
         self.part = max(1, channels // (4 if causal else 8))
 
     def forward(self, x: Tensor) -> Tensor:
         windows = x.unflatten(0, (-1, self.frames))  # (B, N, C, h, w)
-        past, other = windows[:, :, : self.part], windows[:, :, self.part :]
+        past = windows[:, :, : self.part]
+        other = windows[:, :, self.part :]
         parts = [earlier(past)]
         if not self.causal:
             parts.append(later(other[:, :, : self.part]))
@@ -77,20 +79,23 @@ class GatedShift(nn.Module):
 
     def __init__(self, *, channels: int, frames: int) -> None:
         super().__init__()
-        self.frames, self.part = frames, max(1, channels // 8)
+        self.frames = frames
+        self.part = max(1, channels // 8)
         self.norm = nn.BatchNorm3d(2 * self.part)
         self.gate = nn.Conv3d(2 * self.part, 2, 3, padding=1, groups=2)
         self.fuse = nn.ModuleList(nn.Conv2d(2, 1, 3, padding=1) for _ in range(2))
 
     def forward(self, x: Tensor) -> Tensor:
         windows = x.unflatten(0, (-1, self.frames)).transpose(1, 2)  # (B, C, N, h, w)
-        moving, rest = windows[:, : 2 * self.part], windows[:, 2 * self.part :]
+        moving = windows[:, : 2 * self.part]
+        rest = windows[:, 2 * self.part :]
         gates = torch.tanh(self.gate(torch.relu(self.norm(moving))))  # (B, 2, N, h, w)
         halves = []
         for i, shift in enumerate((earlier, later)):
             own = moving[:, i * self.part : (i + 1) * self.part]
             gated = gates[:, i : i + 1] * own
-            moved, stays = shift(gated.transpose(1, 2)).transpose(1, 2), own - gated
+            moved = shift(gated.transpose(1, 2)).transpose(1, 2)
+            stays = own - gated
             means = torch.stack([moved.mean((3, 4)), stays.mean((3, 4))], dim=1)  # (B, 2, C/8, N)
             weight = torch.sigmoid(self.fuse[i](means)).squeeze(1)[..., None, None]  # (B, C/8, N, 1, 1)
             halves.append(weight * moved + (1 - weight) * stays)
@@ -163,9 +168,11 @@ def pad_i420(frames: Tensor, multiple: int) -> Tensor:
 
 def i420_planes(frames: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """I420 (…, 3H/2, W) → its planes Y (…, H, W), U and V (…, H/2, W/2)."""
-    rows, W = frames.shape[-2], frames.shape[-1]
+    rows = frames.shape[-2]
+    W = frames.shape[-1]
     H = rows * 2 // 3
-    y, colours = frames[..., :H, :], frames[..., H:, :].flatten(-2).unflatten(-1, (2, H // 2, W // 2))
+    y = frames[..., :H, :]
+    colours = frames[..., H:, :].flatten(-2).unflatten(-1, (2, H // 2, W // 2))
     return y, colours[..., 0, :, :], colours[..., 1, :, :]
 
 
@@ -188,7 +195,8 @@ def i420_to_rgb(frames: Tensor) -> Tensor:
     chroma = torch.stack([u, v], dim=-3) - 128  # (…, 2, H/2, W/2)
     whole = torch.stack([chroma, chroma], dim=-1).flatten(-2)  # (…, 2, H/2, W); ONNX would fix the sizes of `expand`
     whole = torch.stack([whole, whole], dim=-2).flatten(-3, -2)  # (…, 2, H, W)
-    u, v = whole[..., 0, :, :], whole[..., 1, :, :]
+    u = whole[..., 0, :, :]
+    v = whole[..., 1, :, :]
     gray = (y - 16) * (255 / 219)
     rgb = [gray + 1.596027 * v, gray - 0.391762 * u - 0.812968 * v, gray + 2.017232 * u]
     return (torch.stack(rgb, dim=-3) / 255).clamp(0, 1)

@@ -29,7 +29,8 @@ from ballcast.core.files import read_json, write_json
 from ballcast.publish.cards import store_card
 from ballcast.video.luma import other_size, show_size
 
-FORMAT, VERSION = "ballcast-features", 1
+FORMAT = "ballcast-features"
+VERSION = 1
 FILE_NAME = "manifest.json"
 _ENTRY_TYPES = [str, str, *[int] * 7]
 _SHARD = re.compile(r"shard-\d{5}\.safetensors")

@@ -145,14 +145,14 @@ def open_windows(store: FeatureStore, clips: Sequence[Clip], windows: int) -> Wi
     return official_windows([(store, clips)], windows)
 
 
-def predict_windows(
+def slots_of_windows(
     model: Runtime, windows: WindowSet, progress: ProgressCallback = lambda done, total: None
 ) -> Iterator[SlotArrays]:
     """Yield the slots of all samples in order, `BATCH` samples at a time."""
     for begin in range(0, len(windows), BATCH):
         index = windows.index[begin : begin + BATCH]  # (B, W)
         features = read_rows(windows.rows, index.clip(0).reshape(-1))
-        yield model.predict_windows(features.reshape(*index.shape, *features.shape[1:]), index != ABSENT)
+        yield model.slots_of_windows(features.reshape(*index.shape, *features.shape[1:]), index != ABSENT)
         progress(min(begin + BATCH, len(windows)), len(windows))
 
 
@@ -161,7 +161,7 @@ def predict_clips(
 ) -> Generator[ClipForecast, None, None]:
     """Yield what the model emits for each sample, with its own scores; predictions of one bin are not merged."""
     names = iter(windows.names)
-    for slots in predict_windows(model, windows, progress):
+    for slots in slots_of_windows(model, windows, progress):
         for predictions in emit(slots, config):
             yield ClipForecast(OBSERVED_MS, tuple(predictions), next(names))
 
@@ -180,7 +180,7 @@ def predict_together(
         mapping: of their scores.
         progress: called with the samples done and in all.
     """
-    parts = [predict_windows(model, own, progress) for model, own in zip(models, windows, strict=True)]
+    parts = [slots_of_windows(model, own, progress) for model, own in zip(models, windows, strict=True)]
     names = iter(windows[0].names)
     for outputs in zip(*parts, strict=True):
         emitted = emission(outputs[0], models[0].emit) if mapping.times == "emitted" and len(models) == 1 else None

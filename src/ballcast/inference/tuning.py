@@ -24,7 +24,7 @@ from ballcast.data.samples.windows import WindowSet
 from ballcast.features.store import FeatureStore
 from ballcast.inference.runtime import Runtime, TrainedModel
 from ballcast.inference.store_predictor import emission as emission_of
-from ballcast.inference.store_predictor import hashes, predict_windows, untuned
+from ballcast.inference.store_predictor import hashes, slots_of_windows, untuned
 from ballcast.metrics.average_precision import Matches, Score, match_arrays, score_of_matches
 from ballcast.metrics.ranked import ranked_ap
 from ballcast.model.postprocess import BIN_MS, Floats, SlotProbabilities, mean_intensity, select_times, shift
@@ -69,7 +69,7 @@ class TuningResult:
 def run_models(models: Sequence[Runtime], windows: Sequence[WindowSet]) -> list[SlotProbabilities]:
     """The outputs of each model for every sample of its windows, in order."""
     return [
-        SlotProbabilities.join([SlotProbabilities.from_slots(slots) for slots in predict_windows(model, samples)])
+        SlotProbabilities.join([SlotProbabilities.from_slots(slots) for slots in slots_of_windows(model, samples)])
         for model, samples in zip(models, windows, strict=True)
     ]
 
@@ -78,7 +78,7 @@ def run_emission(models: Sequence[Runtime], windows: Sequence[WindowSet]) -> Emi
     """What one model emits by its own settings for every sample, in order; None for several."""
     if len(models) > 1:
         return None
-    parts = [emission_of(slots, models[0].emit) for slots in predict_windows(models[0], windows[0])]
+    parts = [emission_of(slots, models[0].emit) for slots in slots_of_windows(models[0], windows[0])]
     return Emission(*map(np.concatenate, zip(*parts, strict=True)))
 
 

@@ -178,13 +178,19 @@ def flatten_arrays(
     events = [(i, e.action, e.position_ms, e.visible) for i, clip_ in enumerate(clips) for e in clip_.anticipation]
     event_clip, event_class, event_ms, visible = np.array(events, np.int64).reshape(-1, 4).T
     if exact:
-        event_time, time, unit = event_ms, ms, 1000.0
-        event_kept, kept = np.arange(len(events)), np.arange(len(clip))
+        event_time = event_ms
+        time = ms
+        unit = 1000.0
+        event_kept = np.arange(len(events))
+        kept = np.arange(len(clip))
     else:
-        event_time, time, unit = label_bin(event_ms), grid_bin(ms), GRID_FPS
+        event_time = label_bin(event_ms)
+        time = grid_bin(ms)
+        unit = GRID_FPS
         _require_on_grid(event_time, event_clip, event_ms, clips, "event")
         _require_on_grid(time, clip, ms, clips, "prediction")
-        event_kept, kept = _last_in_bin(event_clip, event_time), _last_in_bin(clip, time)
+        event_kept = _last_in_bin(event_clip, event_time)
+        kept = _last_in_bin(clip, time)
     event_kept = event_kept[np.lexsort((event_time[event_kept], event_clip[event_kept]))]
     kept = kept[np.lexsort((time[kept], clip[kept]))]
     return FlatClips(
@@ -231,7 +237,8 @@ def match(times: FlatClips) -> NDArray[np.int64]:
     if not len(times.event_class) or not len(times.time):
         return matched
     groups, group_of = np.unique(times.event_clip * len(ACTIONS) + times.event_class, return_inverse=True)
-    clip, action = groups // len(ACTIONS), groups % len(ACTIONS)
+    clip = groups // len(ACTIONS)
+    action = groups % len(ACTIONS)
 
     # The predictions of each group's clip, padded to the longest: (G, L) places in the flat arrays.
     start, stop = np.searchsorted(times.clip, clip), np.searchsorted(times.clip, clip, side="right")
@@ -256,7 +263,8 @@ def match(times: FlatClips) -> NDArray[np.int64]:
         candidate = np.where(near & free[:, chosen], scores[chosen], -1)
         best = candidate.argmax(-1)  # (6, g) the earliest of equals
         hit = np.take_along_axis(candidate, best[..., None], -1)[..., 0] >= 0
-        t, g = np.broadcast_to(tolerance, best.shape)[hit], np.broadcast_to(chosen, best.shape)[hit]
+        t = np.broadcast_to(tolerance, best.shape)[hit]
+        g = np.broadcast_to(chosen, best.shape)[hit]
         free[t, g, best[hit]] = False
         matched[t, place[g, best[hit]], action[g]] = np.broadcast_to(event, best.shape)[hit]
     return matched

@@ -144,7 +144,8 @@ def bootstrap_matches(
     check_bootstrap(len(names), resamples)
     rng = np.random.default_rng(seed)
     steps = -(-resamples // TOGETHER) * len(ACTIONS)
-    done, resampled = 0, []
+    done = 0
+    resampled = []
     for begin in range(0, resamples, TOGETHER):
         weights = _draw(rng, min(TOGETHER, resamples - begin), len(names))
         parts = []
@@ -173,8 +174,10 @@ def _draw(rng: np.random.Generator, resamples: int, groups: int) -> NDArray[np.i
 def _resampled_ap(matches: Matches, group: NDArray[np.int64], weights: NDArray[np.int64]) -> Iterator[Floats]:
     """Yield the AP (R, 6) of each action in turn, in resamples given as weights (R, groups)."""
     times = matches.times
-    owner, groups = group[times.clip], weights.shape[1]
-    event_owner, event_class = group[times.event_clip[matches.events]], times.event_class[matches.events]
+    owner = group[times.clip]
+    groups = weights.shape[1]
+    event_owner = group[times.event_clip[matches.events]]
+    event_class = times.event_class[matches.events]
     for action in range(len(ACTIONS)):
         n_events = weights @ np.bincount(event_owner[event_class == action], minlength=groups)  # (R,)
         found, predicted = _weighted_counts(matches, action, owner, weights)

@@ -86,7 +86,9 @@ def suppress_non_maxima(scores: Floats, times_ms: Floats, *, apart_ms: float, sm
     """
     if smooth_ms and len(times_ms) > 1:
         scores = _smooth(scores, smooth_ms / (times_ms[1] - times_ms[0]))
-    actions, times, kept = [], [], []
+    actions = []
+    times = []
+    kept = []
     for action in range(scores.shape[1]):
         alive = np.ones(len(scores), bool)
         for i in np.argsort(-scores[:, action], kind="stable"):  # the earliest of equals
@@ -111,7 +113,8 @@ def spotting_score(
         tolerance_ms: the largest distance of a match.
         least: actions a class must have to be part of the means.
     """
-    ap, area = np.full(len(ACTIONS), np.nan), np.full(len(ACTIONS), np.nan)
+    ap = np.full(len(ACTIONS), np.nan)
+    area = np.full(len(ACTIONS), np.nan)
     counts = np.zeros(len(ACTIONS), np.int64)
     for action in range(len(ACTIONS)):
         times = [np.array([e.position_ms for e in events if e.action == action], float) for events, _ in games]
@@ -137,7 +140,9 @@ def random_score(
         apart_ms: as in `suppress_non_maxima`. tolerance_ms, least: as in `spotting_score`.
         draws: random scores to average over.
     """
-    rng, ap, area = np.random.default_rng(0), [], []
+    rng = np.random.default_rng(0)
+    ap = []
+    area = []
     for _ in range(draws):
         drawn = [
             (events, suppress_non_maxima(rng.random((len(times), len(ACTIONS))), times, apart_ms=apart_ms))
@@ -154,7 +159,8 @@ def average_precisions(true: NDArray[np.bool_], events: int) -> tuple[float, flo
     if not len(true):
         return 0.0, 0.0
     found = np.cumsum(true)
-    precision, recall = found / np.arange(1, len(true) + 1), found / events
+    precision = found / np.arange(1, len(true) + 1)
+    recall = found / events
     best = np.maximum.accumulate(precision[::-1])[::-1]  # at this recall or beyond
     eleven = interpolated_precision(precision[::-1], recall[::-1]).mean()
     return float(eleven), float((np.diff(recall, prepend=0.0) * best).sum())

@@ -81,7 +81,7 @@ def save_score_mapping(folder: Path, tuned: ScoreMapping) -> None:
     score_mapping.write_score_mapping(folder / FILE_NAME, own)
 
 
-def read_score_mapping(folder: Path) -> ScoreMapping | None:
+def _saved_score_mapping(folder: Path) -> ScoreMapping | None:
     """Read the folder's `calibration.json`; None if there is none, an InputError if it belongs to other weights."""
     path = folder / FILE_NAME
     if not path.exists():
@@ -239,7 +239,7 @@ class Anticipator(nn.Module):
         weights = read_weights(saved)  # checked before the network is allocated
         model = cls(saved.model, emit=saved.emit, metadata=saved.metadata)
         model.load_state_dict(weights)
-        model.calibration = read_score_mapping(folder)
+        model.calibration = _saved_score_mapping(folder)
         return model.eval()
 
     def push_to_hub(

@@ -27,7 +27,9 @@ def class_bars(score: Score, intervals: Intervals | None = None) -> Markup:
         score: of one system.
         intervals: of the score; drawn as a whisker on each bar.
     """
-    begin, end, row = 112, 318, 23
+    begin = 112
+    end = 318
+    row = 23
     ends = intervals.class_avg if intervals else np.zeros((2, len(SHORT_NAMES)))
     top = _ceiling(float(max(score.ap.max(), ends.max())))
     at = lambda value: begin + (end - begin) * value / top  # noqa: E731
@@ -35,7 +37,8 @@ def class_bars(score: Score, intervals: Intervals | None = None) -> Markup:
     for tick in np.linspace(0, top, 5):
         parts += [_line(at(tick), 14, at(tick), 14 + 10 * row, "grid"), _text(at(tick), 9, f"{100 * tick:.0f}")]
     for c, name in enumerate(SHORT_NAMES):
-        y, mean = 14 + c * row, float(score.ap[:, c].mean())
+        y = 14 + c * row
+        mean = float(score.ap[:, c].mean())
         parts.append(_text(0, y + 15, name, anchor="start"))
         parts.append(_text(begin - 8, y + 15, str(int(score.events[c])), anchor="end", class_="quiet"))
         if not score.events[c]:
@@ -70,7 +73,10 @@ def step_curve(score: Score, tolerance: int, action: int) -> list[tuple[float, f
 
 def precision_recall(score: Score, action: int) -> Markup:
     """Draw one action's curves, one per tolerance; the page highlights the chosen one by its class, t0 … t5."""
-    x0, x1, y0, y1 = 24, 172, 112, 22
+    x0 = 24
+    x1 = 172
+    y0 = 112
+    y1 = 22
     at = lambda r, p: f"{x0 + (x1 - x0) * r:.1f},{y0 - (y0 - y1) * p:.1f}"  # noqa: E731
     parts = [_text(x0, 12, SHORT_NAMES[action], anchor="start", class_="name")]
     parts += [_line(x0, y0 - (y0 - y1) * v, x1, y0 - (y0 - y1) * v, "grid") for v in (0, 0.5, 1)]
@@ -89,7 +95,10 @@ def precision_recall(score: Score, action: int) -> Markup:
 
 def reliability_chart(found: Reliability) -> Markup:
     """Draw confidence against the share that came true, with 95 % intervals; below it the number of predictions."""
-    y0, y1, base, tall = 190, 10, 262, 50
+    y0 = 190
+    y1 = 10
+    base = 262
+    tall = 50
     x = lambda p: LEFT + (RIGHT - LEFT) * p  # noqa: E731
     y = lambda p: y0 - (y0 - y1) * p  # noqa: E731
     parts = [_line(LEFT, y(v), RIGHT, y(v), "grid") for v in (0, 0.25, 0.5, 0.75, 1)]
@@ -102,7 +111,8 @@ def reliability_chart(found: Reliability) -> Markup:
     for i, count in enumerate(found.count):
         if not count:
             continue
-        left, wide = x(i / len(found.count)) + 1.5, (RIGHT - LEFT) / len(found.count) - 3
+        left = x(i / len(found.count)) + 1.5
+        wide = (RIGHT - LEFT) / len(found.count) - 3
         height = max(1.0, tall * count / most)
         parts.append(element("rect", x=left, y=base - height, width=wide, height=height, class_="bar"))
         parts.append(_text(left + wide / 2, base + 12, str(int(count))))

@@ -71,7 +71,8 @@ def _slots(out: Path, console: Console, model: Model, video: Path, count: int) -
     if kept.is_file():
         with np.load(kept) as arrays:
             return SlotArrays(arrays["objectness"], arrays["classes"], arrays["offsets"], bins)
-    predictor, made = model.predictor(every_ms=STEP_MS), []
+    predictor = model.predictor(every_ms=STEP_MS)
+    made = []
     with VideoFile(video) as file, Prefetcher(file.frames()) as frames, _bar(console, "pixels to actions") as bar:
         task = bar.add_task("", total=file.frame_count())
         for frame in frames:
@@ -96,7 +97,8 @@ def _slots(out: Path, console: Console, model: Model, video: Path, count: int) -
 
 def _report(out: Path, console: Console, model: Model, clips: list[Clip], slots: SlotArrays, samples: Path) -> Path:
     """Score the predictions beside two systems that see no video, and write a submission and the report."""
-    own, weight = model.emit, model.window_model.pos_weight
+    own = model.emit
+    weight = model.window_model.pos_weight
     predicted = {name: merge_bins(entries) for name, entries in _named(clips, emit(slots, own)).items()}
     # For people: only the labels that are emitted, with calibrated probabilities.
     shown = _named(clips, emit(slots, replace(own.shown, vector="emitted"), pos_weight=weight))

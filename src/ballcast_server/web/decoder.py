@@ -178,7 +178,7 @@ class _Process:
         return InputError(f"{self._name}: cannot be decoded within the memory limit; is it a video?")
 
 
-def environment() -> dict[str, str]:
+def child_environment() -> dict[str, str]:
     """The variables that Python needs to start: no tokens or passwords, which a hostile video could be after.
 
     Libraries of linear algebra get one thread: the sandbox is for threads that start in it.
@@ -211,7 +211,7 @@ def _process(
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=environment() | {"OMP_NUM_THREADS": "1"},
+        env=child_environment() | {"OMP_NUM_THREADS": "1"},
         cwd=os.path.abspath(os.sep),
     )
     try:

@@ -23,7 +23,7 @@ from ballcast.core.errors import BallcastError, InputError
 from ballcast.core.feed_forecast import MatchSummary, shot_chances
 from ballcast.core.files import read_json, remove_stale, write_json
 from ballcast_server.sandbox import confine
-from ballcast_server.web.decoder import environment, limit_memory, lower_priority
+from ballcast_server.web.decoder import child_environment, limit_memory, lower_priority
 from ballcast_server.web.guard import user_of
 from ballcast_server.web.job_routes import service_of
 from ballcast_server.web.jobs import Job
@@ -99,7 +99,7 @@ def _run(service: Service, folder: FilePath, name: str) -> None:
     """Forecast along a match in a bounded process; RequestError 422 if that fails."""
     command = [sys.executable, "-m", __name__, str(service.limits.memory_bytes), str(folder.absolute()), name]
     try:
-        how: dict[str, Any] = {"env": environment(), "cwd": os.path.abspath(os.sep)}
+        how: dict[str, Any] = {"env": child_environment(), "cwd": os.path.abspath(os.sep)}
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS, check=False, **how
         )

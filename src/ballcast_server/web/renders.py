@@ -29,13 +29,13 @@ from ballcast.core.events import Forecast, Gap, Prediction
 from ballcast.core.files import read_json, remove_stale
 from ballcast.inference.expected_precision import ExpectedPrecision
 from ballcast_server.sandbox import confine
-from ballcast_server.web.decoder import environment, limit_memory, lower_priority
+from ballcast_server.web.decoder import child_environment, limit_memory, lower_priority
 from ballcast_server.web.job_routes import JobId, OpenedFile, service_of
 from ballcast_server.web.jobs import Job
 from ballcast_server.web.schema import errors
 from ballcast_server.web.service import Service
 from ballcast_server.web.settings import RequestError
-from ballcast_server.web.uploads import check_space
+from ballcast_server.web.uploads import require_space
 from ballcast_server.web.workers import TIMELINE
 
 router = APIRouter(prefix="/api/jobs/{job_id}/renders", tags=["videos"])
@@ -142,7 +142,7 @@ class Renders:
         video = service.video_of(job)
         if video is None or not folder.is_dir():
             raise InputError("the video is no longer there")
-        check_space(folder, 0, service.limits)
+        require_space(folder, 0, service.limits)
         record.state = "running"
         free = shutil.disk_usage(folder).free - service.limits.free_bytes
         order = _Order(
@@ -174,7 +174,7 @@ def _run_process(order: _Order, stall_s: float, progress: Callable[[int], None])
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=environment(),
+        env=child_environment(),
         cwd=os.path.abspath(os.sep),
     ) as running:
         assert running.stdout is not None

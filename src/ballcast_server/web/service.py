@@ -29,7 +29,7 @@ from ballcast_server.web.settings import PredictorFactory, RequestError, Setting
 from ballcast_server.web.stream_store import StreamStore
 from ballcast_server.web.streams import LazyScheduler, OpenSession, Stream, open_session
 from ballcast_server.web.tokens import TokenStore
-from ballcast_server.web.uploads import ConcurrencyLimit, check_space
+from ballcast_server.web.uploads import ConcurrencyLimit, require_space
 from ballcast_server.web.workers import Workers
 
 MAX_VIDEOS = 5000  # listed
@@ -279,7 +279,7 @@ class Service:
 
     def check_quota(self, user: str) -> None:
         """Raise RequestError if the user has too many jobs (429) or the disk is nearly full (507)."""
-        check_space(self._jobs, 0, self.limits)
+        require_space(self._jobs, 0, self.limits)
         active, total = self.store.count(user)
         if active >= self.limits.waiting_a_user:
             raise RequestError(

@@ -96,7 +96,7 @@ async def save_body(
     expected = int(declared) if declared.isdigit() else 0
     if expected > most + FORM_BYTES:
         raise RequestError(413, too_large)
-    check_space(path.parent, expected, limits)
+    require_space(path.parent, expected, limits)
     total, buffer = 0, bytearray()
     with open(path, "wb", opener=_private) as file:
         async for part in parts:
@@ -107,7 +107,7 @@ async def save_body(
             if len(buffer) >= BATCH:
                 if total == len(buffer):
                     check(bytes(buffer[:SNIFFED]))
-                check_space(path.parent, len(buffer), limits)
+                require_space(path.parent, len(buffer), limits)
                 await run_in_threadpool(file.write, bytes(buffer))
                 buffer.clear()
         if not total:
@@ -144,7 +144,7 @@ async def chunks(request: Request, limits: Limits) -> AsyncIterator[bytes]:
             yield part
 
 
-def check_space(folder: Path, coming: int, limits: Limits) -> None:
+def require_space(folder: Path, coming: int, limits: Limits) -> None:
     """Raise RequestError 507 if `coming` more bytes would leave less than `Limits.free_bytes` of the disk."""
     if shutil.disk_usage(folder).free - coming < limits.free_bytes:
         raise RequestError(507, FULL)

@@ -110,12 +110,14 @@ def matches_of(path: Path, parse: Callable[[Any], T | None]) -> list[tuple[str, 
         For each match its video, its split, its number of frames and its events in order of time.
     """
     defects = Defects(str(path), strict=True)
-    tree, matches = read_json(path, "matches"), []
+    tree = read_json(path, "matches")
+    matches = []
     if not isinstance(tree, list):
         raise InputError(f"{path}: must be a list of matches")
     for i, record in enumerate(tree):
         with defects.at(f"[{i}]"):
-            video, frames = get(record, "video", str, "text"), whole_number(record, "frames")
+            video = get(record, "video", str, "text")
+            frames = whole_number(record, "frames")
             if Path(video).name != video or frames <= 0:
                 raise InputError(f"'video' must be the name of a file beside {MATCHES}, and 'frames' positive")
             events = []
@@ -183,7 +185,7 @@ class Game:
 
 def find_games(folder: Path) -> list[Game]:
     """Find all labelled games of a folder of SN-BAA, SN-BAS or simulated matches, in natural order."""
-    check_folder(folder)
+    require_folder(folder)
     if (folder / MATCHES).is_file():
         return [
             Game(Path(m.video).stem, m.split, (VideoSegment(folder / m.video, 0, m.frames),), m.events)
@@ -202,7 +204,7 @@ def find_games(folder: Path) -> list[Game]:
     return found
 
 
-def check_folder(folder: Path) -> None:
+def require_folder(folder: Path) -> None:
     """Raise an InputError if there is no such folder."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; give one of SN-BAA, SN-BAS or simulated matches")
@@ -231,7 +233,8 @@ def choose(games: Sequence[Game], wanted: Sequence[str]) -> list[Game]:
 def choose_games(config: GamesConfig) -> dict[str, list[Game]]:
     """Select the games for training, for choosing the epoch and for testing: "train", "valid", "test" → games."""
     games = [game for source in config.sources for game in find_games(Path(source))]
-    valid, test = choose(games, config.valid), choose(games, config.test)
+    valid = choose(games, config.valid)
+    test = choose(games, config.test)
     if both := {game.name for game in valid} & {game.name for game in test}:
         raise InputError(f"{min(both)} is in data.valid and in data.test; take it out of one")
     train = [game for game in choose(games, config.train) if game not in valid and game not in test]
@@ -255,7 +258,8 @@ def _stretch_game(folder: Path, stretch: Stretch) -> Game:
     """Cover each frame once: every sixth clip, and the part of the last clip that the others do not cover."""
     clips = stretch.clips
     frames = (len(clips) - 1) * STEP_FRAMES + CLIP_FRAMES
-    segments, done = [], 0
+    segments = []
+    done = 0
     while done < frames:
         i = min(done // STEP_FRAMES, len(clips) - 1)
         segments.append(VideoSegment(clip_video(folder / clips[i].name), done - i * STEP_FRAMES, CLIP_FRAMES))

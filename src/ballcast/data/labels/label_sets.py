@@ -18,7 +18,6 @@ from ballcast.data.labels.games import (
     MATCHES,
     Game,
     VideoSegment,
-    check_folder,
     choose,
     find_games,
     game_videos,
@@ -26,6 +25,7 @@ from ballcast.data.labels.games import (
     is_called,
     matches_of,
     position_of,
+    require_folder,
     split_folders,
     split_games,
 )
@@ -103,7 +103,7 @@ def read_label_set(folder: Path) -> LabelSet:
     A label that a known list does not have is an InputError with its place. The split of a game of SN-BAS or SN-AS is
     the folder on its path that is called train, valid, test or challenge, if there is one.
     """
-    check_folder(folder)
+    require_folder(folder)
     if (folder / MATCHES).is_file():
         found = _simulated(folder)
         classes = BALL_ACTIONS if _labels_of(found) - set(ACTIONS) else ACTIONS

@@ -15,7 +15,9 @@ from ballcast.features.store import FeatureStore
 
 STEP_MS = 5_000  # from one clip's start to the next one's
 # What the paper gives of its training samples: how many, of how many clips, and the range of w_c.
-PAPER_SAMPLES, PAPER_CLIPS, PAPER_CLASS_WEIGHTS = 22_900, 4587, (0.28, 2.46)
+PAPER_SAMPLES = 22_900
+PAPER_CLIPS = 4587
+PAPER_CLASS_WEIGHTS = (0.28, 2.46)
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,9 @@ def match_events(
         while i < len(a) and j < len(b):
             apart = b[j].position_ms - a[i].position_ms
             if abs(apart) <= tolerance_ms:
-                pairs, i, j = pairs + 1, i + 1, j + 1
+                pairs += 1
+                i += 1
+                j += 1
             elif apart > 0:
                 unpaired[0].append(a[i])
                 i += 1
@@ -214,7 +218,8 @@ def _collect(stores: Stores, joined: Sequence[Sequence[Stretch]], windows: int, 
             samples = _samples(store, stretch, numbers, windows, every_ms)
             left_out += (len(stretch.clips) - 1) * STEP_MS // every_ms + 1 - len(samples)
             for start, rows in samples:
-                clip, since = stretch.clips[start // STEP_MS], start % STEP_MS
+                clip = stretch.clips[start // STEP_MS]
+                since = start % STEP_MS
                 index.append(rows)
                 names.append(f"{of_split}{clip.name}+{since}" if since else f"{of_split}{clip.name}")
                 # A sample that is a clip has the clip's own labels, also for events at exactly 30 s.
@@ -230,7 +235,8 @@ def _collect(stores: Stores, joined: Sequence[Sequence[Stretch]], windows: int, 
 
 def number_rows(store: FeatureStore, base: int) -> tuple[dict[str, int], list[NDArray[np.float16]], int]:
     """Number a store's rows from `base` on: name → number of its first row, the blocks, the number of rows."""
-    starts, numbers = [], {}
+    starts = []
+    numbers = {}
     total = 0
     for block in store.rows:
         starts.append(total)

@@ -120,10 +120,12 @@ def _extract(
 
 def _finish(data: str, name: str, models: Sequence[str], stores: Sequence[str]) -> list[Command]:
     """Tune on the validation clips, predict the challenge's clips, and write and check the zip."""
-    out, clips = f"runs/{name}-challenge", f"{data}/challenge"
+    out = f"runs/{name}-challenge"
+    clips = f"{data}/challenge"
     valid = " ".join(f"--features {store}/valid" for store in stores)
     pairs = " ".join(f"--features {s}/challenge --model {m}" for s, m in zip(stores, models, strict=True))
-    written, read = "", ""
+    written = ""
+    read = ""
     if len(models) > 1:  # one model keeps its calibration in its folder
         written, read = (f" --{option} runs/{name}.json" for option in ("out", "calibration"))
     return [
@@ -135,9 +137,13 @@ def _finish(data: str, name: str, models: Sequence[str], stores: Sequence[str]) 
 
 
 def _paper(data: str) -> list[Command]:
-    videos, spotting, recipe = f"{data}/224p", load(PretrainRecipe, Path("pretrain")), load(Recipe, Path("paper"))
+    videos = f"{data}/224p"
+    spotting = load(PretrainRecipe, Path("pretrain"))
+    recipe = load(Recipe, Path("paper"))
     steps = spotting.train.epochs * spotting.train.steps
-    backbone, store, model = "runs/backbone/best", "features/paper", "runs/paper/best"
+    backbone = "runs/backbone/best"
+    store = "features/paper"
+    model = "runs/paper/best"
     dense = clip_stacks(spotting.network, EVERY["train"]) / clip_stacks(spotting.network, EVERY["test"])
     return [
         _download(data, "224p"),
@@ -188,7 +194,10 @@ def _head(videos: str, start: str, out: str) -> Command:
 
 def _e2e(data: str) -> list[Command]:
     """One training, then one of its head alone; predictions are averaged with those for mirrored frames."""
-    videos, store, mirrored, model = f"{data}/224p", "features/e2e", "features/e2e-mirrored", "runs/e2e-head/best"
+    videos = f"{data}/224p"
+    store = "features/e2e"
+    mirrored = "features/e2e-mirrored"
+    model = "runs/e2e-head/best"
     return [
         _download(data, "224p"),
         _end_to_end("e2e", videos, "runs/e2e", ("decode 224p", "train e2e")),
@@ -204,11 +213,15 @@ def _e2e(data: str) -> list[Command]:
 
 def _winner(data: str) -> list[Command]:
     """Two encoders, each in two phases: from ImageNet weights, then from the result."""
-    videos, commands = f"{data}/720p", [_download(data, "720p")]
+    videos = f"{data}/720p"
+    commands = [_download(data, "720p")]
     encoders = {"008": (), "006": ("encoder.network.encoder=regnety_006.pycls_in1k",)}
-    models, stores = [], []
+    models = []
+    stores = []
     for encoder, changes in encoders.items():
-        first, second, store = f"runs/ws1-{encoder}", f"runs/ws2-{encoder}", f"features/ws-{encoder}"
+        first = f"runs/ws1-{encoder}"
+        second = f"runs/ws2-{encoder}"
+        store = f"features/ws-{encoder}"
         rates = ("decode 720p", "train faantra-ws")
         commands += [
             _end_to_end("faantra-ws", videos, first, rates, *changes),

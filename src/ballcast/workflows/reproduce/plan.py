@@ -120,7 +120,8 @@ def _clips(job: Reproduction, split: str) -> int:
 
 def _extraction(job: Reproduction, config: BackboneConfig, split: str, decode: float, stack: float) -> float:
     workers = job.workers or cores()
-    decoding, computing = CLIP_FRAMES * decode, clip_stacks(config, EVERY[split]) * stack
+    decoding = CLIP_FRAMES * decode
+    computing = clip_stacks(config, EVERY[split]) * stack
     if job.device.type == "cuda":  # threads decode while the GPU computes
         return _clips(job, split) * max(decoding / workers, computing)
     return _clips(job, split) * (decoding + computing) / workers
@@ -153,7 +154,8 @@ def probe_backbone(job: Reproduction, config: BackboneConfig) -> tuple[float, fl
     torch.set_num_threads(1)
     try:
         engine = BatchEncoder(network, device=job.device, compiled=False)
-        pixels, begins = engine.load(frames), config.stride * torch.arange(PROBED, device=job.device)
+        pixels = engine.load(frames)
+        begins = config.stride * torch.arange(PROBED, device=job.device)
         with torch.inference_mode():
             engine.maps(pixels, begins)  # the first is slower
             _wait(job.device)
@@ -167,7 +169,8 @@ def probe_backbone(job: Reproduction, config: BackboneConfig) -> tuple[float, fl
 
 def probe_training(recipe: Recipe, device: torch.device) -> tuple[float, int]:
     """Measure the seconds of a forward and backward pass, not compiled; also return the number of parameters."""
-    config, state = recipe.model, torch.get_rng_state()
+    config = recipe.model
+    state = torch.get_rng_state()
     model = Anticipator(config, emit=recipe.emit).to(device).train()
     features = torch.randn(recipe.train.batch, config.windows, config.clips, config.width, device=device)
     seconds = 0.0
