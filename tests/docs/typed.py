@@ -204,9 +204,9 @@ PROGRAMS: dict[str, Callable[[list[str]], str]] = {
     "docker": _docker,
     "git": _known("fetches the repository"),
     "ray": _known("starts a cluster; tests/server/streams/followers_on_cluster.py has one"),
-    **dict.fromkeys(
-        ("apt", "tar", "sed", "cmake", "mkdir", "cp"), _known("builds the game's engine, from the network")
-    ),
+    "apt": _known("installs what the game's engine needs"),
+    "tar": _known("unpacks the archive of films"),
+    "films/film": _known("needs the archive of films; tests/tools_simulation/test_bundle.py runs it"),
     "cd": _known("a shell's own"),
     "source": _known("a shell's own"),
     "export": _known("a shell's own"),

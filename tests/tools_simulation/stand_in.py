@@ -1,10 +1,26 @@
-"""A stand-in for the game's engine: the parts of gfootball_engine that are used, and a ball that rolls to the right."""
+"""A stand-in for the game's engine: the parts of gfootball_engine that are used, and a ball that rolls to the right.
 
+`write_engine` makes a folder of it that can be given as --engine. With STAND_IN_TROUBLE="2 hang" in the environment
+something happens at the tenth step of seed 2: "hang", "raise", "die" (as a crash of the engine), or "interrupt" (Ctrl-C
+reaches the process that started this one).
+"""
+
+import os
+import shutil
+import signal
+import struct
+import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import matplotlib
 import numpy as np
+from PIL import Image
 
+from tools.simulation.engine import NAME
+from tools.simulation.engine_data import BALL, BOARDS, KITS, MUD, TINTED
+from tools.simulation.film import FONT
 from tools.simulation.game import HEIGHT, WIDTH
 from tools.simulation.states import PLAYERS
 
@@ -25,6 +41,8 @@ class GameEnv:
     def reset(self, scenario: Any, animated: bool) -> None:
         self.scenarios.append(scenario)
         self.at = 0
+        seed, _, trouble = os.environ.get("STAND_IN_TROUBLE", "").partition(" ")
+        self.trouble = trouble if seed == str(scenario.game_engine_random_seed) else ""
 
     def get_info(self) -> SimpleNamespace:
         shown = self.at >= WALK and not 20 + WALK <= self.at < 20 + 2 * WALK
@@ -45,6 +63,8 @@ class GameEnv:
 
     def step(self) -> None:
         self.at += 1
+        if self.at == 10:
+            make(self.trouble)
         if self.game_config.render:
             self.render(True)
 
@@ -62,6 +82,17 @@ class GameEnv:
         return picture.tobytes()
 
 
+def make(trouble: str) -> None:
+    if trouble == "raise":
+        raise RuntimeError("first line\nthe engine is out of order")
+    if trouble == "die":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if trouble == "interrupt":
+        os.kill(os.getppid(), signal.SIGINT)
+    if trouble in ("hang", "interrupt"):
+        time.sleep(60)
+
+
 class ScenarioConfig:
     @staticmethod
     def make() -> SimpleNamespace:
@@ -73,10 +104,68 @@ class Roles:
         return name.removeprefix("e_PlayerRole_")
 
 
+GameState = SimpleNamespace(game_running="running")
+e_PlayerRole = Roles()  # noqa: N816 - the engine's name
+
+
+def FormationEntry(x: float, y: float, role: str, lazy: bool, controllable: bool) -> tuple[float, float, str]:  # noqa: N802
+    return x, y, role
+
+
 ENGINE = SimpleNamespace(
     GameEnv=GameEnv,
-    GameState=SimpleNamespace(game_running="running"),
+    GameState=GameState,
     ScenarioConfig=ScenarioConfig,
-    FormationEntry=lambda x, y, role, lazy, controllable: (x, y, role),
-    e_PlayerRole=Roles(),
+    FormationEntry=FormationEntry,
+    e_PlayerRole=e_PlayerRole,
 )
+BITMAPS = {  # of the game's data that looks replace: height, width, channels
+    **dict.fromkeys(KITS.values(), (1024, 1024, 4)),
+    **{path: (16, 15, 3) for paths in TINTED.values() for path in paths},
+    BOARDS / "board1.bmp": (32, 250, 3),
+    BOARDS / "board2.bmp": (32, 250, 3),
+    MUD: (32, 64, 4),
+    BALL / "ball.bmp": (16, 16, 3),
+}
+BALL_MODEL = "\t\t*MESH_VERTEX_LIST {\n\t\t\t*MESH_VERTEX    0\t0.0000\t-0.0500\t0.1100\n\t\t}\n"
+
+
+def write_data(data: Path) -> None:
+    """The files of the game's data that a look replaces, with colours drawn at random; and one that it does not."""
+    rng = np.random.default_rng(0)
+    for path, shape in BITMAPS.items():
+        (data / path).parent.mkdir(parents=True, exist_ok=True)
+        write_new_bitmap(data / path, rng.integers(0, 256, shape, np.uint8))
+    (data / BALL / "generic.ase").write_text(BALL_MODEL)
+    (data / "media" / "shaders").mkdir()
+    (data / "media" / "shaders" / "simple.frag").write_text("the engine's")
+    (data / "media" / "animations.txt").write_text("as it is")
+
+
+def write_new_bitmap(path: Path, pixels: np.ndarray) -> None:
+    """A BMP file of pixels (H, W, 3 or 4); with alpha as the game has it, which Pillow reads but does not write."""
+    height, width, channels = pixels.shape
+    if channels == 3:
+        Image.fromarray(pixels).save(path)
+        return
+    masks = struct.pack("<4I", 0xFF0000, 0xFF00, 0xFF, 0xFF000000)
+    info = struct.pack("<IiiHHIIiiII", 108, width, height, 1, 32, 3, 0, 2835, 2835, 0, 0) + masks + b"BGRs" + bytes(48)
+    content = pixels[::-1, :, [2, 1, 0, 3]].tobytes()
+    path.write_bytes(
+        struct.pack("<2sIHHI", b"BM", 14 + len(info) + len(content), 0, 0, 14 + len(info)) + info + content
+    )
+
+
+def write_engine(folder: Path) -> Path:
+    """Write a package gfootball_engine into `folder` that is this stand-in; returns the folder."""
+    package = folder / NAME
+    package.mkdir(parents=True)
+    tests = Path(__file__).parents[1]
+    (package / "__init__.py").write_text(
+        f"import sys\nsys.path.append({str(tests)!r})\nfrom tools_simulation.stand_in import *\n"
+    )
+    write_data(package / "data")
+    font = package / FONT
+    font.parent.mkdir()
+    shutil.copy(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf", font)
+    return folder

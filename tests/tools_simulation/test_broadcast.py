@@ -1,4 +1,4 @@
-"""Pictures as a broadcast: what is covered, how bright it is, when it is seen."""
+"""Films as videos: colours, and when a picture is seen."""
 
 from pathlib import Path
 
@@ -8,26 +8,12 @@ import pytest
 
 from ballcast.core.errors import InputError
 from ballcast.video.file import VideoFile
-from tools.simulation.broadcast import COVER, RADAR, count_frames, develop, filming
-
-
-def test_pictures_are_in_colour_brighter_and_without_the_radar() -> None:
-    picture = np.zeros((224, 400, 3), np.uint8)
-    picture[:100] = (50, 100, 20)
-    picture[100:, :, 1] = 120
-    picture[:, [0, -1]] = 77
-    frame = develop(picture, 2.0)
-    assert (frame.shape, frame.dtype) == ((224, 398, 3), np.uint8)
-    assert (frame[:100] == (100, 200, 40)).all()
-    assert (frame[RADAR] == COVER).all()
-    frame[RADAR] = (0, 240, 0)
-    assert (frame[100:] == (0, 240, 0)).all()
-    assert (develop(np.full((224, 400, 3), 200, np.uint8), 3.0)[:100] == 255).all()  # clipped, not wrapped around
+from tools.simulation.broadcast import count_frames, filming
 
 
 def test_colours_are_kept_in_the_video(tmp_path: Path) -> None:
     colour = (200, 120, 40)
-    with filming(tmp_path / "film.mp4") as add:
+    with filming(tmp_path / "film.mp4", crf=25) as add:
         for n in range(3):
             add(np.full((224, 398, 3), colour, np.uint8), n)
     with av.open(str(tmp_path / "film.mp4")) as container:
@@ -41,7 +27,7 @@ def test_colours_are_kept_in_the_video(tmp_path: Path) -> None:
 def test_a_picture_is_seen_from_its_frame_to_the_next_one(frames: int, every: int, tmp_path: Path) -> None:
     """As long as the last frame has one too, all frames that labels may speak of can be read."""
     shown = sorted({*range(0, frames, every), frames - 1})
-    with filming(tmp_path / "film.tmp") as add:
+    with filming(tmp_path / "film.tmp", crf=25) as add:
         for n in shown:
             add(np.full((224, 398, 3), 40 + 4 * n, np.uint8), n)
     with VideoFile(tmp_path / "film.tmp") as video:
@@ -58,7 +44,7 @@ def test_the_first_picture_of_every_five_seconds_is_a_key_frame(
 ) -> None:
     """And no other, and packets are in the order of their times: clips are cut without encoding."""
     pictures = np.random.default_rng(0).integers(0, 256, (2, 224, 398, 3), np.uint8)
-    with filming(tmp_path / "film.mp4") as add:
+    with filming(tmp_path / "film.mp4", crf=25) as add:
         for n in range(0, 300, every):
             add(pictures[int(n >= 200)], n)  # a change of scene, which is no key frame
     with av.open(str(tmp_path / "film.mp4")) as container:
@@ -69,11 +55,19 @@ def test_the_first_picture_of_every_five_seconds_is_a_key_frame(
 
 def test_frames_after_the_last_picture_are_not_counted_on(tmp_path: Path) -> None:
     """Decoders give one more or not, as the file's stated rate happens to round."""
-    with filming(tmp_path / "film.mp4") as add:
+    with filming(tmp_path / "film.mp4", crf=25) as add:
         for n in range(0, 50, 2):
             add(np.full((224, 398, 3), 100, np.uint8), n)
     assert count_frames(tmp_path / "film.mp4") == 49
-    with filming(tmp_path / "empty.mp4"):
+    with filming(tmp_path / "empty.mp4", crf=25):
         pass
     with pytest.raises(InputError, match=r"empty\.mp4"):
         count_frames(tmp_path / "empty.mp4")
+
+
+def test_compression_is_the_look_s(tmp_path: Path) -> None:
+    picture = np.random.default_rng(0).integers(0, 256, (224, 398, 3), np.uint8)
+    for crf in (22, 30):
+        with filming(tmp_path / f"{crf}.mp4", crf=crf) as add:
+            add(picture, 0)
+    assert (tmp_path / "22.mp4").stat().st_size > 1.2 * (tmp_path / "30.mp4").stat().st_size

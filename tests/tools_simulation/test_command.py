@@ -1,4 +1,4 @@
-"""`python -m tools.simulate`: plays what is missing, labels all, and says in a sentence what it lacks."""
+"""`python -m tools.simulate`: films what is missing, labels it, and says in a sentence what it lacks."""
 
 import json
 import sys
@@ -10,23 +10,24 @@ import pytest
 from tools_simulation.stand_in import ENGINE
 from tools_simulation.story import Story
 
-from ballcast.core.files import file_lock
 from ballcast.data.labels.games import find_games, read_matches
 from ballcast.video.file import VideoFile
 from tools import simulate
-from tools.simulation import matches as folder
 from tools.simulation.broadcast import filming
-from tools.simulation.fixture import TEST_SEEDS, Fixture
-from tools.simulation.game import Game, GameStep
+from tools.simulation.films import write_labels
+from tools.simulation.fixture import Fixture
+from tools.simulation.partial_files import locking
+from tools.simulation.seeds import SETS, TEST_SEEDS
 from tools.simulation.states import write_states
 
 Run = Callable[..., int]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs the command in this process, with the stand-in for an engine; gives its exit code."""
+def run(monkeypatch: pytest.MonkeyPatch, stand_in: Path) -> Run:
+    """Runs the command in this process and films in others, with a stand-in for an engine; gives its exit code."""
     monkeypatch.setattr(simulate, "load_engine", lambda folder: ENGINE)
+    monkeypatch.setattr(simulate, "find_engine", lambda folder: stand_in)
     monkeypatch.delenv("BALLCAST_ENGINE", raising=False)
 
     def run(*words: object) -> int:
@@ -41,9 +42,9 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def keep(out: Path, name: str, story: Story) -> None:
-    """A match that was played before, with its first picture and its last."""
+    """A film that was made before, with its first picture and its last."""
     out.mkdir(exist_ok=True)
-    with filming(out / f"{name}.mp4") as add:
+    with filming(out / f"{name}.mp4", crf=25) as add:
         for frame in (0, len(story.rows) - 1):
             add(np.full((224, 398, 3), 100, np.uint8), frame)
     write_states(out / f"{name}.npz", story.rows, story.hidden, Fixture.draw(1))
@@ -53,9 +54,9 @@ def a_pass() -> Story:
     return Story().held(0, 5, 10).free(20, (12, 0)).held(0, 7, 10)
 
 
-def test_matches_are_played_and_can_be_learned_from(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_matches_are_filmed_and_can_be_learned_from(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     out = tmp_path / "new" / "out"
-    assert run(out, "--matches", 2, "--seed", 41, "--minutes", 0.0267, "--split", "valid") == 0
+    assert run(out, "--matches", 2, "--seed", 41, "--minutes", 0.0267, "--split", "valid", "--jobs", 2) == 0
     assert sorted(p.name for p in out.iterdir()) == [
         *("match_0041.mp4", "match_0041.npz", "match_0042.mp4", "match_0042.npz", "matches.json")
     ]
@@ -72,6 +73,15 @@ def test_matches_are_played_and_can_be_learned_from(run: Run, tmp_path: Path, ca
     ]
 
 
+def test_arrays_for_training(run: Run, tmp_path: Path) -> None:
+    assert run(tmp_path, "--matches", 1, "--minutes", 0.0134, "--arrays") == 0
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["match_6001.npy", "match_6001.npz", "matches.json"]
+    assert np.load(tmp_path / "match_6001.npy").shape == (11, 336 * 398)
+    assert [(m.video, m.split, m.frames) for m in read_matches(tmp_path / "matches.json")] == [
+        ("match_6001.npy", "train", 20)
+    ]
+
+
 def test_labels_are_written_as_simbaa_has_them(run: Run, tmp_path: Path) -> None:
     keep(tmp_path / "out", "match_5001", a_pass())
     assert run(tmp_path / "out", "--matches", 0) == 0
@@ -85,7 +95,7 @@ def test_labels_are_written_as_simbaa_has_them(run: Run, tmp_path: Path) -> None
     ]
 
 
-def test_labelling_anew_needs_no_engine_and_leaves_other_files_alone(
+def test_labelling_again_needs_no_engine_and_leaves_other_files_alone(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
@@ -95,43 +105,43 @@ def test_labelling_anew_needs_no_engine_and_leaves_other_files_alone(
     (out / "match_11.mp4").write_bytes(b"its states are not there yet")
     (out / "matches.json").write_text("[]")
     monkeypatch.setattr(simulate, "load_engine", None)
+    monkeypatch.setattr(simulate, "find_engine", None)
     assert run(out, "--matches", 0) == 0
     assert [m.video for m in read_matches(out / "matches.json")] == ["match_9.mp4", "match_10.mp4"]
 
 
-def test_what_is_played_is_kept_and_what_was_broken_off_is_played(
+def test_what_is_filmed_is_kept_and_what_was_broken_off_is_filmed(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     out, words = tmp_path / "out", ("--matches", 3, "--seed", 1, "--minutes", 0.0134)
-    play = Game.play
-
-    def break_off(self: Game, fixture: Fixture, steps: int, *, every: int) -> list[GameStep]:
-        for n, moment in enumerate(play(self, fixture, steps, every=every)):
-            if fixture.seed == 2 and n == 9:
-                raise KeyboardInterrupt
-            yield moment
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Game, "play", break_off)
-        assert run(out, *words) == 130
-    assert "goes on" in capsys.readouterr().err
+    monkeypatch.setenv("STAND_IN_TROUBLE", "2 interrupt")
+    assert run(out, *words) == 130
+    assert "resumes" in capsys.readouterr().err
     assert sorted(p.name for p in out.iterdir()) == ["match_0001.mp4", "match_0001.npz", "matches.json"]
+    monkeypatch.delenv("STAND_IN_TROUBLE")
     first = (out / "match_0001.mp4").stat()
-    (out / ".match_0002.mp4.0123abcd.tmp").write_bytes(b"left by one that was killed")
-    (out / "match_0003.npz").write_bytes(b"its video is not there")
+    (out / ".match_0002.mp4.tmp").write_bytes(b"left by one that was killed")
+    (out / "match_0003.npz").write_bytes(b"its film is not there")
     assert run(out, *words) == 0
-    assert "1 of 3 matches are played already" in capsys.readouterr().out
+    assert "1 of 3 matches are filmed already" in capsys.readouterr().out
     assert (out / "match_0001.mp4").stat() == first
     assert len(list(out.iterdir())) == 7
     assert [m.frames for m in read_matches(out / "matches.json")] == [20, 20, 20]
-    monkeypatch.setattr(simulate, "Game", None)  # nothing is left to play
+    monkeypatch.setattr(simulate, "Crew", None)  # nothing is left to film
     assert run(out, *words) == 0
 
 
-def test_a_match_that_another_process_plays_is_told(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    with file_lock(tmp_path / ".match_0001.lock", "busy"):
-        assert run(tmp_path, "--matches", 1, "--seed", 1, "--minutes", 0.01) == 2
-    assert "match_0001.mp4: is being played by another process" in capsys.readouterr().err
+def test_a_match_that_fails_is_reported_and_skipped(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setenv("STAND_IN_TROUBLE", "2 die")
+    with locking(tmp_path / "match_0001.mp4"):
+        assert run(tmp_path, "--matches", 3, "--seed", 1, "--minutes", 0.0134) == 1
+    output = capsys.readouterr()
+    assert "match_0001.mp4: is being filmed by another process" in output.out
+    assert "match_0002.mp4: its process was killed by signal 11; skipped" in output.out
+    assert output.err == "simulate: 2 of 3 matches could not be filmed: 1, 2\n"
+    assert [m.video for m in read_matches(tmp_path / "matches.json")] == ["match_0003.mp4"]
 
 
 @pytest.mark.parametrize("given", [None, "empty", "broken"])
@@ -155,7 +165,7 @@ def test_without_an_engine_one_sentence_tells_what_to_do(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("simulate: ")
     assert "give the folder that holds gfootball_engine/ as --engine" in line
-    assert {None: "docs/backbone.md", "empty": "empty: has no", "broken": "_gameplayfootball"}[given] in line
+    assert {None: "tools.simulate build", "empty": "empty: has no", "broken": "_gameplayfootball"}[given] in line
     assert not (tmp_path / "out").exists()
 
 
@@ -173,32 +183,34 @@ def test_states_that_are_none_are_named(
     assert "match_1.npz: these are no states of a match" in capsys.readouterr().err
 
 
-def test_a_folder_without_matches_and_numbers_out_of_range_are_refused(
+def test_a_folder_without_films_and_numbers_out_of_range_are_refused(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     assert run(tmp_path, "--matches", 0) == 2
-    assert "has no matches" in capsys.readouterr().err
-    for words in (("--matches", -1), ("--every", 0), ("--every", 51), ("--minutes", 0), ("--seed", -1)):
+    assert "has no films" in capsys.readouterr().err
+    for words in (("--matches", -1), ("--every", 0), ("--every", 51), ("--minutes", 0), ("--seed", -1), ("--jobs", 0)):
         assert run(tmp_path, *words) == 2
         assert "must" in capsys.readouterr().err
 
 
 def test_test_matches_are_never_in_another_split(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     words = ("--matches", 2, "--seed", TEST_SEEDS[0] - 1, "--minutes", 0.01)
-    assert run(tmp_path / "train", *words) == 2
-    assert "match_7001.mp4: cannot be in the split train" in capsys.readouterr().err
-    assert not (tmp_path / "train").exists()  # refused before anything is played
-    assert run(tmp_path / "test", *words, "--split", "test") == 0
-    assert {m.split for m in read_matches(tmp_path / "test" / "matches.json")} == {"test"}
-    assert run(tmp_path / "test", "--matches", 0) == 2  # labelling anew would change the split
-    assert {m.split for m in read_matches(tmp_path / "test" / "matches.json")} == {"test"}
+    assert run(tmp_path / "train", *words, "--split", "train") == 2
+    assert "seed 7001 cannot be in the split train" in capsys.readouterr().err
+    assert not (tmp_path / "train").exists()  # refused before anything is filmed
+    assert run(tmp_path / "test", *words) == 0
+    splits = {"match_7000.mp4": "train", "match_7001.mp4": "test"}
+    assert {m.video: m.split for m in read_matches(tmp_path / "test" / "matches.json")} == splits
+    assert run(tmp_path / "test", "--matches", 0, "--split", "train") == 2
+    assert run(tmp_path / "test", "--matches", 0) == 0  # labelling again leaves the splits
+    assert {m.video: m.split for m in read_matches(tmp_path / "test" / "matches.json")} == splits
 
 
 def test_the_actions_are_shown_beside_those_of_others(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     for name in ("match_1", "match_2"):
         keep(tmp_path / "theirs", name, a_pass())
     keep(tmp_path / "out", "match_1", Story().held(0, 5, 20).held(1, 3, 20).free(20, (12, 0)).held(1, 4, 9))
-    folder.label_matches(tmp_path / "theirs", "train")
+    write_labels(tmp_path / "theirs", sorted((tmp_path / "theirs").glob("*.mp4")), "train")
     assert run(tmp_path / "out", "--matches", 0, "--compare", tmp_path / "theirs") == 0
     lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in capsys.readouterr().out.splitlines()]
     assert ["PASS", "1.0", "1.0"] in lines
@@ -207,20 +219,21 @@ def test_the_actions_are_shown_beside_those_of_others(run: Run, tmp_path: Path, 
     assert ["tackle, pass, same team", "0.0", "", "", "1.0", "0.8", "0.8"] in lines
 
 
-def test_a_set_is_played_and_checked_by_its_name(
+def test_a_set_is_filmed_and_checked_by_its_name(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
+    """What is checked is played without the film's look: states and labels are the same whatever the film."""
     monkeypatch.setattr(simulate, "MINUTES", 0.0267)  # 40 steps
-    monkeypatch.setitem(simulate.SETS, "e2e-test", (TEST_SEEDS[:2], "test"))
-    assert run(tmp_path, "--set", "e2e-test", "--check") == 2
+    monkeypatch.setitem(SETS, "films-test", (TEST_SEEDS[:2], "test"))
+    assert run(tmp_path, "--set", "films-test", "--check") == 2
     assert "has none of these matches" in capsys.readouterr().err
-    assert run(tmp_path, "--set", "e2e-test", "--every", 1) == 0
+    assert run(tmp_path, "--set", "films-test", "--every", 1) == 0
     assert [(m.video, m.split) for m in read_matches(tmp_path / "matches.json")] == [
         ("match_7001.mp4", "test"),
         ("match_7002.mp4", "test"),
     ]
-    assert run(tmp_path, "--set", "e2e-test", "--matches", 0) == 0
-    assert run(tmp_path, "--set", "e2e-test", "--check") == 0
+    assert run(tmp_path, "--set", "films-test", "--matches", 0) == 0
+    assert run(tmp_path, "--set", "films-test", "--check") == 0
     assert capsys.readouterr().out.count("states and labels are the same") == 2
     changed = json.loads((tmp_path / "matches.json").read_text())
     changed[1]["actions"].pop()
@@ -229,7 +242,7 @@ def test_a_set_is_played_and_checked_by_its_name(
         states = dict(kept)
     states["rows"][5, 0] += 1
     np.savez(tmp_path / "match_7001.npz", **states)
-    assert run(tmp_path, "--set", "e2e-test", "--check") == 1
+    assert run(tmp_path, "--set", "films-test", "--check") == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines == ["match_7001.mp4: states differ", "match_7002.mp4: labels differ"]
 
@@ -238,11 +251,11 @@ def test_a_set_is_played_and_checked_by_its_name(
 def test_a_set_has_its_own_numbers(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture, words: tuple[object, ...]
 ) -> None:
-    assert run(tmp_path, "--set", "e2e-train", *words) == 2
+    assert run(tmp_path, "--set", "films-train", *words) == 2
     assert "--set has its own" in capsys.readouterr().err
 
 
-def test_the_sets_do_not_overlap() -> None:
-    seeds = [seed for seeds, _ in simulate.SETS.values() for seed in seeds]
-    assert len(seeds) == len(set(seeds)) == 89
-    assert [split for _, split in simulate.SETS.values()] == ["train", "valid", "test", "train"]
+@pytest.mark.parametrize("command", ["build", "bundle", "contacts"])
+def test_other_commands_have_their_own_help(command: str, run: Run, capsys: pytest.CaptureFixture) -> None:
+    assert run(command, "--help") == 0
+    assert f"python -m tools.simulate {command}" in capsys.readouterr().out

@@ -1,7 +1,6 @@
 """The engine at play, by a stand-in; and, where it is built, by itself."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +10,9 @@ import pytest
 from tools_simulation.stand_in import ENGINE, WALK
 
 from ballcast.video.file import VideoFile
-from tools.simulation.fixture import GAINS, SKILLS, Fixture
+from tools.simulation.fixture import SKILLS, Fixture
 from tools.simulation.game import HEIGHT, WIDTH, Game
+from tools.simulation.look import Look
 from tools.simulation.states import COLUMNS
 
 ROOT = Path(__file__).parents[2]
@@ -58,12 +58,11 @@ def test_a_seed_is_a_fixture() -> None:
     drawn = [Fixture.draw(seed) for seed in range(200)]
     assert drawn == [Fixture.draw(seed) for seed in range(200)]
     assert {f.left for f in drawn} == {f.right for f in drawn} == set(SKILLS)
-    assert all(GAINS[0] <= f.gain <= GAINS[1] for f in drawn)
-    assert Fixture.draw(5001) == Fixture(5001, pytest.approx(2.36302987), 0.9, 0.8)  # type: ignore[arg-type]
+    assert Fixture.draw(5001) == Fixture(5001, 0.9, 0.8)
 
 
 def test_eleven_against_eleven() -> None:
-    scenario = Fixture(seed=8, gain=2.0, left=0.9, right=0.6).scenario(ENGINE)
+    scenario = Fixture(seed=8, left=0.9, right=0.6).scenario(ENGINE)
     assert (scenario.left_agents, scenario.right_agents) == (0, 0)  # nobody is played from outside
     assert (scenario.left_team_difficulty, scenario.right_team_difficulty) == (0.9, 0.6)
     assert scenario.game_engine_random_seed == 8
@@ -76,21 +75,22 @@ def test_eleven_against_eleven() -> None:
     )
 
 
-def test_the_real_engine_plays_twenty_seconds(tmp_path: Path) -> None:
-    """In a process of its own: it is a large library that stays loaded. BALLCAST_ENGINE names the folder it is in."""
-    words = ["--matches", "1", "--seed", "5001", "--minutes", str(1 / 3), "--every", "50"]
-    command = [sys.executable, "-m", "tools.simulate", tmp_path / "out", *words]
-    done = subprocess.run(command, cwd=ROOT, env=dict(os.environ), capture_output=True, text=True)
-    if "cannot be imported" in done.stderr:
-        pytest.skip(done.stderr.strip())
-    assert done.returncode == 0, done.stderr
-    (match,) = json.loads((tmp_path / "out" / "matches.json").read_text())
-    assert (match["video"], match["split"], match["frames"]) == ("match_5001.mp4", "train", 500)
+def test_the_real_engine_films_twenty_seconds(engine: Path, tmp_path: Path) -> None:
+    """And plays them again without a film, with the same states and labels."""
+    words = [tmp_path, "--matches", "1", "--seed", "6001", "--minutes", str(1 / 3)]
+    for more in (["--every", "50"], ["--check"]):
+        command = [sys.executable, "-m", "tools.simulate", *words, "--engine", engine, *more]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    assert "match_6001.mp4: states and labels are the same" in done.stdout
+    (match,) = json.loads((tmp_path / "matches.json").read_text())
+    assert (match["video"], match["split"], match["frames"]) == ("match_6001.mp4", "train", 500)
     assert 5 <= len(match["actions"]) <= 30
-    with VideoFile(tmp_path / "out" / "match_5001.mp4") as video:
+    with VideoFile(tmp_path / "match_6001.mp4") as video:
         frames = video.read(0, 500)
     assert frames.shape == (500, 224, 398)
     assert frames[0].std() > 10  # there is something to be seen
     assert np.abs(frames[0].astype(int) - frames[400]).mean() > 2  # and it moves
-    rows = np.load(tmp_path / "out" / "match_5001.npz")["rows"]
+    assert np.median(frames[0, 60:200]) == pytest.approx(16 + Look.draw(6001).exposure.level * 219 / 255, abs=12)
+    rows = np.load(tmp_path / "match_6001.npz")["rows"]
     assert np.ptp(rows[:, 0]) > 0.1  # the ball does

@@ -1,4 +1,4 @@
-"""Pictures of the game as a broadcast: 398×224 in colour and the radar covered, as simbaa has it."""
+"""Films as MP4: 398×224 in colour, each picture at its time on a timeline of 25 frames a second."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,37 +13,26 @@ from numpy.typing import NDArray
 from ballcast.core.actions import FPS
 from ballcast.core.errors import InputError
 from ballcast.video.container import open_container
-from tools.simulation.game import HEIGHT, WIDTH
+from tools.simulation.develop import HEIGHT, WIDTH
 
-MARGIN = 1  # columns cut at either side: 400 to 398
-RADAR = (slice(172, 218), slice(162, 236))  # rows and columns; it would show where everybody is
-COVER = 26  # red, green and blue of its cover
 KEY_FRAMES = 125  # frames apart: 5 s, as in simbaa, so that its build.py can cut clips without encoding
 # Colour is coded more finely than luma: players are a few pixels wide, and their shirts turn grey otherwise.
-H264 = {"crf": "28", "preset": "veryfast", "x264-params": "chroma-qp-offset=-8", "threads": "1"}
+H264 = {"preset": "veryfast", "x264-params": "chroma-qp-offset=-8", "threads": "1"}
 H264 |= {"g": str(KEY_FRAMES), "forced-idr": "1", "sc_threshold": "0", "bf": "0"}  # key frames there alone, no B-frames
 
 Add = Callable[[NDArray[np.uint8], int], None]
 
 
-def develop(picture: NDArray[np.uint8], gain: float) -> NDArray[np.uint8]:
-    """Frame (224, 398, 3) uint8 RGB of a picture (224, 400, 3), `gain` times as bright, the radar covered."""
-    brighter = (np.arange(256) * gain).clip(0, 255).astype(np.uint8)  # (256,)
-    frame = brighter[picture[:, MARGIN:-MARGIN]]  # (224, 398, 3)
-    frame[RADAR] = COVER
-    return frame
-
-
 @contextmanager
-def filming(path: Path) -> Iterator[Add]:
+def filming(path: Path, *, crf: int) -> Iterator[Add]:
     """Write an MP4 to `path`, whatever its suffix; yields a function that adds a picture (224, 398, 3) RGB at a frame.
 
     Frames are counted at 25 fps; a picture is seen until the next one begins. The first picture of every 125 frames is
-    a key frame.
+    a key frame. `crf` is x264's: larger is smaller and worse.
     """
     with av.open(str(path), "w", format="mp4") as container:
-        stream = container.add_stream("libx264", rate=FPS, options=H264)
-        stream.height, stream.width = HEIGHT, WIDTH - 2 * MARGIN
+        stream = container.add_stream("libx264", rate=FPS, options={"crf": str(crf), **H264})
+        stream.height, stream.width = HEIGHT, WIDTH
         stream.pix_fmt, stream.time_base = "yuv420p", Fraction(1, FPS)
         next_key = 0
 
@@ -66,5 +55,5 @@ def count_frames(path: Path) -> int:
     with container:
         times = [packet.pts * packet.time_base for packet in container.demux(stream) if packet.pts is not None]
     if not times:
-        raise InputError(f"{path}: has no pictures; remove it and play it again")
+        raise InputError(f"{path}: has no pictures; remove it and film it again")
     return round(max(times) * FPS) + 1

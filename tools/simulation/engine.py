@@ -1,7 +1,9 @@
-"""The game's engine, which is built apart from ballcast: see docs/backbone.md, "More matches of your own"."""
+"""The game's engine, which `python -m tools.simulate build` builds: see docs/backbone.md."""
 
+import argparse
 import importlib
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,8 +27,19 @@ def load_engine(folder: Path | None = None) -> Any:
         return importlib.import_module(NAME)
     except ImportError as error:
         raise InputError(
-            f"Google Research Football's engine cannot be imported ({error}): build it as in docs/backbone.md, for "
-            f"this Python, and give the folder that holds {NAME}/ as --engine"
+            f"Google Research Football's engine cannot be imported ({error}): build it with `python -m "
+            f"tools.simulate build FOLDER` (docs/backbone.md), and give the folder that holds {NAME}/ as --engine"
         ) from None
     finally:
         logging.disable(logging.NOTSET)
+
+
+def find_engine(folder: Path | None = None) -> Path:
+    """The folder that holds gfootball_engine/, once it is sure that the engine can be loaded from there."""
+    return Path(load_engine(folder).__file__).resolve().parents[1]
+
+
+def add_engine_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--engine`, by default the folder that BALLCAST_ENGINE names."""
+    engine = os.environ.get("BALLCAST_ENGINE") or None
+    parser.add_argument("--engine", type=Path, default=engine, metavar="FOLDER", help=f"holds {NAME}/")

@@ -1,20 +1,12 @@
-"""What is to be played: a match's seed, how good its sides are, how bright it is; and that as the engine wants it."""
+"""What is to be played: a match's seed and how good its sides are; and that as the engine wants it."""
 
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-TEST_SEEDS = range(7001, 7011)  # matches to test on; never train on them
-SETS = {  # sets that figures in docs/ are of: their seeds and their split
-    "e2e-train": (range(6001, 6054), "train"),
-    "e2e-valid": (range(8001, 8005), "valid"),
-    "e2e-test": (TEST_SEEDS, "test"),
-    "embedded": (range(5001, 5023), "train"),
-}
 FOREVER = 1_000_000  # steps, so that the engine's own clock never ends a match
 SKILLS = (1.0, 0.95, 0.9, 0.8, 0.6)  # of a side's AI, from 0 to 1: what the engine calls its difficulty
-GAINS = (1.9, 3.9)  # between these red, green and blue are multiplied; the engine's floodlights are dim
 
 # Where players stand at the kick-off, as x from −1 (own goal) to 1 and y from −0.42 to 0.42, and in which role.
 OTHERS = (
@@ -38,22 +30,20 @@ class Fixture:
 
     Attributes:
         seed: of the engine's random numbers; the same seed gives the same match.
-        gain: what red, green and blue of its pictures are multiplied by.
         left, right: the skills of the sides that begin on the left and on the right.
     """
 
     seed: int
-    gain: float
     left: float
     right: float
 
     @classmethod
     def draw(cls, seed: int) -> "Fixture":
-        """Draw brightness and skills at random, from the seed."""
+        """Draw the skills at random, from the seed."""
         rng = np.random.default_rng(seed)
-        gain = float(rng.uniform(*GAINS))
+        rng.random()  # once the brightness of films; without it all matches would be others
         left, right = rng.choice(SKILLS, 2)
-        return cls(seed, gain, float(left), float(right))
+        return cls(seed, float(left), float(right))
 
     def scenario(self, engine: Any) -> Any:
         """The engine's description of it: eleven against eleven, all played by the engine; the right kick off."""

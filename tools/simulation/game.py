@@ -10,8 +10,13 @@ from numpy.typing import NDArray
 from tools.simulation.fixture import Fixture
 from tools.simulation.states import state_row
 
-HEIGHT, WIDTH = 224, 400  # of what is rendered; the engine wants widths that four divides
+HEIGHT, WIDTH = 336, 600  # of what is rendered, 1.5 times a film; the engine wants widths that four divides
 PHYSICS_STEPS = 4  # of 10 ms: a step is 40 ms, a frame at 25 fps
+
+
+def picture_frames(steps: int, every: int) -> list[int]:
+    """The steps of a match that have a picture: every `every`-th from the first on, and the last."""
+    return sorted({*range(0, steps, every), steps - 1})
 
 
 @dataclass(frozen=True)
@@ -21,7 +26,7 @@ class GameStep:
     Attributes:
         row: the state, as `state_row` returns it.
         hidden: how many steps before it are not shown: the ball is fetched, players walk to their places.
-        picture: (224, 400, 3) uint8 RGB, or None where none is asked for.
+        picture: (336, 600, 3) uint8 RGB, or None where none is asked for.
     """
 
     row: list[float]
@@ -42,12 +47,10 @@ class Game:
         self._game.start_game()
 
     def play(self, fixture: Fixture, steps: int, *, every: int) -> Iterator[GameStep]:
-        """The first `steps` steps that are shown; a picture of every `every`-th from the first on, and of the last."""
+        """The first `steps` steps that are shown, with the pictures of `picture_frames`."""
         game = self._game
 
-        def is_seen(step: int) -> bool:
-            return step % every == 0 or step == steps - 1
-
+        seen = set(picture_frames(steps, every))
         game.state = self._engine.GameState.game_running
         game.game_config.render = True
         game.reset(fixture.scenario(self._engine), True)
@@ -58,7 +61,7 @@ class Game:
             info = game.get_info()
             if info.is_in_play:
                 picture = None
-                if is_seen(shown):
+                if shown in seen:
                     picture, is_cut = self._picture(is_cut=is_cut), False
                 yield GameStep(state_row(info), hidden, picture)
                 shown, hidden = shown + 1, 0

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ballcast.core.errors import InputError
-from ballcast.core.files import replacing
 from tools.simulation.fixture import Fixture
+from tools.simulation.partial_files import completing
 
 PLAYERS = 11  # a side
 COLUMNS = 11 + 2 * PLAYERS * 2
@@ -79,9 +79,9 @@ class States:
 
 
 def write_states(path: Path, rows: list[list[float]], hidden: list[int], fixture: Fixture) -> None:
-    """Keep the steps of a match: rows (T, 55), the steps left out before each (T,), and what was played (4,)."""
-    info = np.array([fixture.seed, fixture.gain, fixture.left, fixture.right])
-    with replacing(path) as temporary, temporary.open("wb") as file:
+    """Keep the steps of a match: rows (T, 55), the steps left out before each (T,), and what was played (3,)."""
+    info = np.array([fixture.seed, fixture.left, fixture.right])
+    with completing(path) as partial, partial.open("wb") as file:
         np.savez(file, rows=np.array(rows, np.float32), hidden=np.array(hidden), info=info)
 
 
@@ -99,4 +99,4 @@ def read_rows(path: Path) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
             raise ValueError(f"rows of shape {rows.shape}, {len(hidden)} of hidden")
         return rows, hidden
     except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path}: these are no states of a match ({error}); remove it and play it again") from None
+        raise InputError(f"{path}: these are no states of a match ({error}); remove it and film it again") from None
