@@ -33,7 +33,7 @@ from ballcast.core.files import write_json
 from ballcast.features import backbone as network
 from ballcast.features.backbone import Backbone, BackboneConfig, InvertedResidual3d
 from ballcast.features.batch_encoder import BatchEncoder
-from ballcast.inference.torch_batch import StackBatch
+from ballcast.inference.torch_stacks import StackBatch
 from benchmarks.extract import one_ms
 from benchmarks.machine import add_options, settle
 
@@ -196,18 +196,18 @@ def _batches(args: argparse.Namespace, encoder: BatchEncoder, *, compiled: bool)
     batch = StackBatch(encoder, args.frame, streams=max(args.batches), graphed=on_gpu, compiled=compiled)
     ready = time.perf_counter() - began
     pictures = np.random.default_rng(0).integers(0, 256, (encoder.config.stack, *args.frame), dtype=np.uint8)
-    slots = [batch.open() for _ in range(max(args.batches))]
-    for slot in slots:
-        slot.fill(pictures)
-    features = batch.run(slots)
+    streams = [batch.open() for _ in range(max(args.batches))]
+    for stream in streams:
+        stream.fill(pictures)
+    features = batch.run(streams)
     took = {what: round(seconds, 2) for what, seconds in batch.took.items()}
     row: dict[str, Any] = {"ready_s": round(ready, 2), "took_s": took, "features": features, "ms": {}}
     for count in args.batches:
-        batch.run(slots[:count])
+        batch.run(streams[:count])
         times = []
         for _ in range(args.repeats):
             began = time.perf_counter()
-            batch.run(slots[:count])  # its result is on the CPU
+            batch.run(streams[:count])  # its result is on the CPU
             times.append(1000 * (time.perf_counter() - began))
         row["ms"][count] = round(sorted(times)[len(times) // 2], 3)
     return row

@@ -24,7 +24,7 @@ from typing import Any
 from ballcast.core.actions import FPS
 from ballcast.core.embedded import BACKBONE, MODEL
 from ballcast.core.files import write_json
-from ballcast.inference.onnx_runtime import OnnxRuntime, OnnxSessions
+from ballcast.inference.onnx_runtime import OnnxRuntime
 from ballcast.inference.runtime import Runtime
 from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.video.file import VideoFile
@@ -134,7 +134,7 @@ def _runtime(kind: str, folder: Path) -> Runtime:
 def open_light(folder: Path) -> OnnxRuntime:
     """The embedded model, or an export."""
     if folder == MODEL:
-        return OnnxRuntime(OnnxSessions.embedded(MODEL, BACKBONE))
+        return OnnxRuntime.embedded(MODEL, BACKBONE)
     return OnnxRuntime.open(folder)
 
 

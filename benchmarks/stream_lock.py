@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from ballcast.core.actions import FPS
+from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.live.status import LiveForecast
 from ballcast.model.postprocess import SlotArrays
 from ballcast.video.sources import FileSource, LiveFrame, Pacer
@@ -31,45 +32,38 @@ from ballcast_server.streams.scheduler import Scheduler
 from benchmarks.streams import networks
 
 
-class Slot:
-    """A place of a stream, with the frames of its next stack as `TorchStreamState` has them."""
+class WaitingStream:
+    """A `Stream` that copies the frames of its next stack, as `TorchStream` does."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self._array = np.zeros(shape, np.uint8)
 
-    def fill(self, pictures: Any) -> None:
-        for own, picture in zip(self._array, pictures, strict=True):
-            np.copyto(own, picture)
+    def fill(self, frames: Any) -> None:
+        np.stack(list(frames), out=self._array)
 
 
-class Sleeping:
-    """A `BatchRuntime` that only waits."""
+class Sleeping(TorchRuntime):
+    """A `Runtime` that only waits."""
 
-    parallel, by_cores = 1, False
+    call_s = 0.0
+    step_s = 0.0
 
-    def __init__(self, runtime: Any, streams: int, call_s: float, step_s: float) -> None:
-        self.runtime, self.streams, self.largest = runtime, streams, min(32, streams)
-        self._call_s, self._step_s = call_s, step_s
+    def open_stream(self, size: tuple[int, int]) -> Any:
+        return WaitingStream((self.backbone.stack, *size))
 
-    def prepare(self) -> None:
+    def close_stream(self, stream: Any) -> None:
         pass
 
-    def open(self, size: tuple[int, int]) -> Slot:
-        return Slot((self.runtime.config.stack, *size))
-
-    def close(self, slot: Slot) -> None:
-        pass
-
-    def encode_stacks(self, slots: Sequence[Slot]) -> np.ndarray:
-        time.sleep(self._call_s + self._step_s * len(slots))
-        return np.zeros((len(slots), self.runtime.config.width), np.float32)
+    def encode_stacks(self, streams: Sequence[Any]) -> np.ndarray:
+        time.sleep(self.call_s + self.step_s * len(streams))
+        return np.zeros((len(streams), self.backbone.width), np.float32)
 
     def encode_windows(self, features: np.ndarray) -> np.ndarray:
-        time.sleep(self._call_s)
+        time.sleep(self.call_s)
         return np.zeros((*features.shape[:2], 256), np.float32)
 
-    def anticipate_batch(self, tokens: np.ndarray, present: np.ndarray) -> SlotArrays:
-        time.sleep(self._call_s)
+    def predict(self, tokens: np.ndarray, present: np.ndarray) -> SlotArrays:
+        time.sleep(self.call_s)
         b = len(tokens)
         objectness, classes, offsets = (np.zeros(shape, np.float32) for shape in ((b, 8), (b, 8, 10), (b, 8, 16)))
         return SlotArrays(objectness, classes, offsets, bins=16)
@@ -109,9 +103,11 @@ def main() -> None:
 
 def measure(args: argparse.Namespace, count: int) -> None:
     """Run so many streams, and print the figures of the seconds after their windows are full."""
-    runtime: Any = networks("tiny", "cpu", 1)()
-    batch = Sleeping(runtime, max(2, count), args.call_ms / 1000, args.step_ms / 1000)
-    runtime.batched = lambda streams: batch
+    tiny: Any = networks("tiny", "cpu", 1)()
+    runtime = Sleeping(tiny.network, tiny.encoder.backbone)
+    runtime.picture_size = None
+    runtime.call_s = args.call_ms / 1000
+    runtime.step_s = args.step_ms / 1000
     with Scheduler(lambda: runtime, streams=max(2, count)) as scheduler, ExitStack() as stack:
         scheduler._share = 10.0  # all are to run
         sources = [FileSource(args.video, threads=1) if args.video else Blank((8, 8)) for _ in range(count)]

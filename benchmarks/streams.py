@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ballcast.api import load
 from ballcast.core.actions import FPS
 from ballcast.core.anticipator_config import HierarchyConfig, ModelConfig
 from ballcast.core.backbone_config import BackboneConfig
@@ -42,7 +43,6 @@ from ballcast.core.files import write_json
 from ballcast.core.util import cores
 from ballcast.features.backbone import Backbone
 from ballcast.features.stack_index import snippet_count
-from ballcast.inference.loading import open_model
 from ballcast.inference.runtime import Runtime
 from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.inference.torch_runtime import TorchRuntime
@@ -118,9 +118,7 @@ def _options() -> argparse.Namespace:
 def networks(network: str, device: str, threads: int) -> Callable[[], Runtime]:
     """A function that gives runtimes which share their networks."""
     if network == "onnx":
-        opened = open_model(runtime="onnx", threads=threads, size="own")
-        assert opened.new_runtime is not None
-        return opened.new_runtime
+        return load(runtime="onnx", threads=threads, size="own").new_runtime
     torch.manual_seed(0)
     config, sizes = BackboneConfig(), HierarchyConfig()
     if network == "tiny":
@@ -130,7 +128,7 @@ def networks(network: str, device: str, threads: int) -> Callable[[], Runtime]:
     model = Anticipator(ModelConfig(clips=snippet_count(config), width=config.width, hierarchy=sizes)).eval()
     runtime = TorchRuntime(model, backbone, device=device)
     runtime.picture_size = None  # the frames' own size is the one to measure
-    return runtime.another
+    return lambda: runtime
 
 
 def _measured(

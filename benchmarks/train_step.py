@@ -25,7 +25,7 @@ from ballcast.core.config import load
 from ballcast.core.files import write_json
 from ballcast.data.samples.batches import TrainingBatch
 from ballcast.data.samples.windows import WindowSet
-from ballcast.features.torch_stream_encoder import record
+from ballcast.features.cuda_graph import record
 from ballcast.loss.criterion import Criterion
 from ballcast.loss.matcher import Targets
 from ballcast.model.anticipator import Anticipator

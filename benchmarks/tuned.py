@@ -7,10 +7,9 @@ from pathlib import Path
 import torch
 
 from ballcast.data.samples.windows import WindowSet
-from ballcast.inference.predictor import run_emission, run_models, scores_untuned
 from ballcast.inference.store_predictor import untuned
-from ballcast.inference.tuning import fit, match_bins
-from ballcast.model.anticipator import Anticipator
+from ballcast.inference.torch_runtime import TorchRuntime
+from ballcast.inference.tuning import fit, match_bins, run_emission, run_models, scores_untuned
 from ballcast.model.postprocess import Floats, SlotProbabilities
 from benchmarks.rows import Result, row_of
 
@@ -19,28 +18,27 @@ SPLITS = ("valid", "test")
 
 def tuned_rows(runs: Sequence[Path], windows: Mapping[str, WindowSet], device: torch.device) -> dict[str, list[Result]]:
     """By name: every run's model tuned; if there are several, their ensemble, and that tuned."""
-    models = [Anticipator.from_pretrained(run / "best") for run in runs]
-    outputs = {split: run_models(models, [windows[split]] * len(models), device) for split in SPLITS}
-    rows = {"tuned": [_tuned([m], [i], outputs, windows, device) for i, m in enumerate(models)]}
+    models = [TorchRuntime.load(run / "best", device=device) for run in runs]
+    outputs = {split: run_models(models, [windows[split]] * len(models)) for split in SPLITS}
+    rows = {"tuned": [_tuned([m], [i], outputs, windows) for i, m in enumerate(models)]}
     if len(models) > 1:
         everyone = list(range(len(models)))
         name = f"ensemble of {len(models)}"
         rows[name] = [_rows({split: untuned(models).scores(outputs[split]) for split in SPLITS}, windows)]
-        rows[f"{name}, tuned"] = [_tuned(models, everyone, outputs, windows, device)]
+        rows[f"{name}, tuned"] = [_tuned(models, everyone, outputs, windows)]
     return rows
 
 
 def _tuned(
-    models: Sequence[Anticipator],
+    models: Sequence[TorchRuntime],
     which: Sequence[int],
     outputs: Mapping[str, Sequence[SlotProbabilities]],
     windows: Mapping[str, WindowSet],
-    device: torch.device,
 ) -> Result:
     """What `ballcast tune` leaves: the models calibrated, or as they were where that does not help."""
     began = time.perf_counter()
     chosen = {split: [outputs[split][i] for i in which] for split in SPLITS}
-    emitted = {split: run_emission(models, [windows[split]], device) for split in SPLITS}
+    emitted = {split: run_emission(models, [windows[split]]) for split in SPLITS}
     before = {split: scores_untuned(models, chosen[split], emitted[split]) for split in SPLITS}
     clips, weight = windows["valid"].clips, models[0].pos_weight
     fitted = fit(chosen["valid"], clips, before["valid"], pos_weight=weight, emission=emitted["valid"])

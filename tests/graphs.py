@@ -8,7 +8,7 @@ from torch.utils import _pytree as pytree
 
 
 def record(work: Callable[[], Any], warmups: int = 3, pool: object = None) -> tuple[Callable[[], None], Any]:
-    """As `torch_stream_encoder.record`: warm-ups change what `work` changes, replays overwrite what it returned."""
+    """As `features.cuda_graph.record`: warm-ups change what `work` changes, replays overwrite what it returned."""
     for _ in range(warmups):
         work()
     result = work()

@@ -25,7 +25,7 @@ from ballcast.features.backbone import Backbone
 from ballcast.features.device import choose_device
 from ballcast.inference import loading
 from ballcast.inference.export_config import read_embedded
-from ballcast.inference.onnx_runtime import OnnxRuntime, OnnxSessions
+from ballcast.inference.onnx_runtime import OnnxRuntime
 from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.inference.video_forecaster import forecast_video
@@ -137,7 +137,7 @@ def test_the_embedded_model_runs_in_onnx_and_with_a_gpu_in_torch(monkeypatch: py
     if not torch.cuda.is_available():
         assert ballcast.load().runtime == "onnx"
     asked: list[Any] = []
-    monkeypatch.setattr(loading, "_open_torch", lambda *given: asked.append(given))
+    monkeypatch.setattr(loading, "_open_torch", lambda *given: (asked.append(given), None))
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     assert choose_device("auto", ("cuda", "mps", "cpu")).type in ("cuda", "mps")
     ballcast.load()
@@ -165,20 +165,21 @@ def test_the_embedded_graphs_are_those_of_the_embedded_weights() -> None:
     backbone, model = Backbone.load(BACKBONE), Anticipator.from_pretrained(MODEL)
     assert config.backbone.hash == backbone.hash
     assert (config.model, config.emit, config.pos_weight) == (model.config, model.emit, model.pos_weight)
-    sessions = OnnxSessions.embedded(MODEL, BACKBONE)
-    light, full = OnnxRuntime(sessions), TorchRuntime(model, backbone, device="cpu")
+    light, full = OnnxRuntime.embedded(MODEL, BACKBONE), TorchRuntime(model, backbone, device="cpu")
     rng = np.random.default_rng(0)
-    steps = light.begin((64, 96)), full.begin((64, 96))
+    streams = [(runtime, runtime.open_stream((64, 96))) for runtime in (light, full)]
     for _ in range(41):
         frames = rng.integers(0, 256, (3, 64, 96), dtype=np.uint8)
-        got, expected = (step(frames) for step in steps)
+        for _, stream in streams:
+            stream.fill(frames)
+        got, expected = (runtime.encode_stacks([stream]) for runtime, stream in streams)
     assert np.abs(got - expected).max() < 1e-4 * np.abs(expected).max()
-    features = rng.random((model.config.clips, model.config.width), np.float32)
-    tokens = light.encode_window(features), full.encode_window(features)
+    features = rng.random((1, model.config.clips, model.config.width), np.float32)
+    tokens = light.encode_windows(features), full.encode_windows(features)
     assert np.abs(tokens[0] - tokens[1]).max() < 1e-4 * np.abs(tokens[1]).max()
     windows = model.config.windows
     present = np.arange(windows) >= windows // 3
-    slots = [one.anticipate(np.stack([tokens[1]] * windows), present) for one in (light, full)]
+    slots = [one.predict(np.stack([tokens[1]] * windows, 1), present[None]) for one in (light, full)]
     for name in ("objectness", "classes", "offsets"):
         got, expected = (getattr(each, name) for each in slots)
         assert np.abs(got - expected).max() < 1e-4 * np.abs(expected).max(), name

@@ -18,7 +18,8 @@ from ballcast.core.config import load
 from ballcast.core.events import Event, Prediction
 from ballcast.data.labels.games import Match
 from ballcast.data.samples.windows import official_windows
-from ballcast.inference.predictor import run_models
+from ballcast.inference.torch_runtime import TorchRuntime
+from ballcast.inference.tuning import run_models
 from ballcast.metrics.diagnosis import Pair
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.postprocess import SlotProbabilities, softmax
@@ -121,7 +122,7 @@ def test_the_biases_are_all_that_taking_back_changes(tmp_path: Path) -> None:
         "network.heads.classes.bias",
         "network.heads.objectness.bias",
     }
-    (outputs,) = run_models([natural], [windows], torch.device("cpu"))
+    (outputs,) = run_models([TorchRuntime(natural)], [windows])
     expected = outputs.intensity([natural.pos_weight] * 10).sum((1, 2))
     assert expected.tolist() == pytest.approx(windows.class_counts().tolist(), abs=1)
     for size in ((224, 398), (720, 1280)):  # what is said there already stays

@@ -27,7 +27,7 @@ from ballcast.export.export import EXCERPT, make_config
 from ballcast.export.parts import make_parts, to_onnx
 from ballcast.features.backbone import Backbone
 from ballcast.inference.export_config import BACKBONE_PARTS, EMBEDDED, write_config
-from ballcast.inference.onnx_runtime import OnnxSessions
+from ballcast.inference.onnx_runtime import OnnxRuntime
 from ballcast.model.anticipator import Anticipator
 from ballcast.video.file import VideoFile
 
@@ -112,7 +112,7 @@ def index_tensors(content: bytes) -> dict[tuple[tuple[int, ...], bytes], Place]:
 def check(model: Path, backbone: Path | None) -> dict[str, float]:
     """Compare the embedded graphs with torch; an error if they differ. Returns output → largest difference."""
     anticipator = Anticipator.from_pretrained(model)
-    run = OnnxSessions.embedded(model, backbone).run
+    run = OnnxRuntime.embedded(model, backbone).run
     if backbone is None:
         found = model_differences(run, anticipator)
     else:

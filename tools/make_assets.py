@@ -46,7 +46,8 @@ from ballcast.features.backbone import Backbone
 from ballcast.features.extract import extract
 from ballcast.features.store import FeatureStore, Header
 from ballcast.features.store_writer import StoreWriter
-from ballcast.inference.predictor import run_models
+from ballcast.inference.torch_runtime import TorchRuntime
+from ballcast.inference.tuning import run_models
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.postprocess import SlotProbabilities
 from ballcast.video.file import VideoFile
@@ -146,7 +147,7 @@ def make_natural(folder: Path, learned: WindowSet) -> None:
     People look at these confidences, and actions shown 40 times too often are otherwise seen coming all the time.
     """
     model = Anticipator.from_pretrained(folder)
-    (outputs,) = run_models([model], [learned], torch.device("cpu"))
+    (outputs,) = run_models([TorchRuntime(model)], [learned])
     classes, objectness = taken_back(outputs, learned.class_counts(), model.pos_weight)
     state = load_file(folder / WEIGHTS)
     for head, value in (("classes", classes), ("objectness", np.array([objectness]))):

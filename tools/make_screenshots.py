@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--backbone")
     given = parser.parse_args()
     model = load(given.model, backbone=given.backbone)
-    engine = make_predictor_factory(model.new_runtime, every_ms=1000, precision=model.opened.precision)
+    engine = make_predictor_factory(model.new_runtime, every_ms=1000, precision=model.precision)
     with tempfile.TemporaryDirectory() as data, open_browser() as browser:
         streams = {"pitch": str(given.videos / given.name)}
         settings = Settings(data=given.data or Path(data), videos=given.videos, streams=streams, limits=LIMITS)

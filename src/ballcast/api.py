@@ -22,11 +22,14 @@ from ballcast.core.anticipator_config import EmitConfig
 from ballcast.core.errors import InputError
 from ballcast.core.events import Clip, ClipForecast, Forecast, Gap
 from ballcast.inference.forecasts import FeedForecasts, Forecasts
-from ballcast.inference.loading import OpenedModel, RuntimeKind, open_model
+from ballcast.inference.loading import RuntimeKind, open_model
 
 if TYPE_CHECKING:
     from ballcast.features.store import FeatureStore
-    from ballcast.inference.runtime import Runtime, WindowModel
+    from ballcast.inference.event_model import EventModel
+    from ballcast.inference.expected_precision import ExpectedPrecision
+    from ballcast.inference.loading import VideoRuntime
+    from ballcast.inference.runtime import Runtime
     from ballcast.inference.stream_predictor import StreamPredictor
     from ballcast.live.session import LiveSession
     from ballcast.live.status import Status
@@ -37,21 +40,23 @@ if TYPE_CHECKING:
 class Model:
     """A model that is ready to predict; made by `load`. It may be used from several threads.
 
-    Attributes:
-        opened: its networks.
+    Args:
+        network: reads features of stores and feeds; or an event transformer, which reads feeds only.
+        video_runtime: gives the runtime that reads videos; None: the model has no backbone.
     """
 
-    opened: OpenedModel
+    network: "Runtime | EventModel"
+    video_runtime: "VideoRuntime | None" = None
 
     @property
     def name(self) -> str:
         """The folder or hub id it came from."""
-        return self.opened.name
+        return self.network.name
 
     @property
     def runtime(self) -> str:
         """What runs it: "onnx", or torch's device."""
-        return self.opened.runtime
+        return self.network.device
 
     @property
     def emit(self) -> EmitConfig:
@@ -59,21 +64,37 @@ class Model:
         return self.window_model.emit
 
     @property
-    def window_model(self) -> "WindowModel":
+    def window_model(self) -> "Runtime":
         """The network that reads features; an InputError if the model is an event transformer, which has none."""
-        if self.opened.window_model is None:
+        from ballcast.inference.event_model import EventModel
+
+        if isinstance(self.network, EventModel):
             raise InputError(f"{self.name}: reads event feeds only and has no slots to tune or change; use `feed`")
-        return self.opened.window_model
+        return self.network
+
+    @property
+    def event_model(self) -> "EventModel | None":
+        """The event transformer; None: it is another model."""
+        from ballcast.inference.event_model import EventModel
+
+        return self.network if isinstance(self.network, EventModel) else None
+
+    @property
+    def precision(self) -> "ExpectedPrecision | None":
+        """How often its predictions come true, by action and confidence; None: not measured (`ballcast tune`)."""
+        from ballcast.inference.expected_precision import read_precision
+
+        return read_precision(Path(self.name))
 
     def new_runtime(self) -> "Runtime":
-        """A runtime for one stream of frames, sharing the networks; an InputError if the model reads no videos."""
-        if self.opened.new_runtime is None:
+        """The runtime that reads videos, for any number of predictors; an InputError if the model reads no videos."""
+        if self.video_runtime is None:
             from ballcast.inference.feed_predictor import detail_of
 
-            if self.opened.event_model is not None or detail_of(self.window_model) is not None:
+            if self.event_model is not None or detail_of(self.window_model) is not None:
                 raise InputError(f"{self.name}: reads event feeds, not videos; use `feed`, or another model")
             raise InputError(f"{self.name}: needs the backbone it was trained on to read videos; give its folder")
-        return self.opened.new_runtime()
+        return self.video_runtime()
 
     def predictor(self, *, every_ms: int = 1000, emit: EmitConfig | None = None) -> "StreamPredictor":
         """A predictor that takes one frame after the other.
@@ -171,8 +192,9 @@ class Model:
         Args:
             on_status: called with each change of the session's state.
         """
-        how: dict[str, Any] = {"speed": speed, "give_up_s": give_up_s, "any_video": any_video}
-        session = self.session(source, every_ms=every_ms, emit=emit, **how)
+        session = self.session(
+            source, every_ms=every_ms, emit=emit, speed=speed, give_up_s=give_up_s, any_video=any_video
+        )
         about = {"every_ms": every_ms, **session.predictor.runtime.about, "pos_weight": session.predictor.pos_weight}
         return Forecasts(_follow(session, on_status), about)
 
@@ -203,7 +225,7 @@ class Model:
         from ballcast.data.events.kloppy_feed import open_feed, warn_missing_kinds
         from ballcast.inference import feed_predictor as feeds
 
-        events = self.opened.event_model
+        events = self.event_model
         if events is None:
             feeds.check_reads_events(self.window_model, self.name)
         elif emit is not None:
@@ -286,4 +308,4 @@ def load(
         size: size to scale frames to: "trained" (the default), "own", or such as "1280x720".
         threads: of ONNX Runtime; by default OMP_NUM_THREADS, or else the number of cores.
     """
-    return Model(open_model(model, backbone, runtime=runtime, device=device, size=size, threads=threads))
+    return Model(*open_model(model, backbone, runtime=runtime, device=device, size=size, threads=threads))

@@ -45,7 +45,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("live")
     runtime = tiny().runtime
     assert isinstance(runtime, TorchRuntime)
-    runtime.model.save_pretrained(folder / "model")
+    runtime.network.save_pretrained(folder / "model")
     runtime.encoder.backbone.save_pretrained(folder / "backbone")
     make_video(folder / "a.ts", range(200))
     make_video(folder / "short.ts", range(75))

@@ -27,7 +27,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with model/, backbone/, and a.ts of 24 s, damaged in the middle."""
     folder = tmp_path_factory.mktemp("videos")
     runtime: Any = tiny().runtime
-    runtime.model.save_pretrained(folder / "model")
+    runtime.network.save_pretrained(folder / "model")
     runtime.encoder.backbone.save_pretrained(folder / "backbone")
     lose_packets(make_video(folder / "a.ts", range(600), codec_options={"bf": "0"}), 0.5)
     (folder / "room" / "in").mkdir(parents=True)

@@ -25,7 +25,7 @@ from ballcast.export.export import check_target, export
 from ballcast.export.parts import StacksPart, make_parts, to_onnx
 from ballcast.features.backbone import Backbone
 from ballcast.inference.export_config import read_export, write_config
-from ballcast.inference.onnx_runtime import OnnxRuntime, OnnxSessions
+from ballcast.inference.onnx_runtime import OnnxRuntime
 from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.model.anticipator import Anticipator
@@ -97,7 +97,7 @@ def test_any_batch_and_any_picture(exported: Path, names: tuple[str, str]) -> No
     rng = np.random.default_rng(0)
     for batch, high, wide in ((1, 32, 32), (3, 64, 160)):
         pictures = rng.integers(0, 256, (batch * 5, 3, high, wide), dtype=np.uint8)
-        maps = onnx.stacks(pictures)
+        maps = onnx.encode(pictures)
         got = onnx.mix(maps.reshape(batch, 5, *maps.shape[1:]))
         with torch.no_grad():
             expected = backbone.features(torch.from_numpy(pictures.reshape(batch, 15, high, wide))).numpy()
@@ -145,7 +145,7 @@ def test_200_real_windows_through_the_embedded_model() -> None:
     with VideoFile(SAMPLES / "test" / "excerpt.mp4") as file:
         frames = file.read(0, 750)[:, 80:144, 150:246]
     graphs = {name: to_onnx(*part) for name, part in make_parts(model, backbone).items()}
-    onnx = OnnxSessions(exports.make_config("", model, backbone, graphs), graphs, threads=1)
+    onnx = OnnxRuntime(exports.make_config("", model, backbone, graphs), graphs, threads=1)
     reference = make_reference(model, backbone, frames, THOROUGH)
     assert len(reference.windows) == len(reference.samples) == 200
     assert reference.present.any(1).all()
@@ -199,7 +199,7 @@ def test_damaged_and_foreign_folders(
 def test_bytes_that_are_no_graph(exported: Path) -> None:
     _, config = read_export(exported)
     with pytest.raises(InputError, match="x: stacks: is not a graph ONNX Runtime can run"):
-        OnnxSessions(config, {"stacks": b"not a graph"}, name="x")
+        OnnxRuntime(config, {"stacks": b"not a graph"}, name="x")
 
 
 def test_other_peoples_folders_are_left_alone(tmp_path: Path, names: tuple[str, str], video: Path) -> None:
@@ -323,7 +323,7 @@ def test_a_model_of_event_feeds_is_exported_without_a_backbone(tmp_path: Path) -
     assert set(done.config.files) == {"window", "slots"}
     light, full = (load(tmp_path / name, device="cpu").window_model for name in ("out", "model"))
     features = np.random.default_rng(0).random((3, 6, STEPS, WIDTHS["plain"]), np.float32)
-    got, expected = light.slots(features), full.slots(features)
+    got, expected = light.predict_windows(features), full.predict_windows(features)
     assert np.abs(got.objectness - expected.objectness).max() < 1e-5
     with pytest.raises(InputError, match="reads event feeds, not videos"):
         load(tmp_path / "out").video(SAMPLES / "test" / "excerpt.mp4")

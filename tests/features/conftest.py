@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from ballcast.core.anticipator_config import HierarchyConfig, ModelConfig
 from ballcast.features.backbone import Backbone, BackboneConfig
+from ballcast.features.stack_index import snippet_count
+from ballcast.inference.torch_runtime import TorchRuntime
+from ballcast.model.anticipator import Anticipator
 
 SMALL = BackboneConfig(channels=16, blocks=2, projected=8, se_ratio=4)
 
@@ -26,6 +30,13 @@ def small_backbone(seed: int = 0, config: BackboneConfig = SMALL) -> Backbone:
         if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
             torch.nn.init.normal_(module.bias, 0.1, 0.2)
     return backbone.eval()
+
+
+def runtime_of(backbone: Backbone) -> TorchRuntime:
+    """A runtime of the backbone, for its features: the model on them is a small one."""
+    sizes = HierarchyConfig(dim=16, encoder_heads=2, encoder_ffn=32, decoder_heads=2, decoder_ffn=32)
+    config = ModelConfig(clips=snippet_count(backbone.config), width=backbone.config.width, hierarchy=sizes)
+    return TorchRuntime(Anticipator(config), backbone)
 
 
 @pytest.fixture(scope="session")

@@ -14,9 +14,8 @@ from ballcast.features.backbone import pad_frames
 from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.frame_network import i420_to_planes, i420_to_rgb, pad_i420, rgb_to_planes
 from ballcast.features.stack_index import snippet_count, stack_overlap
-from ballcast.features.stream_encoder import StreamEncoder
-from ballcast.features.torch_stream_encoder import TorchStackEncoder
-from tests.features.conftest import small_backbone
+from ballcast.inference.stream_encoder import StreamEncoder
+from tests.features.conftest import runtime_of, small_backbone
 
 
 def noise(*shape: int, seed: int = 0) -> np.ndarray:
@@ -153,7 +152,7 @@ def test_compiled_on_a_gpu(encoder: str, changes: dict[str, Any]) -> None:
     for _ in range(3):  # compiled, recorded, replayed
         got = engine.windows(video, [0, 24]).cpu()
         assert ((got - expected).abs().max() / expected.abs().max()).item() < 2e-2
-    stream = StreamEncoder(TorchStackEncoder(backbone.cuda()))
+    stream = StreamEncoder(runtime_of(backbone.cuda()))
     features = [stream.push(frame) for frame in video]
     along = stream.window(12) if config.shift != "none" else np.concatenate(features)[12:][: len(expected[1])]
     assert np.abs(along - expected[1].numpy()).max() / expected.abs().max().item() < 2e-2

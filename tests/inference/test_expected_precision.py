@@ -82,7 +82,7 @@ def test_a_curve_that_does_not_rise_is_refused(curve: tuple) -> None:
 
 def test_the_embedded_model_was_measured() -> None:
     """After a change of its weights: `python -m tools.measure_precision`."""
-    measured = ballcast.load().opened.precision
+    measured = ballcast.load().precision
     assert measured is not None
     assert read_precision(MODEL) == measured
     assert measured.predictions > 500

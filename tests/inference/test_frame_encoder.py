@@ -111,8 +111,8 @@ def test_a_window_is_the_same_from_a_video_and_along_a_stream(
     c, pixels = backbone.config, frames(video, backbone)
     seen: list[np.ndarray] = []
     stream = predictor(networks)
-    encode = stream.runtime.encode_window
-    monkeypatch.setattr(stream.runtime, "encode_window", lambda given: (seen.append(given.copy()), encode(given))[1])
+    encode = stream.runtime.encode_windows
+    monkeypatch.setattr(stream.runtime, "encode_windows", lambda given: (seen.extend(given.copy()), encode(given))[1])
     starts = []
     for number, frame in enumerate(pixels, 1):
         before = len(seen)

@@ -24,7 +24,7 @@ from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.inference.loading import UNKNOWN
 from ballcast.inference.stream_predictor import StreamPredictor
-from ballcast.inference.torch_runtime import GraphedSteps, TorchRuntime
+from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.inference.video_forecaster import forecast_video
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.postprocess import emit
@@ -176,10 +176,11 @@ def test_recorded_graphs_say_the_same(
     model: Anticipator, backbone: Backbone, video: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a replay overwrites is not kept; where there is no GPU, with a stand-in for the graphs."""
-    monkeypatch.setattr("ballcast.inference.torch_runtime.record", graphs.record)
+    for module in ("torch_runtime", "torch_stacks"):
+        monkeypatch.setattr(f"ballcast.inference.{module}.record", graphs.record)
     plain = StreamPredictor(TorchRuntime(model, backbone), emit=ALL)
     runtime = TorchRuntime(model, backbone)
-    runtime._steps = GraphedSteps(model)
+    runtime._graphed = True
     recorded = StreamPredictor(runtime, emit=ALL)
     assert roll(recorded, video[:400]) == roll(plain, video[:400])
 

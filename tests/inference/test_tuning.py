@@ -25,11 +25,25 @@ from ballcast.data.labels.soccernet import read_labels, write_labels
 from ballcast.data.samples.batches import Samples
 from ballcast.features.store import FeatureStore
 from ballcast.inference.expected_precision import read_precision
-from ballcast.inference.predictor import load_models, run_emission, run_models, scores_untuned
-from ballcast.inference.store_predictor import by_clip, emission, forecast_together, open_windows, untuned
+from ballcast.inference.store_predictor import (
+    by_clip,
+    check_ensemble,
+    emission,
+    forecast_together,
+    open_windows,
+    untuned,
+)
 from ballcast.inference.submission import read_submission
-from ballcast.inference.torch_runtime import TorchModel
-from ballcast.inference.tuning import TuningResult, choose, fit, score_bins
+from ballcast.inference.torch_runtime import TorchRuntime
+from ballcast.inference.tuning import (
+    TuningResult,
+    choose,
+    fit,
+    run_emission,
+    run_models,
+    score_bins,
+    scores_untuned,
+)
 from ballcast.metrics.average_precision import score
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.postprocess import SlotProbabilities, select_times
@@ -201,30 +215,30 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
 
 def test_an_ensemble_of_a_model_and_itself_is_the_model(tuned: tuple[Path, Path, Path]) -> None:
     first, second, valid = tuned
-    store, cpu = FeatureStore.open(valid), torch.device("cpu")
+    store = FeatureStore.open(valid)
     clips = read_labels(valid / LABELS)
     windows = open_windows(store, clips, 6)
     one, other = (Anticipator.from_pretrained(folder) for folder in (first, second))
     assert one.emit.inflation == WEIGHT
-    model, another = TorchModel(one), TorchModel(other)
+    model, another = TorchRuntime(one), TorchRuntime(other)
 
-    def together(*models: TorchModel) -> dict[str, tuple[Prediction, ...]]:
+    def together(*models: TorchRuntime) -> dict[str, tuple[Prediction, ...]]:
         return by_clip(forecast_together(models, [windows] * len(models), untuned(models)))
 
     single = together(model)
     assert list(single) == [clip.name for clip in clips]
     assert together(model, model) == single
     assert together(model, another) != single
-    outputs = run_models([one, other], [windows] * 2, cpu)
+    outputs = run_models([model, another], [windows] * 2)
     undone, not_undone = (ScoreMapping.untuned(weight).raw(outputs) for weight in (WEIGHT, 1.0))
-    assert np.array_equal(scores_untuned([one, other], outputs, run_emission([one, other], [windows] * 2, cpu)), undone)
+    assert np.array_equal(scores_untuned([one, other], outputs, run_emission([model, another], [windows] * 2)), undone)
     assert not np.array_equal(undone, not_undone)
     other.metadata["pos_weight"] = 4.0
     other.save_pretrained(valid.parent / "of_another_loss")
     with pytest.raises(InputError, match=r"of_another_loss: was trained with loss\.pos_weight 4, .* with 2\.5"):
-        load_models([str(first), str(valid.parent / "of_another_loss")], [store])
+        check_ensemble([one, other], [str(first), str(valid.parent / "of_another_loss")], [store])
     result = score(clips, single)
-    arrays = score_bins(clips, untuned([one]).scores(run_models([one], [windows], cpu)))
+    arrays = score_bins(clips, untuned([one]).scores(run_models([model], [windows])))
     assert np.array_equal(result.ap, arrays.ap)
 
 
@@ -276,12 +290,12 @@ def test_a_calibration_that_does_nothing_changes_no_score_and_one_that_fills_lea
     plain = predict_store(model, store, clips, model.emit, cpu)
     empty = {name for name, made in plain.items() if not made}
     assert 0 < len(empty) < len(plain)
-    nothing = by_clip(forecast_together([TorchModel(model)], [windows], ScoreMapping(times="emitted")))
+    nothing = by_clip(forecast_together([TorchRuntime(model)], [windows], ScoreMapping(times="emitted")))
     assert np.array_equal(score(clips, merged(nothing)).ap, score(clips, merged(plain)).ap)
     for name, made in nothing.items():
         bins = {grid_bin(p.position_ms): p.scores for p in merge_bins(plain[name])}
         assert {grid_bin(p.position_ms): p.scores for p in made} == bins, name
-    filled = by_clip(forecast_together([TorchModel(model)], [windows], ScoreMapping(times="emitted", fill=1)))
+    filled = by_clip(forecast_together([TorchRuntime(model)], [windows], ScoreMapping(times="emitted", fill=1)))
     assert all(len(filled[name]) == 1 for name in empty)
     assert {name: made for name, made in filled.items() if name not in empty} == {
         name: made for name, made in nothing.items() if name not in empty
@@ -326,8 +340,8 @@ def test_a_benchmarks_row_is_what_the_command_leaves(
     (tmp_path / "best").symlink_to(first)
     windows, cpu = open_windows(FeatureStore.open(valid), read_labels(valid / LABELS), 6), torch.device("cpu")
     (row,) = benchmark.tuned_rows([tmp_path], {"valid": windows, "test": windows}, cpu)["tuned"]
-    model = Anticipator.from_pretrained(first)
-    outputs, emitted = run_models([model], [windows], cpu), run_emission([model], [windows], cpu)
+    model = TorchRuntime.load(first, device=cpu)
+    outputs, emitted = run_models([model], [windows]), run_emission([model], [windows])
     before = scores_untuned([model], outputs, emitted)
     untouched = score_bins(windows.clips, before).avg
     calibrated = fit(outputs, windows.clips, before, pos_weight=WEIGHT, emission=emitted).after.avg
@@ -400,13 +414,13 @@ def pairs(folder: Path, *stores: str, models: str = "ab") -> list[object]:
 
 
 def test_models_of_two_encoders_are_averaged_each_from_its_own_store(encoders: Path, tmp_path: Path) -> None:
-    out, cpu = tmp_path / "out.json", torch.device("cpu")
+    out = tmp_path / "out.json"
     assert "24 clips" in ballcast("predict", *pairs(encoders, "a", "b"), "-o", out)
     outputs = []
     for name in "ab":
         store, model = FeatureStore.open(encoders / f"features-{name}"), Anticipator.from_pretrained(encoders / name)
         clips = read_labels(encoders / "features-a" / LABELS)
-        outputs += run_models([model], [open_windows(store, clips, model.config.windows)], cpu)
+        outputs += run_models([TorchRuntime(model)], [open_windows(store, clips, model.config.windows)])
     mean = (outputs[0].intensity([WEIGHT] * 10) + outputs[1].intensity([WEIGHT] * 10)) / 2
     expected = score_bins(clips, select_times(mean, [1280] * 10, 8))
     assert np.allclose(score(clips, read_submission(out)).ap, expected.ap, atol=1e-6)

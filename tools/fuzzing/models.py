@@ -18,7 +18,7 @@ from ballcast.features.backbone import Backbone
 from ballcast.inference.expected_precision import ExpectedPrecision, read_precision, write_precision
 from ballcast.inference.loading import open_model
 from ballcast.inference.onnx_check import check_graph
-from ballcast.inference.onnx_runtime import OnnxSessions, open_session
+from ballcast.inference.onnx_runtime import OnnxRuntime, open_session
 from ballcast.inference.partial_timeline import SUFFIX, PartialTimeline
 from ballcast.inference.timeline import write_timeline, write_timeline_csv
 from ballcast.model.anticipator import Anticipator
@@ -132,7 +132,7 @@ class EmbeddedGraphs(Target):
             shutil.copyfile(MODEL / name, self.home / name)
 
     def drive(self, path: Path, out: Path) -> None:
-        OnnxSessions.embedded(self.at_home(path), BACKBONE, threads=1)
+        OnnxRuntime.embedded(self.at_home(path), BACKBONE, threads=1)
 
 
 class LoadedModel(Model):

@@ -58,7 +58,7 @@ def predict_feed(given: dict[str, Any], changes: list[str]) -> None:
         check_writable(path)
         check_not_source(path, events)
     model = load(models[0] if models else EVENTS, runtime=given["runtime"], device=given["device"])
-    grids = model.opened.event_model is None
+    grids = model.event_model is None
     if grids and wanted:
         raise InputError(f"--{next(iter(wanted))} is for the embedded model of event feeds; leave --model out")
     emit = changed_emission(model.emit, changes, shown=True) if grids else None

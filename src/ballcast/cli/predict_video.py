@@ -147,7 +147,7 @@ def predict_video(path: Path, targets: "OutputFiles", options: Options) -> None:
     model = options.load()
     emit = changed_emission(model.emit, options.changes, shown=True)
     seen_by = model.new_runtime()
-    if (scaled := fitted(video.size, seen_by.picture_size, colour=seen_by.config.colour)) != video.size:
+    if (scaled := fitted(video.size, seen_by.picture_size, colour=seen_by.backbone.colour)) != video.size:
         typer.echo(f"frames of {show_size(video.size)} are scaled to {show_size(scaled)}")
     now = path.stat()
     key = {"video": str(path), "bytes": now.st_size, "changed": now.st_mtime_ns, "emit": to_dict(emit), **seen_by.about}

@@ -78,18 +78,15 @@ def load_model(
         command: the command's name, for error messages.
         size: size to scale frames to, see `choose_size`.
     """
-    from ballcast.api import load
-    from ballcast.core.embedded import choose_models
-    from ballcast.inference.loading import holds_export, needs_export
+    from ballcast.api import Model
+    from ballcast.inference.loading import open_model
 
-    if model is None or not holds_export(model):
-        model, backbone = choose_models(model, backbone, command)
-        if kind == "auto" and needs_export(model, backbone, device):
-            _export_once(model, backbone)
-    return load(model, backbone=backbone, runtime=kind, device=device, size=size)
+    return Model(
+        *open_model(model, backbone, runtime=kind, device=device, size=size, command=command, exporter=_export_once)
+    )
 
 
-def _export_once(model: str, backbone: str) -> None:
+def _export_once(model: str, backbone: str) -> Path | None:
     """Export a trained model into the cache, and say so; or why it runs in torch."""
     from ballcast.cli.shell import new_console
     from ballcast.core.errors import BallcastWarning
@@ -102,6 +99,7 @@ def _export_once(model: str, backbone: str) -> None:
     if folder is None:
         note = f"{model}: runs in torch, since it cannot be exported: {why}"
     warnings.warn(note, BallcastWarning, stacklevel=2)
+    return folder
 
 
 def absolute(name: str | None) -> str | None:

@@ -9,6 +9,7 @@ from ballcast.cli.shell import Device, app, new_console, step_progress
 from ballcast.core.errors import InputError
 
 if TYPE_CHECKING:
+    import torch
     from rich.table import Table
 
     from ballcast.core.events import Clip
@@ -67,8 +68,9 @@ def tune(
     from ballcast.core.files import check_writable
     from ballcast.features.store import FeatureStore
     from ballcast.inference.expected_precision import write_precision
-    from ballcast.inference.predictor import record_fit
+    from ballcast.inference.tuning import record_fit
     from ballcast.model.score_mapping import FILE_NAME, write_score_mapping
+    from ballcast.training.distributed import training_device
 
     if out is None and not dry_run:
         _check_has_folder(models)
@@ -76,7 +78,7 @@ def tune(
     if not dry_run:
         check_writable(target)
     stores = [FeatureStore.open(path) for path in features]
-    fitted, clip_count, precision = _fit(models, stores, labels, device)
+    fitted, clip_count, precision = _fit(models, stores, labels, training_device(device))
     _print(fitted)
     if precision is not None and not dry_run and Path(models[0]).is_dir():
         typer.echo(f"{write_precision(Path(models[0]), precision, stores[0].path.name)}: written")
@@ -115,7 +117,7 @@ def _labelled_clips(store: "FeatureStore", labels: Path | None) -> "list[Clip]":
 
 
 def _fit(
-    models: list[str], stores: "list[FeatureStore]", labels: Path | None, device: str
+    models: list[str], stores: "list[FeatureStore]", labels: Path | None, device: "torch.device"
 ) -> "tuple[TuningResult, int, ExpectedPrecision | None]":
     """Fit to the clips of one store for all models or one for each.
 
@@ -123,23 +125,21 @@ def _fit(
         The result, the number of clips, and the expected precision of a single model.
     """
     from ballcast.inference.expected_precision import measure_precision
-    from ballcast.inference.predictor import load_models, run_emission, run_models, scores_untuned
-    from ballcast.inference.store_predictor import open_ensemble
-    from ballcast.inference.torch_runtime import TorchModel
-    from ballcast.inference.tuning import fit
-    from ballcast.training.distributed import training_device
+    from ballcast.inference.store_predictor import check_ensemble, open_ensemble
+    from ballcast.inference.torch_runtime import TorchRuntime
+    from ballcast.inference.tuning import fit, run_emission, run_models, scores_untuned
 
     clips = _labelled_clips(stores[0], labels)
-    loaded = load_models(models, stores)
+    loaded = [TorchRuntime.load(model, device=device) for model in models]
+    check_ensemble(loaded, models, stores)
     windows = open_ensemble(loaded, stores, clips, selected=labels is not None)
-    chosen = training_device(device)
-    outputs = run_models(loaded, windows, chosen)
-    emitted = run_emission(loaded, windows, chosen)
+    outputs = run_models(loaded, windows)
+    emitted = run_emission(loaded, windows)
     before = scores_untuned(loaded, outputs, emitted)
     with step_progress(new_console(stderr=True), "settings tried") as progress:
         weight = loaded[0].pos_weight
         fitted = fit(outputs, windows[0].clips, before, pos_weight=weight, emission=emitted, tick=progress)
-    precision = measure_precision(TorchModel(loaded[0], chosen), windows[0]) if len(loaded) == 1 else None
+    precision = measure_precision(loaded[0], windows[0]) if len(loaded) == 1 else None
     return fitted, len(windows[0]), precision
 
 

@@ -19,7 +19,7 @@ from ballcast.features.stack_index import (
     stack_frames,
     start_frame,
 )
-from ballcast.features.stream_encoder import Floats
+from ballcast.inference.runtime import Floats
 from ballcast.model.anticipator import Anticipator
 
 LIMIT = 1e-4  # largest difference from torch, as a fraction of the largest value

@@ -39,7 +39,7 @@ from ballcast.inference.export_config import (
     write_config,
 )
 from ballcast.inference.feed_predictor import detail_of
-from ballcast.inference.onnx_runtime import OnnxSessions
+from ballcast.inference.onnx_runtime import OnnxRuntime
 from ballcast.inference.store_predictor import check_backbone, hashes
 from ballcast.model.anticipator import Anticipator
 from ballcast.video.file import VideoFile
@@ -93,7 +93,7 @@ def export(
         log(f"exporting the networks: part {number} of {len(parts)}")
         graphs[name] = to_onnx(*part)
     config = describe(graphs)
-    run = OnnxSessions(config, graphs, name="the export").run
+    run = OnnxRuntime(config, graphs, name="the export").run
     if network is None:
         log("comparing with torch on random features")
         apart = model_differences(run, anticipator, count)

@@ -42,13 +42,13 @@ class EventOutputs:
 class EventModel:
     """A loaded model.
 
-    - `name`: as in results. `runtime`: "onnx", or torch's device.
+    - `name`: as in results. `device`: "onnx", or torch's.
     - `calibration` (2, C, 5): slope and shift of the log-odds of `chance`, fitted on validation matches.
     - `tokens`, `observed_ms`: how many events it reads, and how far back.
     """
 
     name: str
-    runtime: str
+    device: str
     network: Run
     calibration: Floats
     tokens: int = TOKENS

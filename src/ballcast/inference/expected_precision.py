@@ -19,8 +19,8 @@ from ballcast.core.errors import InputError
 from ballcast.core.events import Event, Prediction, action_index
 from ballcast.core.files import read_json, write_json
 from ballcast.data.samples.windows import WindowSet
-from ballcast.inference.runtime import WindowModel
-from ballcast.inference.store_predictor import predict_windows
+from ballcast.inference.runtime import Runtime
+from ballcast.inference.store_predictor import run_samples
 from ballcast.model.postprocess import emit
 from ballcast.model.score_mapping import weights_hash
 
@@ -70,11 +70,11 @@ class ExpectedPrecision(Record):
         return asdict(self)
 
 
-def measure_precision(model: WindowModel, windows: WindowSet) -> ExpectedPrecision:
+def measure_precision(model: Runtime, windows: WindowSet) -> ExpectedPrecision:
     """Measure the precision of what a model shows for labelled windows, with its own settings (`EmitConfig.shown`)."""
     predictions = [
         sample
-        for slots in predict_windows(model, windows)
+        for slots in run_samples(model, windows)
         for sample in emit(slots, model.emit.shown, pos_weight=model.pos_weight)
     ]
     return fit_precision(list(zip(predictions, (clip.anticipation for clip in windows.clips), strict=True)))

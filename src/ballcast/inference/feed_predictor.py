@@ -21,7 +21,7 @@ from ballcast.data.events.event_grid import IDENTITIES, STEPS, WIDTHS, Detail, b
 from ballcast.data.events.event_tokens import EventTable, build_table, detail_flags, hide, tokens_before
 from ballcast.data.events.feed import PERIODS, Feed
 from ballcast.inference.event_model import EventModel
-from ballcast.inference.runtime import TrainedModel, WindowModel
+from ballcast.inference.runtime import Runtime, TrainedModel
 from ballcast.model.postprocess import POSITIONS_MS, emit, select_times
 
 BATCH = 512
@@ -57,7 +57,7 @@ def period_begins(feed: Feed) -> dict[str, int]:
 
 
 def forecast_feed(
-    model: WindowModel,
+    model: Runtime,
     feed: Feed,
     *,
     every_ms: int,
@@ -89,7 +89,7 @@ def forecast_feed(
     for name, half in feed.periods():
         for begin in range(0, len(times[name]), BATCH):
             some = times[name][begin : begin + BATCH]
-            slots = model.slots(build_grid(half, some, detail=detail).astype(np.float32))
+            slots = model.predict_windows(build_grid(half, some, detail=detail).astype(np.float32))
             emitted = emit(slots, config.shown, pos_weight=model.pos_weight)
             for T, predictions in zip(some.tolist(), emitted, strict=True):
                 at_ms = begins[name] + T

@@ -10,50 +10,28 @@ import platform
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
 from ballcast.core import hub
-from ballcast.core.embedded import BACKBONE, MODEL, embedded_model, named_backbone
+from ballcast.core.embedded import BACKBONE, MODEL, choose_models, embedded_model, named_backbone
 from ballcast.core.errors import InputError, MissingExtra
 from ballcast.core.files import read_json
 from ballcast.core.util import set_thread_defaults
 from ballcast.inference.event_model import EventModel, is_event_model, open_event_model
-from ballcast.inference.expected_precision import ExpectedPrecision, read_precision
 from ballcast.inference.export_config import EMBEDDED, find_export, is_export, read_embedded
-from ballcast.inference.onnx_runtime import OnnxModel, OnnxRuntime, OnnxSessions, has_graphs
-from ballcast.inference.runtime import Runtime, WindowModel
+from ballcast.inference.onnx_runtime import OnnxRuntime, has_graphs
+from ballcast.inference.runtime import Runtime
 from ballcast.video.luma import choose_size
 
 RuntimeKind = Literal["auto", "torch", "onnx"]
 TORCH_DEVICES = ("cuda", "mps", "cpu")  # in order of preference
+VideoRuntime = Callable[[], Runtime]  # gives the runtime that reads frames
+Exporter = Callable[[str, str], Path | None]  # model and backbone → the folder of their export; None: there is none
 SIMULATED = "trained on simulated matches"  # the embedded model of videos
 UNKNOWN = "trained on data it does not name"
-
-
-@dataclass(frozen=True)
-class OpenedModel:
-    """A model whose networks are loaded.
-
-    - `name`: as in results. `runtime`: "onnx", or torch's device.
-    - `window_model`: runs it on features of stores and feeds; None: it is an event transformer.
-    - `new_runtime`: makes a runtime for one stream of frames; all share the networks. None: it has no backbone.
-    - `event_model`: the event transformer, which reads feeds only.
-    """
-
-    name: str
-    runtime: str
-    window_model: WindowModel | None
-    new_runtime: Callable[[], Runtime] | None
-    event_model: EventModel | None = None
-
-    @property
-    def precision(self) -> ExpectedPrecision | None:
-        """How often its predictions come true, by action and confidence; None: not measured (`ballcast tune`)."""
-        return read_precision(Path(self.name))
 
 
 def open_model(
@@ -64,8 +42,10 @@ def open_model(
     device: str = "auto",
     size: str | None = None,
     threads: int | None = None,
-) -> OpenedModel:
-    """Open a model.
+    command: str = "",
+    exporter: Exporter | None = None,
+) -> tuple[Runtime | EventModel, VideoRuntime | None]:
+    """Open a model: find out what it is and what can run it here, and load its networks.
 
     Args:
         model: the folder of a trained model or of an export, a hub id, or "events" for the embedded model of event
@@ -75,45 +55,69 @@ def open_model(
         device: "auto", "cpu", "cuda" or "mps".
         size: size to scale frames to, see `choose_size`.
         threads: of ONNX Runtime; by default OMP_NUM_THREADS, or else the number of cores.
+        command: the command that reads videos, for errors; "": videos may not be read, and the backbone be missing.
+        exporter: makes an export of a trained model where torch would run it on the CPU; None: no export is made.
+
+    Returns:
+        What reads features of stores and feeds, or the event transformer, which reads feeds only; and what gives the
+        runtime that reads videos, None without a backbone.
     """
-    source = embedded_model(model)
-    if model is None and backbone is None:
+    exported = model is not None and holds_export(model)
+    if command and not exported:
+        model, backbone = choose_models(_text(model), _text(backbone), command)
+    elif model is None and backbone is None:
         backbone = BACKBONE
+    source = embedded_model(model)
     if is_event_model(source):
-        return _open_events(Path(source), backbone, runtime, device, threads)
-    exported = holds_export(source)
-    light = exported or has_graphs(Path(source), None if backbone is None else Path(backbone))
-    if exported and (runtime == "torch" or device in ("cuda", "mps")):
-        raise InputError(f"{source}: is an export, which runs on the CPU; leave out the device and --runtime torch")
-    if exported and backbone is not None:
-        raise InputError(f"{source}: is an export and holds its own backbone; leave out --backbone")
-    if runtime == "onnx" and not light:
-        raise InputError(f"{source}: is not an export; make one with `ballcast export`, which needs torch")
-    if runtime == "onnx" and device in ("cuda", "mps"):
-        raise InputError("--runtime onnx runs on the CPU; leave --device out, or use --runtime torch")
-    if exported or runtime == "onnx" or (light and runtime == "auto" and not _wants_torch(device)):
-        sessions = (
-            OnnxSessions.open(source, threads=threads)
-            if exported
-            else OnnxSessions.embedded(Path(source), None if backbone is None else Path(backbone), threads=threads)
-        )
-        return _open_onnx(sessions, size)
-    own = backbone or named_backbone(source)
-    if runtime == "auto" and own and not _wants_torch(device) and (found := find_export(source, own)):
-        return _open_onnx(OnnxSessions.open(found, threads=threads, name=str(source)), size)
+        return _open_events(Path(source), backbone, runtime, device, threads), None
+    if exported:
+        _check_export_options(source, backbone, runtime, device)
+        return _open_onnx(OnnxRuntime.open(source, threads=threads), size)
+    has_onnx = has_graphs(Path(source), None if backbone is None else Path(backbone))
+    if runtime == "onnx":
+        _check_onnx_options(source, device, has_onnx=has_onnx)
+    if runtime == "onnx" or (runtime == "auto" and not _wants_torch(device)):
+        if has_onnx:
+            folder = None if backbone is None else Path(backbone)
+            return _open_onnx(OnnxRuntime.embedded(Path(source), folder, threads=threads), size)
+        if found := _export_of(source, backbone or named_backbone(source), exporter):
+            return _open_onnx(OnnxRuntime.open(found, threads=threads, name=str(source)), size)
     return _open_torch(source, backbone, device, size)
 
 
-def needs_export(model: Path | str, backbone: Path | str, device: str) -> bool:
-    """Whether a trained model would run in torch on the CPU, where an export would be faster: it has none yet."""
-    here = Path(model).is_dir() and Path(backbone).exists() and find_spec("torch") is not None
-    light = not here or holds_export(model) or has_graphs(Path(model), Path(backbone)) or is_event_model(Path(model))
-    return not light and not _wants_torch(device) and find_export(model, backbone) is None
+def _text(name: Path | str | None) -> str | None:
+    return None if name is None else str(name)
+
+
+def _check_export_options(source: Path | str, backbone: Path | str | None, runtime: RuntimeKind, device: str) -> None:
+    """Raise an InputError for what an export cannot do."""
+    if runtime == "torch" or device in ("cuda", "mps"):
+        raise InputError(f"{source}: is an export, which runs on the CPU; leave out the device and --runtime torch")
+    if backbone is not None:
+        raise InputError(f"{source}: is an export and holds its own backbone; leave out --backbone")
+
+
+def _check_onnx_options(source: Path | str, device: str, *, has_onnx: bool) -> None:
+    """Raise an InputError unless --runtime onnx can run a model that is not an export."""
+    if not has_onnx:
+        raise InputError(f"{source}: is not an export; make one with `ballcast export`, which needs torch")
+    if device in ("cuda", "mps"):
+        raise InputError("--runtime onnx runs on the CPU; leave --device out, or use --runtime torch")
+
+
+def _export_of(model: Path | str, backbone: Path | str | None, exporter: Exporter | None) -> Path | None:
+    """The folder of an export of a trained model and its backbone, made now if there is none; None: without one."""
+    if backbone is None:
+        return None
+    found = find_export(model, backbone)
+    if found is None and exporter is not None and Path(model).is_dir() and Path(backbone).exists():
+        return exporter(str(model), str(backbone)) if find_spec("torch") is not None else None
+    return found
 
 
 def _open_events(
     source: Path, backbone: Path | str | None, runtime: RuntimeKind, device: str, threads: int | None
-) -> OpenedModel:
+) -> EventModel:
     """Open an event transformer: in ONNX Runtime, unless torch or a GPU is asked for."""
     if backbone is not None:
         raise InputError(f"{source}: reads event feeds, not videos; leave out --backbone, or give a model for videos")
@@ -125,8 +129,7 @@ def _open_events(
         from ballcast.features.device import choose_device
 
         chosen = str(choose_device(device, TORCH_DEVICES))
-    model = open_event_model(source, torch_device=chosen, threads=threads)
-    return OpenedModel(model.name, model.runtime, None, None, model)
+    return open_event_model(source, torch_device=chosen, threads=threads)
 
 
 def origin_of(source: Path | str, weights: str = "") -> str:
@@ -142,40 +145,41 @@ def origin_of(source: Path | str, weights: str = "") -> str:
     return str(tree.get("metadata", {}).get("origin", "")) or UNKNOWN
 
 
-def _open_onnx(sessions: OnnxSessions, size: str | None) -> OpenedModel:
-    windows = OnnxModel(sessions)
-    if sessions.config.backbone.config is None:
-        return OpenedModel(sessions.name, "onnx", windows, None)
-    opened = OnnxRuntime(sessions)
-    opened.about["origin"] = origin_of(sessions.name, sessions.config.weights)
-    opened.picture_size = choose_size(size, opened.picture_size, sessions.name)
-    return OpenedModel(sessions.name, "onnx", windows, lambda: opened)
+def _open_onnx(opened: OnnxRuntime, size: str | None) -> tuple[Runtime, VideoRuntime | None]:
+    if opened.export.backbone.config is None:
+        return opened, None
+    opened.about["origin"] = origin_of(opened.name, opened.export.weights)
+    opened.picture_size = choose_size(size, opened.picture_size, opened.name)
+    return opened, lambda: opened
 
 
-def _open_torch(source: Path | str, backbone: Path | str | None, device: str, size: str | None) -> OpenedModel:
+def _open_torch(
+    source: Path | str, backbone: Path | str | None, device: str, size: str | None
+) -> tuple[Runtime, VideoRuntime | None]:
     set_thread_defaults()
     if find_spec("torch") is None:
         raise MissingExtra(
             "torch", "train", f"{source}: holds the weights of a trained model; export it on a machine with torch"
         )
     from ballcast.features.device import choose_device
-    from ballcast.inference.torch_runtime import TorchModel, TorchRuntime
+    from ballcast.inference.torch_runtime import TorchRuntime
 
     chosen = choose_device(device, TORCH_DEVICES)
 
     @cache
-    def first(backbone: Path | str) -> TorchRuntime:
+    def with_backbone(backbone: Path | str) -> TorchRuntime:
         opened = TorchRuntime.load(source, backbone, device=chosen)
         opened.about["origin"] = origin_of(source)
         opened.picture_size = choose_size(size, opened.picture_size, str(source))
         return opened
 
     if backbone is not None:
-        return OpenedModel(str(source), str(chosen), TorchModel(first(backbone).model, chosen), first(backbone).another)
+        opened = with_backbone(backbone)
+        return opened, lambda: opened
     # A model trained end to end names its backbone, which is loaded when a video asks for it.
-    own = named_backbone(source)
-    later = (lambda: first(own).another()) if own is not None else None
-    return OpenedModel(str(source), str(chosen), TorchModel.load(source, chosen), later)
+    named = named_backbone(source)
+    later = None if named is None else partial(with_backbone, named)
+    return TorchRuntime.load(source, device=chosen), later
 
 
 def holds_export(source: Path | str) -> bool:

@@ -1,10 +1,11 @@
 """The ONNX runtime, on the CPU: runs an export of `ballcast export`, or the embedded models, without torch."""
 
+import copy
 import os
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,6 @@ from ballcast.core.backbone_config import BackboneConfig, padding_sides
 from ballcast.core.errors import InputError, MissingExtra, first_line
 from ballcast.core.util import cores
 from ballcast.features.stack_index import snippet_stacks, stack_overlap
-from ballcast.features.stream_encoder import Floats, Pictures, Step
 from ballcast.inference.export_config import (
     BACKBONE_PARTS,
     EMBEDDED,
@@ -24,13 +24,14 @@ from ballcast.inference.export_config import (
     read_part,
 )
 from ballcast.inference.onnx_check import check_graph
+from ballcast.inference.runtime import Floats, Frames
 from ballcast.model.postprocess import SlotArrays
 
 Graph = bytes | Path  # an ONNX file's content, or its path where its weights lie in another file beside it
 
 
-class OnnxSessions:
-    """The parts of an export, run by ONNX Runtime; used by both classes below, and from several threads.
+class OnnxRuntime:
+    """A `Runtime`: the parts of an export, run by ONNX Runtime. Its calls may come from several threads.
 
     Args:
         config: of the export.
@@ -39,14 +40,32 @@ class OnnxSessions:
         threads: by default OMP_NUM_THREADS, as in torch, or else the number of cores.
     """
 
+    device = "onnx"
+    largest = 4  # larger batches take as long a stack, and more time until the first result
+    parallel = 4  # a single call leaves cores idle between its steps
+    by_cores = True
+
     def __init__(
         self, config: ExportConfig, graphs: Mapping[str, Graph], *, name: str = "", threads: int | None = None
     ) -> None:
         self._sessions = {part: open_session(graph, f"{name}: {part}", threads) for part, graph in graphs.items()}
-        self.config, self.name = config, name
+        self.export = config
+        self.name = name
+        self.streams = 1
+        self.config = config.model
+        self.emit = config.emit
+        self.pos_weight = config.pos_weight
+        self.calibration = config.calibration
+        self.lookback = config.lookback
+        self.picture_size = config.picture_size
+        backbone = {"name": config.backbone.name, "hash": config.backbone.hash}
+        self.metadata: dict[str, Any] = {"backbone": backbone}
+        if config.picture_size:
+            self.metadata["picture_size"] = list(config.picture_size)
+        self.about: dict[str, Any] = {"model": name, "backbone": backbone, "runtime": f"onnx {config.precision}"}
 
     @classmethod
-    def open(cls, source: Path | str, *, threads: int | None = None, name: str = "") -> "OnnxSessions":
+    def open(cls, source: Path | str, *, threads: int | None = None, name: str = "") -> "OnnxRuntime":
         """Open the export in a folder, or of a hub id; `threads` as in the class. name: by default the source."""
         folder, config = read_export(source)
         if config.kind != "onnx":
@@ -55,7 +74,7 @@ class OnnxSessions:
         return cls(config, graphs, name=name or str(source), threads=threads)
 
     @classmethod
-    def embedded(cls, model: Path, backbone: Path | None, *, threads: int | None = None) -> "OnnxSessions":
+    def embedded(cls, model: Path, backbone: Path | None, *, threads: int | None = None) -> "OnnxRuntime":
         """Open the graphs that lie in the folders of a model and of its backbone, beside their weights.
 
         Args:
@@ -75,164 +94,99 @@ class OnnxSessions:
         given = {name: array for name, array in zip(INPUTS[part], arrays, strict=True) if name in wanted}
         return session.run(None, given)
 
+    @property
+    def backbone(self) -> BackboneConfig:
+        """See `Runtime`."""
+        if self.export.backbone.config is None:
+            raise InputError(f"{self.name}: reads event feeds, not videos; give a model for videos")
+        return self.export.backbone.config
 
-def has_graphs(model: Path, backbone: Path | None) -> bool:
-    """Whether the folders of a model and of its backbone, if given, hold graphs for `OnnxSessions.embedded`."""
-    names = () if backbone is None else tuple(f"{part}.onnx" for part in BACKBONE_PARTS)
-    return (model / EMBEDDED).is_file() and all((Path(str(backbone)) / name).is_file() for name in names)
+    def for_streams(self, streams: int) -> Self:
+        """See `Runtime`."""
+        other = copy.copy(self)
+        other.streams = streams
+        return other
 
+    def prepare(self) -> None:
+        """See `Runtime`."""
 
-class OnnxModel:
-    """A `WindowModel`: runs the parts `window` and `slots` on features of stores and feeds."""
+    def open_stream(self, size: tuple[int, int]) -> "OnnxStream":
+        """See `Runtime`."""
+        return OnnxStream(self.backbone)
 
-    def __init__(self, sessions: OnnxSessions) -> None:
-        export = sessions.config
-        self._sessions, self._lookback = sessions, export.lookback
-        self.config, self.emit, self.pos_weight = export.model, export.emit, export.pos_weight
-        self.calibration = export.calibration
-        self.metadata: dict[str, Any] = {"backbone": {"name": export.backbone.name, "hash": export.backbone.hash}}
-        if export.picture_size:
-            self.metadata["picture_size"] = list(export.picture_size)
+    def close_stream(self, stream: "OnnxStream") -> None:
+        """See `Runtime`."""
 
-    def slots(self, features: NDArray[Any], present: NDArray[np.bool_] | None = None) -> SlotArrays:
-        """See `WindowModel`."""
-        if present is None:
-            present = np.ones(features.shape[:2], np.bool_)
-        read = features[:, -self._lookback :].astype(np.float32)  # (B, W, N, D)
-        tokens = self._sessions.run("window", read.reshape(-1, *read.shape[2:]))[0]
-        tokens = tokens.reshape(*read.shape[:2], *tokens.shape[1:])
-        objectness, classes, offsets = self._sessions.run("slots", tokens, present[:, -self._lookback :])
-        return SlotArrays(objectness, classes, offsets, self.config.bins, self.config.kind == "dense")
+    def encode_stacks(self, streams: Sequence["OnnxStream"]) -> Floats:
+        """See `Runtime`."""
+        config = self.backbone
+        frames = np.stack([stream.frames for stream in streams])  # (b, stack, H, W); if shifted (b, N, stack, …)
+        if config.shift != "none":
+            return np.stack([self.mix(self.encode(window)[:, None]) for window in frames])
+        for stream, maps in zip(streams, self.encode(frames), strict=True):
+            stream.maps.append(maps)
+        features = np.zeros((len(streams), config.width), np.float32)
+        snippets = {i: stream.snippet() for i, stream in enumerate(streams) if stream.has_snippet}
+        if snippets:
+            features[list(snippets)] = self.mix(np.stack(list(snippets.values())))
+        return features
 
+    def encode(self, frames: NDArray[np.uint8]) -> Floats:
+        """Padded frames (S, stack, H, W), or I420 (S, stack, 3H/2, W) → feature maps (S, C, h, w).
 
-class OnnxRuntime:
-    """A `Runtime`; it keeps no state of a stream, so several streams can share it.
-
-    Args:
-        sessions: of an export with a backbone.
-    """
-
-    def __init__(self, sessions: OnnxSessions) -> None:
-        export = sessions.config
-        if export.backbone.config is None:
-            raise InputError(f"{sessions.name}: reads event feeds, not videos; give a model for videos")
-        self._sessions = sessions
-        self.run = sessions.run
-        self.config = export.backbone.config
-        self.clips, self.lookback, self.bins = export.model.clips, export.lookback, export.model.bins
-        self.counts = export.model.kind == "dense"
-        self.emit, self.pos_weight, self.calibration = export.emit, export.pos_weight, export.calibration
-        self.picture_size = export.picture_size
-        backbone = {"name": export.backbone.name, "hash": export.backbone.hash}
-        self.about: dict[str, Any] = {
-            "model": sessions.name,
-            "backbone": backbone,
-            "runtime": f"onnx {export.precision}",
-        }
-
-    @classmethod
-    def open(cls, source: Path | str, *, threads: int | None = None) -> "OnnxRuntime":
-        """Load the export in a folder, or of a hub id; `threads` as in `OnnxSessions`."""
-        return cls(OnnxSessions.open(source, threads=threads))
-
-    def begin(self, size: tuple[int, int]) -> Step:
-        """See `StackEncoder`; the step keeps the feature maps of the latest stacks."""
-        c = self.config
-        overlap, own = stack_overlap(c), snippet_stacks(c, 1)[0].tolist()  # the stacks of the first snippet
-        maps: list[Floats] = []  # (C, h, w) each, at most overlap + 1
-
-        def window(frames: Pictures) -> Floats:
-            return self.mix(self.stacks(_pad(np.asarray(frames), c))[:, None])
-
-        def step(frames: Pictures) -> Floats:
-            maps.append(self.stacks(_pad(np.stack(list(frames)), c)[None])[0])
-            if len(maps) <= overlap:
-                return np.zeros(c.width, np.float32)
-            features = self.mix(np.stack([maps[stack] for stack in own])[None])[0]
-            del maps[0]
-            return features
-
-        return step if c.shift == "none" else window
-
-    def stacks(self, frames: NDArray[np.uint8]) -> Floats:
-        """Padded frames (B, stack, H, W), or I420 (B, 1, 3H/2, W) → feature maps (B, C, h, w).
-
-        With a temporal shift, B is a multiple of the N stacks of a window.
+        With a temporal shift, S is a multiple of the N stacks of a window.
         """
         return self.run("stacks", frames)[0]
 
     def mix(self, maps: Floats) -> Floats:
-        """Feature maps of snippets' stacks (B, J, C, h, w) → features (B, D)."""
+        """Feature maps of snippets' stacks (n, J, C, h, w) → features (n, D)."""
         return self.run("clips", maps)[0]
 
     def encode_windows(self, features: Floats) -> Floats:
-        """Features (B, N, D) → tokens (B, N, d)."""
+        """See `Runtime`."""
         return self.run("window", features)[0]
 
-    def anticipate_batch(self, tokens: Floats, present: NDArray[np.bool_]) -> SlotArrays:
-        """Tokens (B, W, N, d), and which windows are present (B, W) → slots of B samples."""
+    def predict(self, tokens: Floats, present: NDArray[np.bool_]) -> SlotArrays:
+        """See `Runtime`."""
         objectness, classes, offsets = self.run("slots", tokens, present)
-        return SlotArrays(objectness, classes, offsets, self.bins, self.counts)
+        return SlotArrays(objectness, classes, offsets, self.config.bins, self.config.kind == "dense")
 
-    def encode_window(self, features: Floats) -> Floats:
+    def predict_windows(self, features: NDArray[Any], present: NDArray[np.bool_] | None = None) -> SlotArrays:
         """See `Runtime`."""
-        return self.encode_windows(features[None])[0]
-
-    def anticipate(self, tokens: Floats, present: NDArray[np.bool_]) -> SlotArrays:
-        """See `Runtime`."""
-        return self.anticipate_batch(tokens[None], present[None])
-
-    def batched(self, streams: int) -> "OnnxBatch":
-        """See `Runtime`."""
-        return OnnxBatch(self, streams=streams)
+        if present is None:
+            present = np.ones(features.shape[:2], np.bool_)
+        read = features[:, -self.lookback :].astype(np.float32)  # (B, `lookback`, N, D)
+        tokens = self.encode_windows(read.reshape(-1, *read.shape[2:]))
+        return self.predict(tokens.reshape(*read.shape[:2], *tokens.shape[1:]), present[:, -self.lookback :])
 
 
-class OnnxStreamState:
-    """One stream's place in an `OnnxBatch`: the maps of its latest stacks, and the next stack's frames, padded."""
+class OnnxStream:
+    """A `Stream` of an `OnnxRuntime`: the maps of its latest stacks, and the next stack's frames, padded."""
 
-    def __init__(self, config: BackboneConfig, size: tuple[int, int]) -> None:
-        self.size, self._config = size, config
+    def __init__(self, config: BackboneConfig) -> None:
+        self.frames: NDArray[np.uint8] = np.empty(0, np.uint8)
         self.maps: deque[Floats] = deque(maxlen=stack_overlap(config) + 1)  # (C, h, w) each
+        self._config = config
+        self._own = snippet_stacks(config, 1)[0].tolist()  # the stacks of a snippet, counted from its first
 
-    def fill(self, pictures: Pictures) -> None:
-        """Take the next stack, on the thread of its stream."""
-        self.frames = _pad(np.stack(list(pictures)), self._config)
+    def fill(self, frames: Frames) -> None:
+        """See `Stream`."""
+        self.frames = _pad(np.stack(list(frames)), self._config)
+
+    @property
+    def has_snippet(self) -> bool:
+        """Whether there are enough stacks for a snippet."""
+        return len(self.maps) == self.maps.maxlen
+
+    def snippet(self) -> Floats:
+        """The maps of the snippet that ends with the latest stack, (J, C, h, w)."""
+        return np.stack([self.maps[stack] for stack in self._own])
 
 
-class OnnxBatch:
-    """A `BatchRuntime` of ONNX Runtime."""
-
-    largest = 4  # larger batches take as long a stack, and more time until the first result
-    parallel, by_cores = 4, True  # a single call leaves cores idle between its steps
-
-    def __init__(self, runtime: OnnxRuntime, *, streams: int) -> None:
-        self.runtime, self.streams = runtime, streams
-        self._own = snippet_stacks(runtime.config, 1)[0].tolist()
-        self.encode_windows, self.anticipate_batch = runtime.encode_windows, runtime.anticipate_batch
-
-    def open(self, size: tuple[int, int]) -> OnnxStreamState:
-        """See `BatchRuntime`."""
-        return OnnxStreamState(self.runtime.config, size)
-
-    def close(self, state: OnnxStreamState) -> None:
-        """See `BatchRuntime`."""
-
-    def prepare(self) -> None:
-        """See `BatchRuntime`."""
-
-    def encode_stacks(self, states: Sequence[OnnxStreamState]) -> Floats:
-        """See `BatchRuntime`."""
-        frames = np.stack([state.frames for state in states])  # (b, stack, H, W); if shifted (b, N, stack, …)
-        if self.runtime.config.shift != "none":
-            return np.stack([self.runtime.mix(self.runtime.stacks(window)[:, None]) for window in frames])
-        for state, maps in zip(states, self.runtime.stacks(frames), strict=True):
-            state.maps.append(maps)
-        features = np.zeros((len(states), self.runtime.config.width), np.float32)
-        whole = [i for i, state in enumerate(states) if len(state.maps) == state.maps.maxlen]  # the others lack stacks
-        if whole:
-            read = np.stack([np.stack([states[i].maps[own] for own in self._own]) for i in whole])
-            features[whole] = self.runtime.mix(read)
-        return features
+def has_graphs(model: Path, backbone: Path | None) -> bool:
+    """Whether the folders of a model and of its backbone, if given, hold graphs for `OnnxRuntime.embedded`."""
+    names = () if backbone is None else tuple(f"{part}.onnx" for part in BACKBONE_PARTS)
+    return (model / EMBEDDED).is_file() and all((Path(str(backbone)) / name).is_file() for name in names)
 
 
 def _pad(frames: NDArray[np.uint8], config: BackboneConfig) -> NDArray[np.uint8]:

@@ -1,22 +1,29 @@
-"""The interfaces between the predictors and torch (`torch_runtime.py`) or ONNX (`onnx_runtime.py`), in numpy.
+"""The interface between the predictors and what runs the networks: torch (`torch_runtime.py`) or ONNX
+(`onnx_runtime.py`). Arrays are NumPy's.
 
-W windows, N snippets per window, D features per snippet, d the token width.
+Frames go through three networks: stacks of frames → features, windows of features → tokens, tokens of several windows →
+slots. Every call takes a batch; one stream is a batch of one.
+
+b streams in a call, B samples, W windows, N snippets per window, D features per snippet, d the token width.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ballcast.core.anticipator_config import EmitConfig, ModelConfig
-from ballcast.features.stream_encoder import Floats, Pictures, StackEncoder
+from ballcast.core.backbone_config import BackboneConfig
 from ballcast.model.postprocess import SlotArrays
 from ballcast.model.score_mapping import ScoreMapping
 
+Floats = NDArray[np.float32]
+Frames = NDArray[np.uint8] | Sequence[NDArray[np.uint8]]  # an array, or what `np.stack` makes it from
+
 
 class TrainedModel(Protocol):
-    """What is known of a trained model: an `Anticipator`, or an export.
+    """What is known of a trained model: an `Anticipator`, or a `Runtime`.
 
     - `config`: the network and its sizes. `emit`: how its slots become predictions.
     - `metadata`: at least "backbone" ({"name": …, "hash": …}), if known.
@@ -35,85 +42,82 @@ class TrainedModel(Protocol):
     def calibration(self) -> ScoreMapping | None: ...
 
 
-class WindowModel(TrainedModel, Protocol):
-    """A trained model that runs on windows of features: those of a store, or of an event feed."""
+class Stream(Protocol):
+    """A stream that is open in a `Runtime`, which keeps the feature maps of its latest stacks."""
 
-    def slots(self, features: NDArray[Any], present: NDArray[np.bool_] | None = None) -> SlotArrays:
-        """Features (B, W, N, D), and which windows are present (B, W), all by default → slots of B samples."""
+    def fill(self, frames: Frames) -> None:
+        """Copy the frames of its next stack, (stack, H, W), or I420 (stack, 3H/2, W); from the stream's own thread.
+
+        With a temporal shift, those of a window, (N, stack, H, W).
+        """
         ...
 
 
-class Runtime(StackEncoder, Protocol):
-    """A backbone (`StackEncoder`) and the model trained on its features.
+class Runtime(TrainedModel, Protocol):
+    """A model, and the backbone it was trained on if it reads videos, on some device.
 
-    - `clips`: N. `lookback`: number of latest windows the model reads, W.
-    - `emit`: how the model's slots become predictions. `pos_weight`: of the loss it was trained with.
+    Used on one thread at a time unless `parallel` says more; `for_streams` gives others that share the networks.
+
+    - `name`: of the model, in results and messages. `device`: "onnx", or torch's.
+    - `lookback`: number of latest windows the model reads, at most its config's.
     - `picture_size`: (H, W) of the frames it was trained on; None: unknown, frames are not resized.
-    - `about`: description of both for results: {"model": …, "backbone": {"name": …, "hash": …}}.
+    - `about`: description of both networks for results: {"model": …, "backbone": {"name": …, "hash": …}}.
+    - `streams`: that may be open at once. `largest`: b of a call, at most.
+    - `parallel`: calls at a time, each on its own thread. `by_cores`: the cores are the limit, so their time is what
+      counts; else the time of the one thread that calls.
     """
 
-    clips: int
+    name: str
+    device: str
     lookback: int
-    emit: EmitConfig
-    pos_weight: float
     picture_size: tuple[int, int] | None
     about: dict[str, Any]
-
-    def encode_window(self, features: Floats) -> Floats:
-        """Features (N, D) of a window → its tokens (N, d), an array the caller may keep."""
-        ...
-
-    def anticipate(self, tokens: Floats, present: NDArray[np.bool_]) -> SlotArrays:
-        """Tokens (W, N, d), and which windows are present (W,), always the last → the slots of this one sample."""
-        ...
-
-    def batched(self, streams: int) -> "BatchRuntime":
-        """The same networks for up to so many streams, whose steps are computed together."""
-        ...
-
-
-class StreamState(Protocol):
-    """One stream's place in a `BatchRuntime`."""
-
-    def fill(self, pictures: Pictures) -> None:
-        """Give the next stack's frames, as to a `Step`, on the thread of the stream; copied."""
-        ...
-
-
-class BatchRuntime(Protocol):
-    """The steps of a `Runtime` for a batch of b streams in one call.
-
-    - `runtime`: whose networks it runs. `largest`: b of a call, at most. `streams`: places, at most.
-    - `parallel`: calls at a time, at most, each on a thread of its own. `by_cores`: the cores are the limit, so their
-      time is what counts; else it is the time of the one thread that calls.
-    """
-
-    runtime: Any
-    largest: int
     streams: int
+    largest: int
     parallel: int
     by_cores: bool
 
+    @property
+    def backbone(self) -> BackboneConfig:
+        """The backbone's sizes; an InputError if there is none, since the model reads no videos."""
+        ...
+
+    def for_streams(self, streams: int) -> Self:
+        """The same networks for up to so many other streams."""
+        ...
+
     def prepare(self) -> None:
-        """Do what takes time before the first stream comes."""
+        """Do what takes time before the first stream is opened."""
         ...
 
-    def open(self, size: tuple[int, int]) -> Any:
-        """A place (`StreamState`) for a stream of frames of this shape; streams of one batch have the same shape."""
+    def open_stream(self, size: tuple[int, int]) -> Any:
+        """Open a stream (`Stream`) of frames of this shape, (H, W) or of I420 (3H/2, W)."""
         ...
 
-    def close(self, state: Any) -> None:
-        """Take a place back."""
+    def close_stream(self, stream: Any) -> None:
+        """Give its place to another stream."""
         ...
 
-    def encode_stacks(self, states: Sequence[Any]) -> Floats:
-        """The stacks that were given to these places → features (b, D), as of a `Step`; (b, N, D) if shifted."""
+    def encode_stacks(self, streams: Sequence[Any]) -> Floats:
+        """Encode the stacks that these streams, all of one frame size, were filled with.
+
+        Returns:
+            Features (b, D) of the snippets that end with them, which mean nothing before a stream has the stacks of a
+            snippet. With a temporal shift, (b, N, D) of the windows.
+        """
         ...
 
     def encode_windows(self, features: Floats) -> Floats:
-        """Features (b, N, D) → tokens (b, N, d)."""
+        """Features (B, N, D) of windows → their tokens (B, N, d), an array the caller may keep."""
         ...
 
-    def anticipate_batch(self, tokens: Floats, present: NDArray[np.bool_]) -> SlotArrays:
-        """Tokens (b, W, N, d), and which windows are present (b, W) → slots of b samples."""
+    def predict(self, tokens: Floats, present: NDArray[np.bool_]) -> SlotArrays:
+        """Tokens (B, `lookback`, N, d), and which windows are present (B, `lookback`), always the last → slots."""
+        ...
+
+    def predict_windows(self, features: NDArray[Any], present: NDArray[np.bool_] | None = None) -> SlotArrays:
+        """Features (B, W, N, D) of all windows, and which are present (B, W), by default all → slots.
+
+        For many samples at once, as those of a feature store.
+        """
         ...

@@ -19,7 +19,7 @@ from ballcast.data.events.event_grid import read_store
 from ballcast.data.samples.windows import ABSENT, WindowSet, official_windows
 from ballcast.features.stack_index import snippet_count
 from ballcast.features.store import FeatureStore, read_rows
-from ballcast.inference.runtime import TrainedModel, WindowModel
+from ballcast.inference.runtime import Runtime, TrainedModel
 from ballcast.model.postprocess import Floats, SlotArrays, SlotLike, SlotProbabilities, emit, emit_flat
 from ballcast.model.score_mapping import Emission, ScoreMapping, weights_hash
 from ballcast.video.luma import other_size
@@ -145,29 +145,29 @@ def open_windows(store: FeatureStore, clips: Sequence[Clip], windows: int) -> Wi
     return official_windows([(store, clips)], windows)
 
 
-def predict_windows(
-    model: WindowModel, windows: WindowSet, progress: ProgressCallback = lambda done, total: None
+def run_samples(
+    model: Runtime, windows: WindowSet, progress: ProgressCallback = lambda done, total: None
 ) -> Iterator[SlotArrays]:
     """Yield the slots of all samples in order, `BATCH` samples at a time."""
     for begin in range(0, len(windows), BATCH):
         index = windows.index[begin : begin + BATCH]  # (B, W)
         features = read_rows(windows.rows, index.clip(0).reshape(-1))
-        yield model.slots(features.reshape(*index.shape, *features.shape[1:]), index != ABSENT)
+        yield model.predict_windows(features.reshape(*index.shape, *features.shape[1:]), index != ABSENT)
         progress(min(begin + BATCH, len(windows)), len(windows))
 
 
 def forecast_windows(
-    model: WindowModel, windows: WindowSet, config: EmitConfig, progress: ProgressCallback = lambda done, total: None
+    model: Runtime, windows: WindowSet, config: EmitConfig, progress: ProgressCallback = lambda done, total: None
 ) -> Generator[ClipForecast, None, None]:
     """Yield what the model emits for each sample, with its own scores; predictions of one bin are not merged."""
     names = iter(windows.names)
-    for slots in predict_windows(model, windows, progress):
+    for slots in run_samples(model, windows, progress):
         for predictions in emit(slots, config):
             yield ClipForecast(OBSERVED_MS, tuple(predictions), next(names))
 
 
 def forecast_together(
-    models: Sequence[WindowModel],
+    models: Sequence[Runtime],
     windows: Sequence[WindowSet],
     mapping: ScoreMapping,
     progress: ProgressCallback = lambda done, total: None,
@@ -180,7 +180,7 @@ def forecast_together(
         mapping: of their scores.
         progress: called with the samples done and in all.
     """
-    parts = [predict_windows(model, own, progress) for model, own in zip(models, windows, strict=True)]
+    parts = [run_samples(model, own, progress) for model, own in zip(models, windows, strict=True)]
     names = iter(windows[0].names)
     for outputs in zip(*parts, strict=True):
         emitted = emission(outputs[0], models[0].emit) if mapping.times == "emitted" and len(models) == 1 else None

@@ -8,8 +8,8 @@ from ballcast.core.actions import FRAME_MS, OBSERVED_MS, WINDOW_FRAMES
 from ballcast.core.anticipator_config import EmitConfig
 from ballcast.core.errors import InputError
 from ballcast.core.events import Forecast
-from ballcast.features.stream_encoder import Floats, StreamEncoder
-from ballcast.inference.runtime import Runtime
+from ballcast.inference.runtime import Floats, Runtime
+from ballcast.inference.stream_encoder import StreamEncoder
 from ballcast.model.postprocess import SlotArrays, emit
 from ballcast.video.luma import FrameResizer
 from ballcast.video.resample import snap
@@ -25,7 +25,7 @@ class StreamPredictor:
     probability of about 10 %.
 
     Args:
-        runtime: the model and its backbone, in torch or exported; used for this stream only.
+        runtime: the model and its backbone, in torch or exported; several predictors may share it.
         every_ms: interval of the forecasts; the first is made at 5 s. May be changed between two frames.
         emit: how slots become predictions; by default as the model's config has it.
 
@@ -37,12 +37,13 @@ class StreamPredictor:
     def __init__(self, runtime: Runtime, *, every_ms: int = 1000, emit: EmitConfig | None = None) -> None:
         if every_ms < FRAME_MS:
             raise InputError(f"anticipating every {every_ms} ms is more often than there are frames, every 40 ms")
-        self.runtime = runtime
+        self.runtime = runtime.for_streams(1)
         self.every_ms = every_ms
         self.emit = (emit or runtime.emit).shown
         self.pos_weight = runtime.pos_weight
-        self.stride, self._shifted = runtime.config.stride, runtime.config.shift != "none"
-        self.stream = StreamEncoder(runtime)
+        self.stride = runtime.backbone.stride
+        self._shifted = runtime.backbone.shift != "none"
+        self.stream = StreamEncoder(self.runtime)
         self.fit = FrameResizer(runtime.picture_size, colour=self.colour)
         self.reset()
 
@@ -56,7 +57,8 @@ class StreamPredictor:
         """
         self.stream.reset()
         self.slots: SlotArrays | None = None
-        self.begin_ms, self._due_ms = begin_ms, begin_ms + FIRST_MS  # time of the next forecast
+        self.begin_ms = begin_ms
+        self._due_ms = begin_ms + FIRST_MS  # time of the next forecast
         if due_ms is not None:
             steps = -(-(max(self._due_ms, due_ms) - FIRST_MS) // self.every_ms)
             self._due_ms = FIRST_MS + steps * self.every_ms
@@ -83,7 +85,7 @@ class StreamPredictor:
     @property
     def colour(self) -> bool:
         """Whether frames are I420 and not luma."""
-        return self.runtime.config.colour
+        return self.runtime.backbone.colour
 
     def push(self, frame: np.ndarray) -> Forecast | None:
         """Add the next frame, and forecast if one is due.
@@ -98,9 +100,9 @@ class StreamPredictor:
         self._keep(self.stream.push(self.fit(frame)))
         if self.stream.frames < self._due_frames:
             return None
-        made = self._anticipate()
+        forecast = self._predict()
         self._due_ms += self.every_ms
-        return made
+        return forecast
 
     @property
     def _due_frames(self) -> int:
@@ -124,11 +126,15 @@ class StreamPredictor:
         if self._shifted:
             self.stream.forget(oldest)
 
-    def _anticipate(self) -> Forecast:
+    def close(self) -> None:
+        """Give the stream's place in the runtime to another."""
+        self.stream.close()
+
+    def _predict(self) -> Forecast:
         encoded = [self._window_tokens(first) for first in self._windows()]
         absent = self.runtime.lookback - len(encoded)
         tokens = np.stack([np.zeros_like(encoded[0])] * absent + encoded)  # (W, N, d)
-        slots = self.runtime.anticipate(tokens, np.arange(len(tokens)) >= absent)
+        slots = self.runtime.predict(tokens[None], np.arange(len(tokens))[None] >= absent)
         if not np.isfinite(slots.objectness).all():  # NaN is above no threshold, as if nothing was expected
             raise InputError(f"at {self._due_ms} ms: the model gives numbers that are not finite")
         self.slots = slots
@@ -140,9 +146,9 @@ class StreamPredictor:
         """Tokens (N, d) of the window that begins with snippet `first`; encoded once, then cached."""
         if first not in self._tokens:
             begin = first - self._first
-            kept = slice(begin, begin + self.runtime.clips)
+            kept = slice(begin, begin + self.runtime.config.clips)
             features = self.stream.window(first) if self._shifted else self._clips.rows[kept]
-            self._tokens[first] = self.runtime.encode_window(features)
+            (self._tokens[first],) = self.runtime.encode_windows(features[None])
         return self._tokens[first]
 
 
@@ -167,7 +173,8 @@ class _Rows:
             kept = self.rows
             self._all = np.empty((2 * (len(kept) + len(rows)), kept.shape[1]), np.float32)
             self._all[: len(kept)] = kept
-            self._begin, self._end = 0, len(kept)
+            self._begin = 0
+            self._end = len(kept)
         self._all[self._end : self._end + len(rows)] = rows
         self._end += len(rows)
         dropped = min(drop, len(self))

@@ -20,6 +20,11 @@ from numpy.typing import NDArray
 from ballcast.core.actions import ACTIONS
 from ballcast.core.errors import InputError
 from ballcast.core.events import Clip
+from ballcast.data.samples.windows import WindowSet
+from ballcast.features.store import FeatureStore
+from ballcast.inference.runtime import Runtime, TrainedModel
+from ballcast.inference.store_predictor import emission as emission_of
+from ballcast.inference.store_predictor import hashes, run_samples, untuned
 from ballcast.metrics.average_precision import Matches, Score, match_arrays, score_of_matches
 from ballcast.metrics.ranked import ranked_ap
 from ballcast.model.postprocess import BIN_MS, Floats, SlotProbabilities, mean_intensity, select_times, shift
@@ -59,6 +64,57 @@ class TuningResult:
     def helps(self) -> bool:
         """Whether it improves the folds that it was not fitted on."""
         return self.outside_after > self.outside_before
+
+
+def run_models(models: Sequence[Runtime], windows: Sequence[WindowSet]) -> list[SlotProbabilities]:
+    """The outputs of each model for every sample of its windows, in order."""
+    return [
+        SlotProbabilities.join([SlotProbabilities.from_slots(slots) for slots in run_samples(model, samples)])
+        for model, samples in zip(models, windows, strict=True)
+    ]
+
+
+def run_emission(models: Sequence[Runtime], windows: Sequence[WindowSet]) -> Emission | None:
+    """What one model emits by its own settings for every sample, in order; None for several."""
+    if len(models) > 1:
+        return None
+    parts = [emission_of(slots, models[0].emit) for slots in run_samples(models[0], windows[0])]
+    return Emission(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def scores_untuned(
+    models: Sequence[TrainedModel], outputs: Sequence[SlotProbabilities], emitted: Emission | None
+) -> Floats:
+    """The scores of a submission without tuning, (n, 32, C) in the scorer's bins; 0 where nothing is predicted.
+
+    Args:
+        models, outputs: of `run_models`.
+        emitted: of `run_emission`.
+    """
+    return emitted.kept if emitted else untuned(models).scores(outputs)
+
+
+def record_fit(
+    fitted: TuningResult, sources: Sequence[str], stores: Sequence[FeatureStore], samples: int
+) -> ScoreMapping:
+    """Add weight hashes, store and figures to a fitted score mapping.
+
+    Args:
+        fitted: the result of tuning.
+        sources: folders or hub ids of the models.
+        stores: the features it was fitted on.
+        samples: their number.
+    """
+    figures = {
+        "samples": float(samples),
+        "before": fitted.before.avg,
+        "after": fitted.after.avg,
+        "outside_before": fitted.outside_before,
+        "outside_after": fitted.outside_after,
+    }
+    backbones = dict.fromkeys(store.manifest.header.backbone.name for store in stores)
+    about = f"{stores[0].path.name}, features by {' and '.join(backbones)}"
+    return replace(fitted.calibration, weights=hashes(sources), fitted_on=about, figures=figures)
 
 
 def score_bins(clips: Sequence[Clip], scores: Floats) -> Score:

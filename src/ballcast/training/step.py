@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ballcast.core.anticipator_config import Recipe
 from ballcast.data.samples.batches import TrainingBatch
-from ballcast.features.torch_stream_encoder import record
+from ballcast.features.cuda_graph import record
 from ballcast.loss.criterion import Criterion, Losses, Reduce, soft_focal_bce
 from ballcast.loss.matcher import Targets
 from ballcast.training.augment import Augmentation, apply_augmentation, mix

@@ -219,7 +219,7 @@ def _run(
         if cluster is not None:
             stack.enter_context(cluster)
         model = open_model()
-        how: dict[str, Any] = {"precision": model.opened.precision, "any_video": any_video, "cluster": cluster}
+        how: dict[str, Any] = {"precision": model.precision, "any_video": any_video, "cluster": cluster}
         predictors = make_predictor_factory(model.new_runtime, every_ms=settings.every_ms, **how)
         service, console = Service(settings, predictors), new_console()
 

@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
 from math import inf
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ballcast.core.backbone_config import BackboneConfig
 from ballcast.core.errors import BallcastError
 from ballcast.core.util import cores
-from ballcast.features.stream_encoder import Floats, Pictures, Step
-from ballcast.inference.runtime import BatchRuntime
+from ballcast.inference.runtime import Floats, Frames, Runtime, Stream
 from ballcast.model.postprocess import SlotArrays
 
 # In the order of their turn: what completes a forecast first. `call` is work that is not batched.
@@ -53,15 +53,43 @@ class StepCost:
         return stacks_a_second * self.stack_s + 1000 / every_ms * self.forecast_s
 
 
+@dataclass(frozen=True)
+class BatchedStream:
+    """A stream that is open in a `Batcher`, and the size of its frames: only those of one size share a batch."""
+
+    stream: Stream
+    size: tuple[int, int]
+
+    def fill(self, frames: Frames) -> None:
+        """See `Stream`."""
+        self.stream.fill(frames)
+
+
 class Batcher:
-    """Runs a `BatchRuntime` on threads of its own for any number of streams, each with a `SharedRuntime`.
+    """A `Runtime` for streams on many threads: each calls for itself alone, and the calls are computed in batches.
+
+    They are computed on threads of its own.
 
     Args:
-        batch: the networks.
+        runtime: the networks, for all the streams together.
     """
 
-    def __init__(self, batch: BatchRuntime) -> None:
-        self.batch = batch
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.name = runtime.name
+        self.device = runtime.device
+        self.config = runtime.config
+        self.emit = runtime.emit
+        self.metadata = runtime.metadata
+        self.pos_weight = runtime.pos_weight
+        self.calibration = runtime.calibration
+        self.lookback = runtime.lookback
+        self.picture_size = runtime.picture_size
+        self.about = runtime.about
+        self.streams = runtime.streams
+        self.largest = runtime.largest
+        self.parallel = runtime.parallel
+        self.by_cores = runtime.by_cores
         self._waiting: dict[Kind, deque[_Work]] = {kind: deque() for kind in KINDS}
         self._changed = threading.Condition()
         self._closed = False
@@ -71,24 +99,33 @@ class Batcher:
         self._calls: list[float] = []  # when each call that runs now began, on time.monotonic
         self.long_call_ended = -inf  # the latest, on time.monotonic
         self._threads = [
-            threading.Thread(target=self._run, name="live-batches", daemon=True) for _ in range(batch.parallel)
+            threading.Thread(target=self._run, name="live-batches", daemon=True) for _ in range(runtime.parallel)
         ]
         for thread in self._threads:
             thread.start()
 
-    def runtime(self) -> "SharedRuntime":
-        """A `Runtime` for one stream."""
-        return SharedRuntime(self)
+    @property
+    def backbone(self) -> BackboneConfig:
+        """See `Runtime`."""
+        return self.runtime.backbone
+
+    def for_streams(self, streams: int) -> Self:
+        """See `Runtime`; it has room for all streams already."""
+        return self
+
+    def prepare(self) -> None:
+        """See `Runtime`."""
+        self.compute("call", self.runtime.prepare)
 
     @property
     def used_s(self) -> float:
         """Seconds of the device that were used since the start: of a GPU, or of all cores together by this process."""
-        return time.process_time() if self.batch.by_cores else self.busy_s
+        return time.process_time() if self.by_cores else self.busy_s
 
     @property
     def capacity(self) -> int:
         """Seconds of the device a second, as of `used_s`."""
-        return cores() if self.batch.by_cores else 1
+        return cores() if self.by_cores else 1
 
     @property
     def queued(self) -> int:
@@ -116,20 +153,38 @@ class Batcher:
             raise work.error
         return work.result
 
-    def open(self, size: tuple[int, int]) -> Any:
-        """A place for a stream of frames of this shape; the first of a size has its steps timed."""
+    def open_stream(self, size: tuple[int, int]) -> BatchedStream:
+        """See `Runtime`; the first stream of a size has its steps timed."""
 
-        def opened() -> Any:
-            state = self.batch.open(size)
+        def opened() -> Stream:
+            stream = self.runtime.open_stream(size)
             if size not in self.costs:
                 self.costs[size] = self._measure(size)
-            return state
+            return stream
 
-        return self.compute("call", opened)
+        return BatchedStream(self.compute("call", opened), size)
 
-    def close_stream(self, state: Any) -> None:
-        """Take a stream's place back."""
-        self.compute("call", lambda: self.batch.close(state))
+    def close_stream(self, stream: BatchedStream) -> None:
+        """See `Runtime`."""
+        self.compute("call", lambda: self.runtime.close_stream(stream.stream))
+
+    def encode_stacks(self, streams: Sequence[BatchedStream]) -> Floats:
+        """See `Runtime`; of one stream."""
+        (stream,) = streams
+        return self.compute("stack", stream.stream, stream.size)[None]
+
+    def encode_windows(self, features: Floats) -> Floats:
+        """See `Runtime`; of one stream."""
+        (window,) = features
+        return self.compute("window", np.asarray(window, np.float32))[None]
+
+    def predict(self, tokens: Floats, present: NDArray[np.bool_]) -> SlotArrays:
+        """See `Runtime`; of one stream."""
+        return self.compute("slots", (tokens[0], present[0]))
+
+    def predict_windows(self, features: NDArray[Any], present: NDArray[np.bool_] | None = None) -> SlotArrays:
+        """See `Runtime`."""
+        return self.compute("call", lambda: self.runtime.predict_windows(features, present))
 
     def close(self) -> None:
         """Stop the threads; steps that wait fail."""
@@ -173,7 +228,7 @@ class Batcher:
             first = waiting.popleft()
             taken, rest = [first], list[_Work]()
             if first.kind != "call":
-                while waiting and len(taken) < self.batch.largest:
+                while waiting and len(taken) < self.runtime.largest:
                     work = waiting.popleft()
                     (taken if work.key == first.key else rest).append(work)
                 waiting.extendleft(reversed(rest))
@@ -185,10 +240,10 @@ class Batcher:
         if kind == "call":
             return [self._call(given[0])]
         if kind == "stack":
-            return list(self.batch.encode_stacks(given))
+            return list(self.runtime.encode_stacks(given))
         if kind == "window":
-            return list(self.batch.encode_windows(np.stack(given)))
-        slots = self.batch.anticipate_batch(np.stack([g[0] for g in given]), np.stack([g[1] for g in given]))
+            return list(self.runtime.encode_windows(np.stack(given)))
+        slots = self.runtime.predict(np.stack([g[0] for g in given]), np.stack([g[1] for g in given]))
         return [_sample(slots, i) for i in range(len(works))]
 
     def _call(self, given: Callable[[], Any]) -> Any:
@@ -205,67 +260,27 @@ class Batcher:
 
     def _measure(self, size: tuple[int, int]) -> StepCost:
         """Time the steps on black frames, before the first stream of this size."""
-        clock = time.process_time if self.batch.by_cores else time.perf_counter
-        batch, runtime = self.batch, self.batch.runtime
-        shifted = runtime.config.shift != "none"
-        frames = np.zeros((runtime.clips,) * shifted + (runtime.config.stack, *size), np.uint8)
-        states: list[Any] = []
+        clock = time.process_time if self.by_cores else time.perf_counter
+        runtime, backbone = self.runtime, self.backbone
+        shifted = backbone.shift != "none"
+        frames = np.zeros((self.config.clips,) * shifted + (backbone.stack, *size), np.uint8)
+        streams: list[Stream] = []
         try:
-            while len(states) < min(batch.largest, batch.streams):
-                states.append(batch.open(size))
+            while len(streams) < min(runtime.largest, runtime.streams):
+                streams.append(runtime.open_stream(size))
         except BallcastError:  # as many as there are places left
             pass
-        for state in states:
-            state.fill(frames)
-        features = np.zeros((1, runtime.clips, runtime.config.width), np.float32)
-        tokens = batch.encode_windows(features)
-        known = np.repeat(tokens[:, None], runtime.lookback, axis=1), np.ones((1, runtime.lookback), np.bool_)
-        stack_s = _timed(lambda: batch.encode_stacks(states), clock) / len(states) if states else 0.0
-        forecast_s = _timed(lambda: batch.encode_windows(features), clock)
-        forecast_s += _timed(lambda: batch.anticipate_batch(*known), clock)
-        for state in states:
-            batch.close(state)
+        for stream in streams:
+            stream.fill(frames)
+        features = np.zeros((1, self.config.clips, backbone.width), np.float32)
+        tokens = np.repeat(runtime.encode_windows(features)[:, None], self.lookback, axis=1)  # (1, W, N, d)
+        present = np.ones((1, self.lookback), np.bool_)
+        stack_s = _timed(lambda: runtime.encode_stacks(streams), clock) / len(streams) if streams else 0.0
+        forecast_s = _timed(lambda: runtime.encode_windows(features), clock)
+        forecast_s += _timed(lambda: runtime.predict(tokens, present), clock)
+        for stream in streams:
+            runtime.close_stream(stream)
         return StepCost(0.0, forecast_s + stack_s) if shifted else StepCost(stack_s, forecast_s)
-
-
-class SharedRuntime:
-    """A `Runtime` for one stream, whose steps a `Batcher` computes together with those of other streams."""
-
-    def __init__(self, batcher: Batcher) -> None:
-        self._batcher, own = batcher, batcher.batch.runtime
-        self.config, self.clips, self.lookback = own.config, own.clips, own.lookback
-        self.emit, self.pos_weight, self.about = own.emit, own.pos_weight, own.about
-        self.picture_size: tuple[int, int] | None = own.picture_size
-        self._state: Any = None
-
-    def begin(self, size: tuple[int, int]) -> Step:
-        """See `StackEncoder`."""
-        self.close()
-        state = self._state = self._batcher.open(size)
-
-        def step(pictures: Pictures) -> Floats:
-            state.fill(pictures)
-            return self._batcher.compute("stack", state, size)
-
-        return step
-
-    def encode_window(self, features: Floats) -> Floats:
-        """See `Runtime`."""
-        return self._batcher.compute("window", np.asarray(features, np.float32))
-
-    def anticipate(self, tokens: Floats, present: NDArray[np.bool_]) -> SlotArrays:
-        """See `Runtime`."""
-        return self._batcher.compute("slots", (tokens, present))
-
-    def batched(self, streams: int) -> BatchRuntime:
-        """See `Runtime`."""
-        return self._batcher.batch
-
-    def close(self) -> None:
-        """Give the stream's place back."""
-        state, self._state = self._state, None
-        if state is not None:
-            self._batcher.close_stream(state)
 
 
 def _sample(slots: SlotArrays, i: int) -> SlotArrays:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ballcast.api import load
 from ballcast.core.anticipator_config import EmitConfig
 from ballcast.core.errors import BallcastError, InputError
 from ballcast.core.util import cores
-from ballcast.inference.loading import open_model
 from ballcast.live.broadcast import Subscription
 from ballcast.live.session import LiveSession
 from ballcast.live.status import Record, Status, wall_ms
@@ -61,10 +61,7 @@ class Follower:
         self._items: queue.Queue[Item] = queue.Queue(CAPACITY)
         os.environ["OMP_NUM_THREADS"] = str(cores())  # Ray sets 1, for the one core that is asked for
         try:
-            opened = open_model(**model)
-            if opened.new_runtime is None:
-                raise InputError(f"{opened.name}: reads no videos; give a model with its backbone")
-            self._scheduler = Scheduler(opened.new_runtime, every_ms=every_ms)
+            self._scheduler = Scheduler(load(**model).new_runtime, every_ms=every_ms)
         except Exception as error:  # raised here, it would look as if the machine were gone
             self._fault = str(error) if isinstance(error, BallcastError) else f"{type(error).__name__}: {error}"
 

@@ -31,7 +31,7 @@ from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.live.session import LiveSession
 from ballcast.video.luma import array_shape
 from ballcast.video.sources import LiveSource
-from ballcast_server.streams.batcher import Batcher, SharedRuntime
+from ballcast_server.streams.batcher import Batcher
 
 STREAMS = 128  # places on the device, by default
 SHARE = 0.85  # of the GPU's or the cores' time that streams may take; the rest is for decoding and bursts
@@ -71,10 +71,9 @@ class Scheduler:
     def __init__(
         self, new_runtime: Callable[[], Runtime], *, every_ms: int = 1000, streams: int = STREAMS, share: float = SHARE
     ) -> None:
-        runtime = new_runtime()
         self._every_ms, self._streams, self._share = every_ms, streams, share
-        self.batcher = Batcher(runtime.batched(streams))
-        self.batcher.compute("call", self.batcher.batch.prepare)
+        self.batcher = Batcher(new_runtime().for_streams(streams))
+        self.batcher.prepare()
         self._lock = threading.RLock()
         self._admitted: list[LiveSession] = []  # in the order of their admission
         self._waiting: list[LiveSession] = []  # in the order of their arrival
@@ -94,7 +93,7 @@ class Scheduler:
 
     def predictor(self, *, every_ms: int | None = None, emit: EmitConfig | None = None) -> StreamPredictor:
         """An anticipator for one stream."""
-        return StreamPredictor(self.batcher.runtime(), every_ms=every_ms or self._every_ms, emit=emit)
+        return StreamPredictor(self.batcher, every_ms=every_ms or self._every_ms, emit=emit)
 
     def session(
         self, source: LiveSource, *, every_ms: int | None = None, emit: EmitConfig | None = None, **how: Any
@@ -112,7 +111,7 @@ class Scheduler:
     @property
     def colour(self) -> bool:
         """Whether frames are I420 and not luma."""
-        return self.batcher.batch.runtime.config.colour
+        return self.batcher.backbone.colour
 
     @property
     def load(self) -> Load:
@@ -126,7 +125,7 @@ class Scheduler:
         """Streams that hold real time, as far as is known."""
         known = self._streams
         if self.batcher.costs:
-            stacks, every_ms = FPS / self.batcher.batch.runtime.config.stride, self._every_ms
+            stacks, every_ms = FPS / self.batcher.backbone.stride, self._every_ms
             cost = max(each.of(stacks, every_ms) for each in list(self.batcher.costs.values()))
             cost = min(cost, self._least_use)  # a machine that was busy when the steps were timed may be free now
             known = min(known, max(1, int(self._share * self.batcher.capacity / cost)))
@@ -166,10 +165,8 @@ class Scheduler:
                 if session in sessions:
                     sessions.remove(session)
         self._wake.set()
-        runtime = session.predictor.runtime
-        if isinstance(runtime, SharedRuntime):
-            with suppress(BallcastError):  # the batcher is closed already
-                runtime.close()
+        with suppress(BallcastError):  # the batcher is closed already
+            session.predictor.close()
 
     # ------------------------------------------------------------------------------------------------------ admission
 
@@ -215,15 +212,15 @@ class Scheduler:
 
     def _measure_ahead(self) -> None:
         """Time the steps before the first stream is opened, if the size of its frames is known."""
-        runtime = self.batcher.batch.runtime
-        if self._ahead and not self.batcher.costs and runtime.picture_size is not None:
+        size = self.batcher.picture_size
+        if self._ahead and not self.batcher.costs and size is not None:
             self._ahead = False
             with self._lock:
                 self._notify(PREPARING)
             # Closed meanwhile; or a fault, which the first stream meets and reports: here it would end the admission.
             with suppress(Exception):
-                state = self.batcher.open(array_shape(runtime.picture_size, colour=runtime.config.colour))
-                self.batcher.close_stream(state)
+                stream = self.batcher.open_stream(array_shape(size, colour=self.colour))
+                self.batcher.close_stream(stream)
 
     def _sample(self) -> None:
         """The share of the device's time that was used since the last look."""

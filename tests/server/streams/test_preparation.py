@@ -12,8 +12,8 @@ import pytest
 from stream_server import until
 
 from ballcast.core.errors import InputError
-from ballcast.inference.runtime import Runtime
 from ballcast.inference.stream_predictor import StreamPredictor
+from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.live.broadcast import Subscription
 from ballcast.live.session import LiveSession
 from ballcast.live.status import Record, Status
@@ -28,42 +28,44 @@ SPEED = 4  # a queue is full after a second
 OPEN_S = 2.0  # longer than a queue holds
 
 
-class Slot:
-    """A place of a stream."""
+class Silent:
+    """A `Stream` whose frames nobody reads."""
 
-    def fill(self, pictures: Any) -> None:
+    def fill(self, frames: Any) -> None:
         pass
 
 
-class SlowToOpen:
-    """A `BatchRuntime` without a network, whose first place of a size takes long, as recording graphs does."""
+class SlowToOpen(TorchRuntime):
+    """A `Runtime` that computes nothing, whose first stream of a size takes long to open, as recording graphs does."""
 
-    largest, parallel, by_cores = 8, 1, False
-
-    def __init__(self, runtime: Runtime, streams: int) -> None:
-        self.runtime, self.streams, self.opened = runtime, streams, dict[tuple[int, int], float]()
+    def __init__(self) -> None:
+        runtime = torch_runtime()
+        super().__init__(runtime.network, runtime.encoder.backbone)
+        self.picture_size = None
+        self.largest = 8
+        self.opened: dict[tuple[int, int], float] = {}
         self.stack_s = 0.0
 
-    def prepare(self) -> None:
-        pass
+    def for_streams(self, streams: int) -> "SlowToOpen":
+        return self
 
-    def open(self, size: tuple[int, int]) -> Slot:
+    def open_stream(self, size: tuple[int, int]) -> Any:
         if size not in self.opened:
             time.sleep(OPEN_S)
             self.opened[size] = time.monotonic()
-        return Slot()
+        return Silent()
 
-    def close(self, slot: Slot) -> None:
+    def close_stream(self, stream: Any) -> None:
         pass
 
-    def encode_stacks(self, slots: Any) -> np.ndarray:
-        time.sleep(self.stack_s * len(slots))
-        return np.zeros((len(slots), self.runtime.config.width), np.float32)
+    def encode_stacks(self, streams: Any) -> np.ndarray:
+        time.sleep(self.stack_s * len(streams))
+        return np.zeros((len(streams), self.backbone.width), np.float32)
 
     def encode_windows(self, features: np.ndarray) -> np.ndarray:
         return np.zeros((*features.shape[:2], 4), np.float32)
 
-    def anticipate_batch(self, tokens: np.ndarray, present: np.ndarray) -> SlotArrays:
+    def predict(self, tokens: np.ndarray, present: np.ndarray) -> SlotArrays:
         b = len(tokens)
         return SlotArrays(*(np.zeros(shape, np.float32) for shape in ((b, 2), (b, 2, 10), (b, 2, 4))), bins=4)
 
@@ -82,14 +84,10 @@ class Sized(Paced):
 
 
 @pytest.fixture
-def batch(monkeypatch: pytest.MonkeyPatch) -> SlowToOpen:
-    runtime = torch_runtime()
-    made = SlowToOpen(runtime, 8)
-    monkeypatch.setattr(runtime, "batched", lambda streams: made)
-    monkeypatch.setattr(runtime, "picture_size", None)
+def runtime(monkeypatch: pytest.MonkeyPatch) -> SlowToOpen:
     monkeypatch.setattr(scheduling, "REVIEW_S", 0.1)
     monkeypatch.setattr(batching, "LONG_CALL_S", 0.3)
-    return made
+    return SlowToOpen()
 
 
 def states(records: Subscription[Record]) -> list[tuple[str, str]]:
@@ -110,15 +108,15 @@ def assert_none_was_too_slow(sessions: list[LiveSession], records: list[Subscrip
         assert not {"slow", "skipped"} & {state for state, _ in states(each)}
 
 
-def test_until_the_first_size_is_known_the_others_are_not_opened(batch: SlowToOpen) -> None:
+def test_until_the_first_size_is_known_the_others_are_not_opened(runtime: SlowToOpen) -> None:
     """The first stream leaves out what came while it was prepared for, and no other has missed anything."""
-    with Scheduler(lambda: batch.runtime) as scheduler, ExitStack() as opened:
+    with Scheduler(lambda: runtime) as scheduler, ExitStack() as opened:
         sessions = [scheduler.session(Sized()) for _ in range(5)]
         records = [opened.enter_context(session.subscribe(capacity=1000)) for session in sessions]
         for session in sessions:
             session.start()
         assert until(lambda: all(messages(session) == f"waiting: {PREPARING}" for session in sessions)), sessions
-        assert not batch.opened
+        assert not runtime.opened
         assert [session.held for session in sessions] == [False] + [True] * 4
         assert until(lambda: run(sessions), 20), [messages(session) for session in sessions]
         assert [session.status.gaps for session in sessions] == [1, 0, 0, 0, 0]
@@ -126,9 +124,9 @@ def test_until_the_first_size_is_known_the_others_are_not_opened(batch: SlowToOp
         assert scheduler._most is None
 
 
-def test_streams_pause_while_another_size_is_prepared(batch: SlowToOpen) -> None:
+def test_streams_pause_while_another_size_is_prepared(runtime: SlowToOpen) -> None:
     """They are told so, read on and leave a gap; frames that are old by then are not computed."""
-    with Scheduler(lambda: batch.runtime) as scheduler, ExitStack() as opened:
+    with Scheduler(lambda: runtime) as scheduler, ExitStack() as opened:
         sessions = [scheduler.session(Sized()) for _ in range(4)]
         for session in sessions:
             session.start()
@@ -138,7 +136,7 @@ def test_streams_pause_while_another_size_is_prepared(batch: SlowToOpen) -> None
         other = scheduler.session(Sized(4))
         with other:
             assert until(lambda: all(messages(session) == f"waiting: {PREPARING}" for session in sessions))
-            assert (4, 4) not in batch.opened
+            assert (4, 4) not in runtime.opened
             assert until(lambda: run([*sessions, other]), 20), [messages(session) for session in sessions]
             assert [session.status.gaps - gaps for session, gaps in zip(sessions, before, strict=True)] == [1] * 4
             told = [message for state, message in states(records[0]) if state == "gap"]
@@ -150,26 +148,26 @@ def test_streams_pause_while_another_size_is_prepared(batch: SlowToOpen) -> None
             assert len(set(times)) > 1  # they go on one after another, or all their forecasts would be due at once
 
 
-def test_a_dead_first_stream_does_not_keep_the_others_out(batch: SlowToOpen, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_first_stream_does_not_keep_the_others_out(runtime: SlowToOpen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduling, "PROBE_S", 0.5)
     dead, other = Sized(), Sized()
     monkeypatch.setattr(dead, "items", lambda: iter(lambda: dead._stopped.wait(60), True))
-    with Scheduler(lambda: batch.runtime) as scheduler:
+    with Scheduler(lambda: runtime) as scheduler:
         sessions = [scheduler.session(dead), scheduler.session(other)]
         for session in sessions:
             session.start()
         assert until(lambda: run(sessions[1:]), 20), messages(sessions[1])
 
 
-def test_a_fault_while_steps_are_timed_ahead_is_told(batch: SlowToOpen, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_while_steps_are_timed_ahead_is_told(runtime: SlowToOpen, monkeypatch: pytest.MonkeyPatch) -> None:
     """And does not leave all streams waiting without a word."""
 
-    def failing(size: tuple[int, int]) -> Slot:
+    def failing(size: tuple[int, int]) -> Silent:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(batch, "open", failing)
-    monkeypatch.setattr(batch.runtime, "picture_size", (2, 2))
-    with Scheduler(lambda: batch.runtime) as scheduler, scheduler.session(Sized()) as session:
+    monkeypatch.setattr(runtime, "open_stream", failing)
+    runtime.picture_size = (2, 2)
+    with Scheduler(lambda: runtime) as scheduler, scheduler.session(Sized()) as session:
         assert until(lambda: messages(session) == "error: RuntimeError: out of memory"), messages(session)
 
 
@@ -187,13 +185,13 @@ def decoding(session: LiveSession) -> bool:
     return session._threads[0].is_alive()
 
 
-def test_a_file_that_fails_in_a_pause_is_let_go(batch: SlowToOpen, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(size: tuple[int, int]) -> Slot:
+def test_a_file_that_fails_in_a_pause_is_let_go(runtime: SlowToOpen, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(size: tuple[int, int]) -> Silent:
         time.sleep(OPEN_S)
         raise InputError("no place")
 
-    monkeypatch.setattr(batch, "open", failing)
-    with Scheduler(lambda: batch.runtime) as scheduler:
+    monkeypatch.setattr(runtime, "open_stream", failing)
+    with Scheduler(lambda: runtime) as scheduler:
         session = scheduler.session(Played()).start()
         assert until(lambda: messages(session) == f"waiting: {PREPARING}"), messages(session)
         assert until(lambda: messages(session) == "error: no place"), messages(session)
@@ -201,9 +199,9 @@ def test_a_file_that_fails_in_a_pause_is_let_go(batch: SlowToOpen, monkeypatch: 
 
 
 @pytest.mark.parametrize("stop", [LiveSession.pause, LiveSession.hold])
-def test_a_closed_session_does_not_wait(batch: SlowToOpen, stop: Callable[[LiveSession, str], None]) -> None:
+def test_a_closed_session_does_not_wait(runtime: SlowToOpen, stop: Callable[[LiveSession, str], None]) -> None:
     """Whoever pauses it may not know yet that it was closed."""
-    session = LiveSession(Played(), StreamPredictor(batch.runtime))
+    session = LiveSession(Played(), StreamPredictor(runtime))
     session.close()
     stop(session, "wait")
     session._threads[0].start()
@@ -224,9 +222,9 @@ class Measured:
         self.held = True
 
 
-def test_a_large_overload_is_met_in_a_few_looks_and_counts_as_one(batch: SlowToOpen) -> None:
+def test_a_large_overload_is_met_in_a_few_looks_and_counts_as_one(runtime: SlowToOpen) -> None:
     """A tenth of the streams at a look; not while the backlog shrinks; the next try comes later only if one failed."""
-    with Scheduler(lambda: batch.runtime, streams=100) as scheduler, scheduler._lock:
+    with Scheduler(lambda: runtime, streams=100) as scheduler, scheduler._lock:
         streams: list[Any] = [Measured() for _ in range(100)]
         scheduler._admitted = list(streams)
 

@@ -20,11 +20,11 @@ from ballcast.core.errors import BallcastError
 from ballcast.core.events import Forecast
 from ballcast.features.backbone import Backbone
 from ballcast.features.stack_index import snippet_count
-from ballcast.inference import torch_batch
-from ballcast.inference.onnx_runtime import OnnxRuntime, OnnxSessions
+from ballcast.inference import torch_runtime as torch_runtimes
+from ballcast.inference import torch_stacks
+from ballcast.inference.onnx_runtime import OnnxRuntime
 from ballcast.inference.runtime import Runtime
 from ballcast.inference.stream_predictor import StreamPredictor
-from ballcast.inference.torch_batch import TorchBatch
 from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.live.session import LiveSession
 from ballcast.live.status import Record
@@ -38,8 +38,10 @@ from tests.live.test_session import ALL, SIZES, Camera, anticipations, follow, s
 from tests.video.conftest import make_video
 
 
-def torch_runtime() -> Runtime:
-    return tiny().runtime
+def torch_runtime() -> TorchRuntime:
+    runtime = tiny().runtime
+    assert isinstance(runtime, TorchRuntime)
+    return runtime
 
 
 def together(sessions: list[LiveSession]) -> list[list[Record]]:
@@ -77,17 +79,18 @@ def videos(tmp_path: Path) -> list[Path]:
 def test_each_stream_says_what_it_says_alone(kind: str, videos: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     expected = [anticipations(follow(LiveSession(FileSource(video, speed=0), tiny()))) for video in videos]
     sizes: list[int] = []
-    run = torch_batch.StackBatch.run
-    monkeypatch.setattr(torch_batch.StackBatch, "run", lambda self, slots: sizes.append(len(slots)) or run(self, slots))
+    run = torch_stacks.StackBatch.run
+    monkeypatch.setattr(torch_stacks.StackBatch, "run", lambda self, some: sizes.append(len(some)) or run(self, some))
     runtime = torch_runtime()
     with Scheduler(lambda: runtime) as scheduler:
         if kind == "graphs":  # a stand-in: what is recorded is run again into the same tensors
-            monkeypatch.setattr(torch_batch, "record", graphs.record)
-            scheduler.batcher.batch._graphed = True  # type: ignore[attr-defined]
+            for module in (torch_runtimes, torch_stacks):
+                monkeypatch.setattr(module, "record", graphs.record)
+            scheduler.batcher.runtime._graphed = True  # type: ignore[attr-defined]
         sessions = [scheduler.session(FileSource(video, speed=0), emit=ALL) for video in videos]
         received = together(sessions)
         assert scheduler.load.running == scheduler.load.waiting == 0
-        stacks = scheduler.batcher.batch._stacks.values()  # type: ignore[attr-defined]
+        stacks = scheduler.batcher.runtime._stacks.values()  # type: ignore[attr-defined]
         assert [batch.used for batch in stacks] == [0, 0]  # places are given back
     for records, alone in zip(received, expected, strict=True):
         assert states(records)[-1] == "ended"
@@ -104,7 +107,7 @@ def encoder_runtime(**config: Any) -> Runtime:
 
 
 RUNTIMES = {
-    "onnx": lambda: OnnxRuntime(OnnxSessions.embedded(MODEL, BACKBONE, threads=1)),
+    "onnx": lambda: OnnxRuntime.embedded(MODEL, BACKBONE, threads=1),
     "colour": lambda: encoder_runtime(frames=1, stack=1, step=1, stride=5, colour=True),
     "shift": lambda: encoder_runtime(frames=3, stack=3, step=1, stride=5, shift="gated"),
 }
@@ -116,7 +119,7 @@ def test_every_runtime_gives_in_batches_what_it_gives_alone(kind: str, videos: l
     runtime = RUNTIMES[kind]()
     runtime.picture_size = None
     some, every = videos[:3], 2000
-    colour = runtime.config.colour
+    colour = runtime.backbone.colour
     expected = [
         anticipations(
             follow(LiveSession(FileSource(v, speed=0, colour=colour), StreamPredictor(runtime, every_ms=every)))
@@ -136,35 +139,39 @@ def test_every_runtime_gives_in_batches_what_it_gives_alone(kind: str, videos: l
             assert np.allclose([p.scores for p in a.predictions], [p.scores for p in b.predictions], atol=1e-5)
 
 
-class SlowBatch(TorchBatch):
-    """Takes `stack_s` more for each stack; counts the stacks of each place."""
+class SlowRuntime(TorchRuntime):
+    """Takes `stack_s` more for each stack; keeps which streams were computed together."""
 
     stack_s = 0.0
 
-    def __init__(self, runtime: TorchRuntime, *, streams: int) -> None:
-        super().__init__(runtime, streams=streams)
+    def _set_streams(self, streams: int) -> None:
+        super()._set_streams(streams)
         self.largest, self.order = 2, []  # type: ignore[var-annotated]
 
-    def encode_stacks(self, slots: Sequence[Any]) -> Any:
-        time.sleep(self.stack_s * len(slots))
-        self.order.append([slot.number for slot in slots])
-        return super().encode_stacks(slots)
+    def encode_stacks(self, streams: Sequence[Any]) -> Any:
+        time.sleep(self.stack_s * len(streams))
+        self.order.append([stream.number for stream in streams])
+        return super().encode_stacks(streams)
+
+
+def slow_runtime() -> SlowRuntime:
+    runtime = torch_runtime()
+    return SlowRuntime(runtime.network, runtime.encoder.backbone)
 
 
 @pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> type[SlowBatch]:
-    monkeypatch.setattr(torch_batch, "TorchBatch", SlowBatch)
-    monkeypatch.setattr(SlowBatch, "stack_s", 0.0)
+def slow(monkeypatch: pytest.MonkeyPatch) -> type[SlowRuntime]:
+    monkeypatch.setattr(SlowRuntime, "stack_s", 0.0)
     monkeypatch.setattr(scheduling, "REVIEW_S", 0.1)
-    return SlowBatch
+    return SlowRuntime
 
 
-def test_streams_take_turns(slow: type[SlowBatch], videos: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streams_take_turns(slow: type[SlowRuntime], videos: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Files read as fast as they are computed, three streams for two places: none gets more than its share."""
     monkeypatch.setattr(slow, "stack_s", 0.002)
-    with Scheduler(torch_runtime) as scheduler:
+    with Scheduler(slow_runtime) as scheduler:
         together([scheduler.session(FileSource(video, speed=0)) for video in videos[:3]])
-        order = scheduler.batcher.batch.order  # type: ignore[attr-defined]
+        order = scheduler.batcher.runtime.order  # type: ignore[attr-defined]
     begun = next(i for i, batch in enumerate(order) if {n for b in order[i : i + 3] for n in b} == {0, 1, 2})
     turns = [number for batch in order[begun : begun + 60] for number in batch]
     counts = np.bincount(turns)
@@ -206,11 +213,11 @@ def messages(session: LiveSession) -> str:
 
 
 def test_as_many_as_hold_real_time_and_the_rest_are_told(
-    slow: type[SlowBatch], monkeypatch: pytest.MonkeyPatch
+    slow: type[SlowRuntime], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """4.2 stacks a second take 37 % of the thread: two streams fit, the third runs when one of them ends."""
     monkeypatch.setattr(slow, "stack_s", 0.09)
-    runtime = torch_runtime()
+    runtime = slow_runtime()
     runtime.picture_size = (2, 2)
     with Scheduler(lambda: runtime) as scheduler:
         sessions = [scheduler.session(Paced()) for _ in range(3)]
@@ -229,10 +236,10 @@ def test_as_many_as_hold_real_time_and_the_rest_are_told(
 
 
 def test_where_the_estimate_was_wrong_the_last_waits_and_the_first_goes_on(
-    slow: type[SlowBatch], monkeypatch: pytest.MonkeyPatch
+    slow: type[SlowRuntime], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Timed as quick, then three times too slow for two: the second is held, the first loses nothing more."""
-    runtime = torch_runtime()
+    runtime = slow_runtime()
     runtime.picture_size = (2, 2)
     with Scheduler(lambda: runtime) as scheduler:
         sessions = [scheduler.session(Paced(4)) for _ in range(2)]
@@ -255,11 +262,11 @@ def test_where_the_estimate_was_wrong_the_last_waits_and_the_first_goes_on(
 
 
 def test_a_machine_that_was_busy_when_the_steps_were_timed_follows_more_later(
-    slow: type[SlowBatch], monkeypatch: pytest.MonkeyPatch
+    slow: type[SlowRuntime], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slow, "stack_s", 0.18)  # 75 % of the thread at 4.2 stacks a second: room for one
     monkeypatch.setattr(scheduling, "REVIEW_S", 0.1)
-    runtime = torch_runtime()
+    runtime = slow_runtime()
     runtime.picture_size = (2, 2)
     with Scheduler(lambda: runtime) as scheduler:
         sessions = [scheduler.session(Paced(8)) for _ in range(2)]
@@ -271,9 +278,9 @@ def test_a_machine_that_was_busy_when_the_steps_were_timed_follows_more_later(
         assert scheduler.room() > 1
 
 
-def test_streams_that_wait_for_the_device_do_not_seem_cheap(slow: type[SlowBatch]) -> None:
+def test_streams_that_wait_for_the_device_do_not_seem_cheap(slow: type[SlowRuntime]) -> None:
     """Nothing is computed for a while, as when graphs are recorded for another size of frames."""
-    runtime = torch_runtime()
+    runtime = slow_runtime()
     runtime.picture_size = (2, 2)
     with Scheduler(lambda: runtime) as scheduler:
         session = scheduler.session(Paced())
@@ -301,14 +308,14 @@ def test_a_session_closed_before_it_starts_takes_no_place() -> None:
 
 def test_where_calls_may_be_parallel_two_streams_compute_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of two steps waits until the other is under way: on one thread they would wait for ever."""
-    batch, both = torch_runtime().batched(2), threading.Barrier(2)
-    monkeypatch.setattr(batch, "largest", 1)
-    monkeypatch.setattr(batch, "parallel", 2)
-    monkeypatch.setattr(batch, "encode_windows", lambda features: (both.wait(10), features)[1])
-    batcher, made = Batcher(batch), list[np.ndarray]()
+    runtime, both = torch_runtime().for_streams(2), threading.Barrier(2)
+    monkeypatch.setattr(runtime, "largest", 1)
+    monkeypatch.setattr(runtime, "parallel", 2)
+    monkeypatch.setattr(runtime, "encode_windows", lambda features: (both.wait(10), features)[1])
+    batcher, made = Batcher(runtime), list[np.ndarray]()
     for n in range(2):
-        given = np.full((2, 3), n, np.float32)
-        threading.Thread(target=lambda given=given: made.append(batcher.runtime().encode_window(given))).start()
+        given = np.full((1, 2, 3), n, np.float32)
+        threading.Thread(target=lambda given=given: made.append(batcher.encode_windows(given))).start()
     assert until(lambda: len(made) == 2, 10)
     assert sorted(float(result.mean()) for result in made) == [0, 1]
     assert (batcher.batches, batcher.steps) == (2, 2)
@@ -316,27 +323,25 @@ def test_where_calls_may_be_parallel_two_streams_compute_at_once(monkeypatch: py
 
 
 def test_a_closed_batcher_says_so() -> None:
-    batcher = Batcher(torch_runtime().batched(2))
-    runtime = batcher.runtime()
-    step = runtime.begin((2, 2))
-    batcher.runtime().begin((2, 2))
+    batcher = Batcher(torch_runtime().for_streams(2))
+    stream = batcher.open_stream((2, 2))
+    batcher.open_stream((2, 2))
     with pytest.raises(BallcastError, match="no place for another stream: 2"):
-        batcher.runtime().begin((2, 2))
+        batcher.open_stream((2, 2))
     batcher.close()
+    stream.fill(np.zeros((3, 2, 2), np.uint8))
     with pytest.raises(BallcastError, match="has been stopped"):
-        step(np.zeros((3, 2, 2), np.uint8))
+        batcher.encode_stacks([stream])
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_on_a_gpu(videos: list[Path]) -> None:
     """Recorded batches, frames in pinned memory, fp16."""
-    alone = tiny().runtime
-    assert isinstance(alone, TorchRuntime)
-    runtime = TorchRuntime(alone.model.cuda(), alone.encoder.backbone.cuda(), device="cuda")
+    alone = torch_runtime()
+    runtime = TorchRuntime(alone.network.cuda(), alone.encoder.backbone.cuda(), device="cuda")
     expected = [
-        anticipations(follow(LiveSession(FileSource(v, speed=0), StreamPredictor(runtime.another(), emit=ALL))))
-        for v in videos
+        anticipations(follow(LiveSession(FileSource(v, speed=0), StreamPredictor(runtime, emit=ALL)))) for v in videos
     ]
     with Scheduler(lambda: runtime, streams=8) as scheduler:
         received = together([scheduler.session(FileSource(v, speed=0), emit=ALL) for v in videos])

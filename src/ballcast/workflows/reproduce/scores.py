@@ -14,10 +14,9 @@ from ballcast.data.labels.soccernet import read_labels
 from ballcast.data.samples.batches import Samples
 from ballcast.features.store import FILE_NAME as MANIFEST
 from ballcast.features.store import FeatureStore
-from ballcast.inference.predictor import record_fit
 from ballcast.inference.store_predictor import check_fits, emission, open_windows
 from ballcast.inference.submission import check_submission, write_submission
-from ballcast.inference.tuning import fit
+from ballcast.inference.tuning import fit, record_fit
 from ballcast.metrics.average_precision import match_all, score_of_matches
 from ballcast.metrics.bootstrap import bootstrap_matches
 from ballcast.metrics.diagnosis import per_clip

@@ -10,8 +10,8 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from ballcast.core.errors import BallcastWarning
 from ballcast.features.backbone import Backbone, BackboneConfig
 from ballcast.features.batch_encoder import BatchEncoder
-from ballcast.inference import torch_batch
-from ballcast.inference.torch_batch import StackBatch
+from ballcast.inference import torch_stacks
+from ballcast.inference.torch_stacks import StackBatch
 from tests import graphs
 
 FRAME = (32, 64)
@@ -27,12 +27,12 @@ def engine(config: BackboneConfig = SMALL) -> BatchEncoder:
 def features(batch: StackBatch, counts: list[int], frame: tuple[int, int] = FRAME) -> list[np.ndarray]:
     """Of batches of so many streams, each stack new."""
     random = np.random.default_rng(0)
-    slots = [batch.open() for _ in range(max(counts))]
+    streams = [batch.open() for _ in range(max(counts))]
     made = []
     for count in counts:
-        for slot in slots[:count]:
-            slot.fill(random.integers(0, 256, (batch.encoder.config.stack, *frame), dtype=np.uint8))
-        made.append(batch.run(slots[:count]))
+        for stream in streams[:count]:
+            stream.fill(random.integers(0, 256, (batch.encoder.config.stack, *frame), dtype=np.uint8))
+        made.append(batch.run(streams[:count]))
     return made
 
 
@@ -62,7 +62,7 @@ def counter(monkeypatch: pytest.MonkeyPatch) -> CompileCounterWithBackend:
 def test_compiled_once_for_all_sizes(
     config: BackboneConfig, graphed: bool, counter: CompileCounterWithBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch_batch, "record", graphs.record)
+    monkeypatch.setattr(torch_stacks, "record", graphs.record)
     counts = [1, 2, 5, 3, 8, 4, 1, 7]
     expected = features(StackBatch(engine(config), FRAME, streams=8, graphed=False), counts)
     batch = StackBatch(engine(config), FRAME, streams=8, graphed=graphed, compiled=True)

@@ -8,17 +8,10 @@ grow with the stream. And nothing but the frames decides what is computed togeth
 give the same features bit for bit, whether one comes every 40 ms or as fast as a file is read.
 
 With a temporal shift, features depend on their whole window. Then only frames are kept, and `window` computes.
-
-No torch here: a `StackEncoder` computes (`torch_stream_encoder.py`, or an exported backbone).
 """
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
-
 import numpy as np
-from numpy.typing import NDArray
 
-from ballcast.core.backbone_config import BackboneConfig
 from ballcast.core.errors import InputError
 from ballcast.features.stack_index import (
     snippet_count,
@@ -28,39 +21,26 @@ from ballcast.features.stack_index import (
     stack_span,
     start_frame,
 )
-
-Floats = NDArray[np.float32]
-Pictures = NDArray[np.uint8] | Sequence[NDArray[np.uint8]]  # an array, or what `np.stack` makes it from
-# The next stack's frames (stack, H, W) uint8 → features (D,) of the snippet that ends with it. It keeps the maps of the
-# latest stacks itself; before there are enough for a snippet, its result is meaningless. With a temporal shift, the
-# stacks of a window (N, stack, H, W) → its features (N, D). Colour frames are I420, (3H/2, W) instead of (H, W).
-Step = Callable[[Pictures], Floats]
-
-
-class StackEncoder(Protocol):
-    """What encodes stacks and mixes snippets: a backbone in torch, or an exported one."""
-
-    @property
-    def config(self) -> BackboneConfig: ...
-
-    def begin(self, size: tuple[int, int]) -> Step:
-        """A step for one stream of frames of this shape, (H, W) or of I420 (3H/2, W), with maps of its own."""
-        ...
+from ballcast.inference.runtime import Floats, Frames, Runtime, Stream
 
 
 class StreamEncoder:
     """Takes frames in order and returns the features of the snippets they complete.
 
-    encoder: the backbone. `frames` and `stacks` count what came in and what was encoded since the start or the last
-    `reset`.
+    Args:
+        runtime: with a backbone. The stream is opened in it at the first stack, on the thread that uses it.
+
+    Attributes:
+        frames, stacks: number of frames that came in, and of stacks that were encoded, since the last `reset`.
     """
 
-    def __init__(self, encoder: StackEncoder) -> None:
-        self.config = encoder.config
-        self._encoder = encoder
-        self._offsets, self._overlap = stack_offsets(self.config).tolist(), stack_overlap(self.config)
-        self._size: tuple[int, ...] = ()  # (H, W) of the frames the step below is made for
-        self._step: Step | None = None  # made on the thread that uses it
+    def __init__(self, runtime: Runtime) -> None:
+        self.config = runtime.backbone
+        self._runtime = runtime
+        self._offsets = stack_offsets(self.config).tolist()
+        self._overlap = stack_overlap(self.config)
+        self._size: tuple[int, ...] = ()  # (H, W) of the frames of the stream below
+        self._stream: Stream | None = None
         self.reset()
 
     def reset(self) -> None:
@@ -79,17 +59,18 @@ class StreamEncoder:
         if self.frames and frame.shape != self._size:
             raise InputError(f"frame {self.frames} is {frame.shape}, the one before {self._size}")
         if frame.shape != self._size:
-            self._size, self._step = frame.shape, None
+            self.close()
+            self._size = frame.shape
         c = self.config
         self._waiting.append(frame)
         self.frames += 1
         if c.shift != "none" or self.frames < start_frame(c, self.stacks) + stack_span(c):
             return np.zeros((0, c.width), np.float32)
         first = start_frame(c, self.stacks) - (self.frames - len(self._waiting))  # the stack's first frame, in _waiting
-        pictures = [self._waiting[first + offset] for offset in self._offsets]  # (stack, H, W)
+        stack = [self._waiting[first + offset] for offset in self._offsets]  # (stack, H, W)
         del self._waiting[: first + c.stride]
         self.stacks += 1
-        features = self._run(pictures)[None]  # (1, D)
+        features = self._run(stack)[None]  # (1, D)
         if self.stacks <= self._overlap:  # the first snippet is not complete yet
             return features[:0]
         return self._finite(features)
@@ -107,10 +88,18 @@ class StreamEncoder:
         kept = start_frame(self.config, before) - (self.frames - len(self._waiting))
         del self._waiting[: max(0, kept)]
 
-    def _run(self, pictures: Pictures) -> Floats:
-        if self._step is None:
-            self._step = self._encoder.begin((self._size[0], self._size[1]))
-        return self._step(pictures)
+    def close(self) -> None:
+        """Give the stream's place in the runtime to another; the next stack opens one again."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            self._runtime.close_stream(stream)
+
+    def _run(self, frames: Frames) -> Floats:
+        """The frames of a stack → (D,); with a temporal shift those of a window → (N, D)."""
+        if self._stream is None:
+            self._stream = self._runtime.open_stream((self._size[0], self._size[1]))
+        self._stream.fill(frames)
+        return self._runtime.encode_stacks([self._stream])[0]
 
     def _finite(self, features: Floats) -> Floats:
         if not np.isfinite(features).all():

@@ -1,4 +1,4 @@
-"""The steps of many streams in torch, one call for a batch of them; on a GPU as CUDA graphs of several sizes.
+"""The stacks of streams in torch, one call for a batch of them; on a GPU as CUDA graphs of several sizes.
 
 There the backbone is compiled, once for all batches of two and more streams.
 """
@@ -14,18 +14,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ballcast.core.errors import BallcastWarning, InputError, first_line
-from ballcast.features.batch_encoder import CPU_BATCH, BatchEncoder
+from ballcast.features.batch_encoder import BatchEncoder
+from ballcast.features.cuda_graph import record
 from ballcast.features.stack_index import snippet_stacks
-from ballcast.features.stream_encoder import Floats, Pictures
-from ballcast.features.torch_stream_encoder import record
-from ballcast.inference.torch_runtime import TorchRuntime
-from ballcast.model.anticipator import Anticipator
-from ballcast.model.postprocess import SlotArrays
+from ballcast.inference.runtime import Floats, Frames
 
 SIZES = (1, 2, 4, 6, 8, 12, 16, 24, 32)  # of the recorded batches: a batch is filled up to the next of them
 
 
-class _Buffer:
+class Buffer:
     """A tensor on the device and, for a GPU, a pinned one, from which it is filled without waiting for the copy.
 
     What was filled must have been used before it is filled again.
@@ -47,12 +44,16 @@ class _Buffer:
             self.tensor[:count].copy_(self.host[:count], non_blocking=True)
 
 
-class TorchStreamState:
-    """One stream's place in a `StackBatch`: its number, its stacks so far, and the next stack's frames."""
+class TorchStream:
+    """A `Stream` in a `StackBatch`: its number, its stacks so far, and the next stack's frames."""
 
-    def __init__(self, batch: "StackBatch", number: int, shape: Sequence[int], copies: Any) -> None:
-        self.batch, self.number, self.stacks = batch, number, 0
-        self._buffer = _Buffer(shape, torch.uint8, batch.encoder.device)
+    def __init__(
+        self, batch: "StackBatch", number: int, shape: Sequence[int], copies: "torch.cuda.Stream | None"
+    ) -> None:
+        self.batch = batch
+        self.number = number
+        self.stacks = 0
+        self._buffer = Buffer(shape, torch.uint8, batch.encoder.device)
         self._array = self._buffer.host.numpy()
         self._copies = copies  # the stream of a GPU that copies frames while others are computed
         self._copied = torch.cuda.Event() if copies is not None else None
@@ -61,9 +62,9 @@ class TorchStreamState:
             copies.wait_stream(torch.cuda.current_stream(tensor.device))  # which fills it with zeros
             tensor.record_stream(copies)  # it may be let go while frames are still on their way
 
-    def fill(self, pictures: Pictures) -> None:
-        """Copy the next stack, on the thread of its stream."""
-        np.stack(list(pictures), out=self._array)
+    def fill(self, frames: Frames) -> None:
+        """See `Stream`."""
+        np.stack(list(frames), out=self._array)
         if self._copied is not None:
             with torch.cuda.stream(self._copies):
                 self._buffer.upload(len(self._array))
@@ -83,8 +84,8 @@ class StackBatch:
 
     Args:
         encoder: the backbone.
-        size: of the frames, as in `StackEncoder.begin`.
-        streams: places for streams.
+        size: of the frames, as in `Runtime.open_stream`.
+        streams: that may be open at once.
         graphed: record the batches of `SIZES`; compiled, those of two and more: one stream is computed as two.
         compiled: compile the network for batches of two and more; not with a temporal shift.
 
@@ -96,9 +97,11 @@ class StackBatch:
     def __init__(
         self, encoder: BatchEncoder, size: tuple[int, int], *, streams: int, graphed: bool, compiled: bool = False
     ) -> None:
-        self.encoder, self.size, self._graphed = encoder, size, graphed
+        self.encoder = encoder
+        self._graphed = graphed
         self._shifted = encoder.config.shift != "none"
-        self._ring, self._own = encoder.overlap + 1, snippet_stacks(encoder.config, 1)[0].tolist()
+        self._ring = encoder.overlap + 1  # maps kept of each stream
+        self._own = snippet_stacks(encoder.config, 1)[0].tolist()
         self._free = list(range(streams))[::-1]
         self._spare = streams  # of the rows that fill up a batch
         lead = (encoder.stacks_per_batch, encoder.config.stack) if self._shifted else (encoder.config.stack,)
@@ -106,7 +109,7 @@ class StackBatch:
         on_gpu = encoder.device.type == "cuda"
         self._copies = torch.cuda.Stream(encoder.device) if on_gpu else None
         self._given = torch.zeros(min(SIZES[-1], streams), *self._shape, dtype=torch.uint8, device=encoder.device)
-        self._index = _Buffer((len(self._given), 1 + len(self._own)), torch.long, encoder.device)
+        self._index = Buffer((len(self._given), 1 + len(self._own)), torch.long, encoder.device)
         black = self._encode(self._given[:1])
         rows = 1 if self._shifted else (streams + 1) * self._ring
         self._maps = black.new_zeros(rows, *black.shape[1:]).contiguous(memory_format=torch.channels_last)
@@ -125,39 +128,40 @@ class StackBatch:
 
     @property
     def used(self) -> int:
-        """Number of streams that have a place."""
+        """Number of streams that are open."""
         return self._spare - len(self._free)
 
-    def open(self) -> TorchStreamState:
-        """Give a stream its place."""
+    def open(self) -> TorchStream:
+        """See `Runtime.open_stream`."""
         if not self._free:
             raise InputError(f"no place for another stream: {self._spare} are followed at once")
-        return TorchStreamState(self, self._free.pop(), self._shape, self._copies)
+        return TorchStream(self, self._free.pop(), self._shape, self._copies)
 
-    def close(self, state: TorchStreamState) -> None:
-        """Take the place of a stream back."""
-        self._free.append(state.number)
+    def close(self, stream: TorchStream) -> None:
+        """See `Runtime.close_stream`."""
+        self._free.append(stream.number)
 
     @torch.inference_mode()
-    def run(self, states: Sequence[TorchStreamState]) -> Floats:
-        """The next stack of each of these streams → features (b, D), with a temporal shift (b, N, D)."""
-        rows = [self._rows(state) for state in states]
-        count = next((size for size in sorted(self._steps) if size >= len(states)), len(states))
-        rows += [[self._spare * self._ring] * len(rows[0])] * (count - len(states))
+    def run(self, streams: Sequence[TorchStream]) -> Floats:
+        """See `Runtime.encode_stacks`."""
+        rows = [self._rows(stream) for stream in streams]
+        count = next((size for size in sorted(self._steps) if size >= len(streams)), len(streams))
+        rows += [[self._spare * self._ring] * len(rows[0])] * (count - len(streams))
         self._index.fill(np.array(rows))
-        for place, state in enumerate(states):
-            self._given[place].copy_(state.frames())
+        for place, stream in enumerate(streams):
+            self._given[place].copy_(stream.frames())
         if self._graphed:
             replay, features = self._steps[count]
             replay()
         else:
             features = self._advance(count)
-        return features[: len(states)].cpu().numpy().copy()  # a graph's next replay overwrites it
+        return features[: len(streams)].cpu().numpy().copy()  # a graph's next replay overwrites it
 
-    def _rows(self, state: TorchStreamState) -> list[int]:
+    def _rows(self, stream: TorchStream) -> list[int]:
         """Where the stack's map is written, then where the maps of the snippet that it completes are read."""
-        first, newest = state.number * self._ring, state.stacks
-        state.stacks += 1
+        first = stream.number * self._ring
+        newest = stream.stacks
+        stream.stacks += 1
         oldest = newest + 1  # the ring's place after the newest, which is overwritten next
         return [first + newest % self._ring, *(first + (oldest + own) % self._ring for own in self._own)]
 
@@ -216,106 +220,3 @@ def _symbolic(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
             return compiled(batch, *others)
 
     return call
-
-
-class TorchBatch:
-    """A `BatchRuntime` of torch: used on one thread, but for `TorchStreamState.fill`; torch shares a CPU's cores.
-
-    Args:
-        runtime: the networks.
-        streams: followed at once, at most.
-    """
-
-    parallel, by_cores = 1, False
-
-    def __init__(self, runtime: TorchRuntime, *, streams: int) -> None:
-        self.runtime, self.streams = runtime, streams
-        self._graphed = self._compiled = runtime.encoder.device.type == "cuda"
-        self.largest = min(streams, SIZES[-1] if self._graphed else CPU_BATCH)
-        self._stacks: dict[tuple[int, int], StackBatch] = {}
-        self._models: dict[int, _BatchedModel] = {}
-
-    def open(self, size: tuple[int, int]) -> TorchStreamState:
-        """See `BatchRuntime`."""
-        if size not in self._stacks:
-            self._stacks = {key: batch for key, batch in self._stacks.items() if batch.used}  # memory of other sizes
-            self._stacks[size] = StackBatch(
-                self.runtime.encoder, size, streams=self.streams, graphed=self._graphed, compiled=self._compiled
-            )
-        return self._stacks[size].open()
-
-    def close(self, state: TorchStreamState) -> None:
-        """See `BatchRuntime`."""
-        state.batch.close(state)
-
-    def encode_stacks(self, states: Sequence[TorchStreamState]) -> Floats:
-        """See `BatchRuntime`."""
-        return states[0].batch.run(states)
-
-    @torch.inference_mode()
-    def encode_windows(self, features: Floats) -> Floats:
-        """See `BatchRuntime`."""
-        model = self._model(len(features))
-        return model.encode(_filled(features, model.count))[: len(features)].cpu().numpy().copy()
-
-    @torch.inference_mode()
-    def anticipate_batch(self, tokens: Floats, present: NDArray[np.bool_]) -> SlotArrays:
-        """See `BatchRuntime`."""
-        model = self._model(len(tokens))
-        return model.anticipate(_filled(tokens, model.count), _filled(present, model.count)).first(len(tokens))
-
-    def prepare(self) -> None:
-        """Record what does not depend on the size of frames."""
-        for count in SIZES if self._graphed else ():
-            if count <= self.largest:
-                self._model(count)
-
-    def _model(self, count: int) -> "_BatchedModel":
-        """The model for batches of at least `count`."""
-        size = next(size for size in (*SIZES, count) if size >= count) if self._graphed else count
-        if size not in self._models:
-            if not self._graphed:
-                self._models.clear()
-            self._models[size] = _BatchedModel(self.runtime.model, size, graphed=self._graphed)
-        return self._models[size]
-
-
-class _BatchedModel:
-    """The model's two steps for batches of `count` streams."""
-
-    @torch.inference_mode()
-    def __init__(self, model: Anticipator, count: int, *, graphed: bool) -> None:
-        self.count, self._model, self._graphed = count, model, graphed
-        self._device = next(model.parameters()).device
-        if graphed:
-            config, lookback = model.config, model.network.lookback
-            self._features = _Buffer((count, config.clips, config.width), torch.float32, self._device)
-            self._present = _Buffer((count, lookback), torch.bool, self._device)
-            self._present.fill(np.ones((count, lookback), np.bool_))
-            self._encode, self._encoded = record(lambda: model.encode_window(self._features.tensor))
-            self._tokens = _Buffer((count, lookback, *self._encoded.shape[1:]), self._encoded.dtype, self._device)
-            given = self._tokens.tensor, self._present.tensor
-            self._anticipate, self._slots = record(lambda: model.anticipate(*given))
-
-    def encode(self, features: Floats) -> Tensor:
-        """(count, N, D) → tokens (count, N, d)."""
-        if not self._graphed:
-            return self._model.encode_window(torch.from_numpy(features).to(self._device))
-        self._features.fill(features)
-        self._encode()
-        return self._encoded
-
-    def anticipate(self, tokens: Floats, present: NDArray[np.bool_]) -> SlotArrays:
-        """(count, W, N, d), (count, W) → slots."""
-        if not self._graphed:
-            given = torch.from_numpy(tokens), torch.from_numpy(present)
-            return self._model.anticipate(*(array.to(self._device) for array in given)).arrays()
-        self._tokens.fill(tokens)
-        self._present.fill(present)
-        self._anticipate()
-        return self._slots.arrays()
-
-
-def _filled(array: NDArray[Any], count: int) -> NDArray[Any]:
-    """Rows of an array filled up to `count` with its last row."""
-    return array if len(array) == count else np.concatenate([array, np.repeat(array[-1:], count - len(array), 0)])

@@ -9,9 +9,8 @@ from ballcast.core.errors import InputError
 from ballcast.features.backbone import BackboneConfig
 from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.stack_index import snippet_span, stack_span
-from ballcast.features.stream_encoder import StreamEncoder
-from ballcast.features.torch_stream_encoder import TorchStackEncoder
-from tests.features.conftest import SMALL, small_backbone
+from ballcast.inference.stream_encoder import StreamEncoder
+from tests.features.conftest import SMALL, runtime_of, small_backbone
 
 SIZES = {"channels": 16, "blocks": 1, "projected": 8, "se_ratio": 4}
 CONFIGS = [SMALL, BackboneConfig(frames=33, **SIZES), BackboneConfig(stride=6, **SIZES)]
@@ -29,7 +28,7 @@ def features(stream: StreamEncoder, video: np.ndarray) -> np.ndarray:
 def test_a_stream_gives_the_features_of_the_video(config: BackboneConfig) -> None:
     backbone, video = small_backbone(config=config), frames(131)
     expected = backbone.clips(video).numpy()
-    stream = StreamEncoder(TorchStackEncoder(backbone))
+    stream = StreamEncoder(runtime_of(backbone))
     got = features(stream, video)
     assert got.shape == expected.shape
     assert np.abs(got - expected).max() / np.abs(expected).max() < 1e-5
@@ -38,13 +37,13 @@ def test_a_stream_gives_the_features_of_the_video(config: BackboneConfig) -> Non
 
 
 def test_a_clip_comes_with_its_last_frame() -> None:
-    stream, video = StreamEncoder(TorchStackEncoder(small_backbone())), frames(60)
+    stream, video = StreamEncoder(runtime_of(small_backbone())), frames(60)
     came = [n for n, frame in enumerate(video) if len(stream.push(frame))]
     assert came == list(range(snippet_span(SMALL) - 1, 60, SMALL.stride))
 
 
 def test_after_a_reset_the_same_frames_give_the_same_bits() -> None:
-    stream, video = StreamEncoder(TorchStackEncoder(small_backbone())), frames(60)
+    stream, video = StreamEncoder(runtime_of(small_backbone())), frames(60)
     first = features(stream, video)
     features(stream, frames(17, seed=1))
     stream.reset()
@@ -53,18 +52,18 @@ def test_after_a_reset_the_same_frames_give_the_same_bits() -> None:
 
 
 def test_after_a_reset_frames_may_have_another_size() -> None:
-    stream = StreamEncoder(TorchStackEncoder(small_backbone()))
+    stream = StreamEncoder(runtime_of(small_backbone()))
     features(stream, frames(40))
     stream.reset()
     other = np.ascontiguousarray(frames(40).transpose(0, 2, 1))
-    assert np.array_equal(features(stream, other), features(StreamEncoder(TorchStackEncoder(small_backbone())), other))
+    assert np.array_equal(features(stream, other), features(StreamEncoder(runtime_of(small_backbone())), other))
 
 
 def test_the_recorded_step_keeps_nothing_that_a_replay_overwrites(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ballcast.features.torch_stream_encoder.record", graphs.record)
-    encoder, video = TorchStackEncoder(small_backbone()), frames(60)
-    encoder._graphed = True
-    plain, recorded = StreamEncoder(TorchStackEncoder(small_backbone())), StreamEncoder(encoder)
+    monkeypatch.setattr("ballcast.inference.torch_stacks.record", graphs.record)
+    runtime, video = runtime_of(small_backbone()), frames(60)
+    runtime._graphed = True
+    plain, recorded = StreamEncoder(runtime_of(small_backbone())), StreamEncoder(runtime)
     expected = features(plain, video)
     assert np.array_equal(features(recorded, video), expected)
     recorded.reset()
@@ -76,7 +75,7 @@ def test_the_recorded_step_keeps_nothing_that_a_replay_overwrites(monkeypatch: p
 def test_the_recorded_step_on_a_gpu() -> None:
     backbone, video = small_backbone().cuda(), frames(131)
     expected = BatchEncoder(backbone, compiled=False).clips(video).cpu().numpy()
-    stream = StreamEncoder(TorchStackEncoder(backbone))
+    stream = StreamEncoder(runtime_of(backbone))
     got = features(stream, video)
     assert np.abs(got - expected).max() / np.abs(expected).max() < 1e-2  # fp16, other batches
     stream.reset()
@@ -84,7 +83,7 @@ def test_the_recorded_step_on_a_gpu() -> None:
 
 
 def test_bad_frames() -> None:
-    stream = StreamEncoder(TorchStackEncoder(small_backbone()))
+    stream = StreamEncoder(runtime_of(small_backbone()))
     with pytest.raises(InputError, match="must be"):
         stream.push(np.zeros((40, 60), np.float32))
     stream.push(np.zeros((40, 60), np.uint8))
@@ -96,4 +95,4 @@ def test_numbers_that_are_not_finite_are_named() -> None:
     backbone = small_backbone()
     torch.nn.init.constant_(backbone.project3d[0].weight, float("nan"))
     with pytest.raises(InputError, match="not finite"):
-        features(StreamEncoder(TorchStackEncoder(backbone)), frames(40))
+        features(StreamEncoder(runtime_of(backbone)), frames(40))
