@@ -28,7 +28,7 @@ from ballcast.inference.export_config import read_embedded
 from ballcast.inference.onnx_runtime import OnnxRuntime
 from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.inference.torch_runtime import TorchRuntime
-from ballcast.inference.video_forecaster import forecast_video
+from ballcast.inference.video_predictor import predict_video
 from ballcast.live.status import Status
 from ballcast.model.anticipator import Anticipator
 from ballcast.video.file import VideoFile
@@ -70,7 +70,7 @@ def test_a_video_a_stream_and_the_functions_beneath_agree(names: tuple[Path, Pat
     assert forecasts.about["backbone"]["name"] == "tiny"
     with VideoFile(video) as file:
         predictor = StreamPredictor(TorchRuntime.load(*names, device="cpu"), every_ms=500)
-        assert list(forecast_video(file, predictor)) == [first, *rest]
+        assert list(predict_video(file, predictor)) == [first, *rest]
     states: list[Status] = []
     with model.stream(str(video), every_ms=500, speed=0, any_video=True, on_status=states.append) as live:
         assert list(live) == [first, *rest]

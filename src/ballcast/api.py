@@ -119,6 +119,7 @@ class Model:
         strict: bool = False,
         any_video: bool = False,
         progress: Callable[[int, int | None], None] = lambda done, total: None,
+        on_gap: Callable[[Gap], None] = lambda gap: None,
     ) -> Forecasts[Forecast]:
         """Forecast along a video file, from 5 s on.
 
@@ -132,21 +133,27 @@ class Model:
             strict: damage is an InputError.
             any_video: forecast also where no football pitch is seen.
             progress: called about once per second of video with the frames done, and their number if the file has it.
+            on_gap: called with each part of the video without forecasts, before the forecast that follows it.
         """
-        from ballcast.inference.video_forecaster import Span, forecast_video
+        from ballcast.inference.video_predictor import Span, predict_video
         from ballcast.video.file import VideoFile
 
         predictor = self.predictor(every_ms=every_ms, emit=emit)
         file = path if isinstance(path, VideoFile) else VideoFile(path, strict=strict)
         about = {"every_ms": every_ms, **predictor.runtime.about, "pos_weight": predictor.pos_weight}
 
-        def made() -> Generator[Forecast | Gap, None, None]:
-            with file:
-                yield from forecast_video(
-                    file, predictor, progress, Span(begin_ms, end_ms, resumed), any_video=any_video
-                )
+        gaps: list[Gap] = []
 
-        return Forecasts(made(), about)
+        def note_gap(gap: Gap) -> None:
+            gaps.append(gap)
+            on_gap(gap)
+
+        def predict() -> Generator[Forecast, None, None]:
+            span = Span(begin_ms, end_ms, resumed)
+            with file:
+                yield from predict_video(file, predictor, progress, span, any_video=any_video, on_gap=note_gap)
+
+        return Forecasts(predict(), about, gaps)
 
     def session(
         self,
@@ -235,13 +242,15 @@ class Model:
         about["periods_begin_ms"] = feeds.period_begins(feed)
         if events is not None:
             match = feeds.summarise(feed, provider, missing)
-            rows = feeds.forecast_events(events, feed, missing=missing, every_ms=every_ms, progress=progress)
-            return FeedForecasts(rows, about | {"teams": list(feed.teams), "missing_details": list(missing)}, match)
+            forecasts = feeds.predict_events(events, feed, missing=missing, every_ms=every_ms, progress=progress)
+            return FeedForecasts(
+                forecasts, about | {"teams": list(feed.teams), "missing_details": list(missing)}, match
+            )
         if feeds.detail_of(self.window_model) == "rich":
             warn_missing_kinds(Path(path), provider)
         config = emit or self.emit
-        made = feeds.forecast_feed(self.window_model, feed, every_ms=every_ms, config=config, progress=progress)
-        return Forecasts(made, about | {"pos_weight": self.window_model.pos_weight})
+        along = feeds.predict_feed(self.window_model, feed, every_ms=every_ms, config=config, progress=progress)
+        return Forecasts(along, about | {"pos_weight": self.window_model.pos_weight})
 
     def features(
         self,
@@ -260,7 +269,7 @@ class Model:
             progress: called with the clips done and in all.
         """
         from ballcast.features.store import FeatureStore
-        from ballcast.inference.store_predictor import check_fits, forecast_together, forecast_windows, open_windows
+        from ballcast.inference.store_predictor import check_fits, open_windows, predict_clips, predict_together
 
         opened = store if isinstance(store, FeatureStore) else FeatureStore.open(store)
         check_fits(self.window_model, opened, self.name)
@@ -268,10 +277,10 @@ class Model:
         samples = open_windows(opened, chosen, self.window_model.config.windows)
         tuned = None if emit else self.window_model.calibration
         if tuned is not None:
-            made = forecast_together([self.window_model], [samples], tuned, progress)
+            forecasts = predict_together([self.window_model], [samples], tuned, progress)
         else:
-            made = forecast_windows(self.window_model, samples, emit or self.emit, progress)
-        return Forecasts(made, {"model": self.name})
+            forecasts = predict_clips(self.window_model, samples, emit or self.emit, progress)
+        return Forecasts(forecasts, {"model": self.name})
 
 
 def _follow(session: "LiveSession", on_status: "Callable[[Status], None]") -> Generator[Forecast, None, None]:

@@ -137,7 +137,7 @@ def test_without_a_size_it_is_warned_of_before_any_work(place: Path, monkeypatch
         raise InputError("the work begins")
 
     monkeypatch.setattr("ballcast.features.extract.find_sources", work)
-    monkeypatch.setattr("ballcast.inference.video_forecaster.forecast_video", work)
+    monkeypatch.setattr("ballcast.inference.video_predictor.predict_video", work)
     monkeypatch.setattr("ballcast.video.sources.open_source", work)
     models = ["--model", "model", "--backbone", "silent.pth", "--device", "cpu"]
     for command in (

@@ -18,7 +18,7 @@ from ballcast.cli import app
 from ballcast.core.errors import InputError
 from ballcast.core.feed_forecast import EITHER, SHOT, columns, shot_chances
 from ballcast.inference.event_model import calibrated, fit_calibration, open_event_model
-from ballcast.inference.feed_predictor import forecast_events, summarise
+from ballcast.inference.feed_predictor import predict_events, summarise
 from ballcast.inference.feed_tables import read_kickoffs, write_clips, write_table
 from ballcast.model.event_transformer import EventTransformer, EventTransformerConfig
 
@@ -39,9 +39,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_feed_cut_off_gives_the_same_up_to_there(folder: Path, tmp_path: Path) -> None:
     model = open_event_model(folder)
     rows = made_up(120, seed=2)
-    whole = list(forecast_events(model, feed(rows, tmp_path)))
+    whole = list(predict_events(model, feed(rows, tmp_path)))
     for cut in (50.5, 80.0):
-        part = list(forecast_events(model, feed([r for r in rows if r["eventSec"] < cut], tmp_path)))
+        part = list(predict_events(model, feed([r for r in rows if r["eventSec"] < cut], tmp_path)))
         until = part[-1].at_ms
         same = [made for made in whole if made.at_ms < until]
         assert len(same) > 40
@@ -53,7 +53,7 @@ def test_a_feed_cut_off_gives_the_same_up_to_there(folder: Path, tmp_path: Path)
 
 def test_every_second_and_every_event(folder: Path, tmp_path: Path) -> None:
     match = feed(made_up(60, seed=1), tmp_path)
-    made = list(forecast_events(open_event_model(folder), match, every_ms=1000))
+    made = list(predict_events(open_event_model(folder), match, every_ms=1000))
     seconds = [f.period_ms for f in made if not f.event]
     assert seconds == list(range(5000, int(match.t_ms.max()) + 1, 1000))
     assert sorted(f.period_ms - 1 for f in made if f.event) == match.t_ms[match.t_ms >= 5000].tolist()
@@ -67,8 +67,8 @@ def test_teams_are_by_number_whoever_has_the_ball(folder: Path, tmp_path: Path) 
     other = [row | {"teamId": 11} for row in rows]
     extra = event(30, 11, ("Shot", "Shot")), event(30, 10, ("Shot", "Shot"))
     model = open_event_model(folder)
-    one = next(iter(forecast_events(model, feed([*rows, extra[0]], tmp_path))))
-    two = next(iter(forecast_events(model, feed([*other, extra[1]], tmp_path))))
+    one = next(iter(predict_events(model, feed([*rows, extra[0]], tmp_path))))
+    two = next(iter(predict_events(model, feed([*other, extra[1]], tmp_path))))
     assert (one.team, two.team) == (0, 1)
     np.testing.assert_allclose(one.chance[[1, 0, EITHER]], two.chance, atol=1e-6)
 
@@ -105,7 +105,7 @@ def test_the_interface_gives_a_frame(folder: Path, tmp_path: Path) -> None:
 
 def test_tables_and_clips(folder: Path, tmp_path: Path) -> None:
     match = feed(made_up(90, 0), tmp_path)
-    made = list(forecast_events(open_event_model(folder), match))
+    made = list(predict_events(open_event_model(folder), match))
     about = summarise(match, "wyscout", ())
     write_table(tmp_path / "t.csv", made, about)
     rows = list(csv.DictReader((tmp_path / "t.csv").open()))
@@ -164,7 +164,7 @@ def test_weights_that_give_no_numbers_are_named(folder: Path, tmp_path: Path) ->
         tmp_path / "model" / "model.safetensors",
     )
     with pytest.raises(InputError, match="not finite; its weights are damaged"):
-        list(forecast_events(open_event_model(tmp_path / "model"), feed(made_up(20, seed=1), tmp_path)))
+        list(predict_events(open_event_model(tmp_path / "model"), feed(made_up(20, seed=1), tmp_path)))
     tree = json.loads((folder / "config.json").read_text())
     for wrong in (float("nan"), 1e30, 10**400):
         (tmp_path / "config.json").write_text(json.dumps(tree | {"calibration": [[[wrong] * 5] * 10] * 2}))
@@ -175,7 +175,7 @@ def test_weights_that_give_no_numbers_are_named(folder: Path, tmp_path: Path) ->
 def test_a_period_of_a_second_has_no_forecast(folder: Path, tmp_path: Path) -> None:
     """An excerpt may hold only the first event of a period."""
     rows = made_up(60, seed=1)
-    whole = list(forecast_events(open_event_model(folder), feed(rows, tmp_path)))
+    whole = list(predict_events(open_event_model(folder), feed(rows, tmp_path)))
     longer = feed([*rows, {**rows[-1], "id": 10**6, "matchPeriod": "2H", "eventSec": 1.0}], tmp_path)
     assert len(list(longer.periods())) == 2
-    assert [f.at_ms for f in forecast_events(open_event_model(folder), longer)] == [f.at_ms for f in whole]
+    assert [f.at_ms for f in predict_events(open_event_model(folder), longer)] == [f.at_ms for f in whole]

@@ -14,7 +14,7 @@ from ballcast.cli import app
 from ballcast.core.anticipator_config import EmitConfig, HierarchyConfig, ModelConfig
 from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.data.events.event_grid import IDENTITIES, STEPS, WIDTHS, Detail
-from ballcast.inference.feed_predictor import check_reads_events, forecast_feed, period_begins
+from ballcast.inference.feed_predictor import check_reads_events, period_begins, predict_feed
 from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.model.anticipator import Anticipator
 
@@ -32,12 +32,12 @@ def model(detail: Detail = "plain") -> Anticipator:
 def test_a_feed_cut_off_gives_the_same_up_to_there(tmp_path: Path) -> None:
     rows = made_up(180, seed=2)
     match = feed(rows, tmp_path)
-    whole = list(forecast_feed(TorchRuntime(model()), match, every_ms=1000, config=ALL))
+    whole = list(predict_feed(TorchRuntime(model()), match, every_ms=1000, config=ALL))
     assert period_begins(match) == {"1H": 0}
     assert [a.at_ms for a in whole] == list(range(30_000, 30_000 + 1000 * len(whole), 1000))
     for cut in (70.5, 120.0):
         shorter = feed([r for r in rows if r["eventSec"] < cut], tmp_path)
-        part = list(forecast_feed(TorchRuntime(model()), shorter, every_ms=1000, config=ALL))
+        part = list(predict_feed(TorchRuntime(model()), shorter, every_ms=1000, config=ALL))
         assert len(part) > 30
         for short, full in zip(part, whole, strict=False):
             assert short.at_ms == full.at_ms
@@ -49,7 +49,7 @@ def test_a_feed_cut_off_gives_the_same_up_to_there(tmp_path: Path) -> None:
 def test_periods_follow_each_other_on_one_clock(tmp_path: Path) -> None:
     rows = [{**event(s, 10, KINDS[0]), "matchPeriod": p} for p in ("1H", "2H") for s in range(0, 50)]
     match = feed(rows, tmp_path)
-    timeline = list(forecast_feed(TorchRuntime(model()), match, every_ms=2000, config=ALL))
+    timeline = list(predict_feed(TorchRuntime(model()), match, every_ms=2000, config=ALL))
     assert period_begins(match) == {"1H": 0, "2H": 49_000}
     assert [a.at_ms for a in timeline] == [*range(30_000, 49_000, 2000), *range(79_000, 98_000, 2000)]
     for made in timeline:
@@ -63,13 +63,13 @@ def test_a_model_of_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not on event feeds"):
         check_reads_events(other, "runs/x")
     with pytest.raises(InputError, match="longer than 30 s"):
-        list(forecast_feed(TorchRuntime(model()), feed(made_up(20, 0), tmp_path), every_ms=1000, config=ALL))
+        list(predict_feed(TorchRuntime(model()), feed(made_up(20, 0), tmp_path), every_ms=1000, config=ALL))
 
 
 def test_progress_is_reported_to_the_end(tmp_path: Path) -> None:
     calls: list[tuple[int, int]] = []
     match = feed(made_up(60, 0), tmp_path)
-    made = forecast_feed(TorchRuntime(model()), match, every_ms=40, config=ALL, progress=lambda *n: calls.append(n))
+    made = predict_feed(TorchRuntime(model()), match, every_ms=40, config=ALL, progress=lambda *n: calls.append(n))
     timeline = list(made)
     assert len(calls) > 1
     assert calls[-1] == (len(timeline), len(timeline))

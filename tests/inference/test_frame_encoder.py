@@ -20,7 +20,7 @@ from ballcast.features.stack_index import snippet_count
 from ballcast.inference.onnx_runtime import OnnxRuntime
 from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.inference.torch_runtime import TorchRuntime
-from ballcast.inference.video_forecaster import forecast_video
+from ballcast.inference.video_predictor import predict_video
 from ballcast.live.session import LiveSession
 from ballcast.live.status import LiveForecast
 from ballcast.model.anticipator import Anticipator
@@ -131,7 +131,7 @@ def test_a_window_is_the_same_from_a_video_and_along_a_stream(
 
 def test_predict_is_live(networks: tuple[Anticipator, Backbone], video: Path) -> None:
     with VideoFile(video) as file:
-        predicted = tuple(forecast_video(file, predictor(networks)))
+        predicted = tuple(predict_video(file, predictor(networks)))
     stream = predictor(networks)
     session = LiveSession(FileSource(video, speed=0, colour=stream.colour), stream)
     with session.subscribe(capacity=1000) as records, session:
@@ -171,6 +171,6 @@ def test_an_onnx_export_is_torch(networks: tuple[Anticipator, Backbone], video: 
     result = export(*names, tmp_path / "out", video=video)
     assert max(result.apart.values()) < 1e-5
     with VideoFile(video) as file:
-        expected = tuple(forecast_video(file, predictor(networks)))
+        expected = tuple(predict_video(file, predictor(networks)))
         onnx = StreamPredictor(OnnxRuntime.open(tmp_path / "out", threads=1), every_ms=EVERY_MS)
-        assert_same(list(forecast_video(file, onnx)), list(expected))
+        assert_same(list(predict_video(file, onnx)), list(expected))

@@ -25,7 +25,7 @@ from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.inference.loading import UNKNOWN
 from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.inference.torch_runtime import TorchRuntime
-from ballcast.inference.video_forecaster import forecast_video
+from ballcast.inference.video_predictor import predict_video
 from ballcast.model.anticipator import Anticipator
 from ballcast.model.postprocess import emit
 from ballcast.video.file import VideoFile
@@ -249,7 +249,7 @@ def test_twelve_seconds_use_the_windows_there_are(
     calls: list[tuple[int, int | None]] = []
     predictor = StreamPredictor(TorchRuntime(model, backbone), emit=ALL)
     with VideoFile(short) as file:
-        timeline = tuple(forecast_video(file, predictor, lambda done, total: calls.append((done, total))))
+        timeline = tuple(predict_video(file, predictor, lambda done, total: calls.append((done, total))))
         frames = file.read(0, 1000)
     assert predictor.frames == len(frames) == 300
     assert [made.at_ms for made in timeline] == list(range(5000, 12_001, 1000))
@@ -264,7 +264,7 @@ def test_twelve_seconds_use_the_windows_there_are(
 def test_less_than_a_window_is_one_sentence(model: Anticipator, backbone: Backbone, tmp_path: Path) -> None:
     path = make_video(tmp_path / "a.mp4", range(100))
     with VideoFile(path) as file, pytest.raises(InputError, match=r"a\.mp4: is only 4\.0 s long"):
-        list(forecast_video(file, StreamPredictor(TorchRuntime(model, backbone))))
+        list(predict_video(file, StreamPredictor(TorchRuntime(model, backbone))))
 
 
 # -- the command ---------------------------------------------------------------------------------------------------
@@ -305,7 +305,7 @@ def test_the_command_line_writes_all_four(
     }
     assert [a["at_ms"] for a in anticipations] == [5000, 7000, 9000, 11_000]
     with VideoFile(short) as file:
-        expected = tuple(forecast_video(file, StreamPredictor(TorchRuntime(model, backbone), every_ms=2000, emit=ALL)))
+        expected = tuple(predict_video(file, StreamPredictor(TorchRuntime(model, backbone), every_ms=2000, emit=ALL)))
     got = [
         Forecast(
             a["at_ms"],

@@ -29,8 +29,8 @@ from ballcast.inference.store_predictor import (
     by_clip,
     check_ensemble,
     emission,
-    forecast_together,
     open_windows,
+    predict_together,
     untuned,
 )
 from ballcast.inference.submission import read_submission
@@ -223,7 +223,7 @@ def test_an_ensemble_of_a_model_and_itself_is_the_model(tuned: tuple[Path, Path,
     model, another = TorchRuntime(one), TorchRuntime(other)
 
     def together(*models: TorchRuntime) -> dict[str, tuple[Prediction, ...]]:
-        return by_clip(forecast_together(models, [windows] * len(models), untuned(models)))
+        return by_clip(predict_together(models, [windows] * len(models), untuned(models)))
 
     single = together(model)
     assert list(single) == [clip.name for clip in clips]
@@ -290,12 +290,12 @@ def test_a_calibration_that_does_nothing_changes_no_score_and_one_that_fills_lea
     plain = predict_store(model, store, clips, model.emit, cpu)
     empty = {name for name, made in plain.items() if not made}
     assert 0 < len(empty) < len(plain)
-    nothing = by_clip(forecast_together([TorchRuntime(model)], [windows], ScoreMapping(times="emitted")))
+    nothing = by_clip(predict_together([TorchRuntime(model)], [windows], ScoreMapping(times="emitted")))
     assert np.array_equal(score(clips, merged(nothing)).ap, score(clips, merged(plain)).ap)
     for name, made in nothing.items():
         bins = {grid_bin(p.position_ms): p.scores for p in merge_bins(plain[name])}
         assert {grid_bin(p.position_ms): p.scores for p in made} == bins, name
-    filled = by_clip(forecast_together([TorchRuntime(model)], [windows], ScoreMapping(times="emitted", fill=1)))
+    filled = by_clip(predict_together([TorchRuntime(model)], [windows], ScoreMapping(times="emitted", fill=1)))
     assert all(len(filled[name]) == 1 for name in empty)
     assert {name: made for name, made in filled.items() if name not in empty} == {
         name: made for name, made in nothing.items() if name not in empty

@@ -22,7 +22,7 @@ from ballcast.features.backbone import Backbone, BackboneConfig
 from ballcast.features.stack_index import snippet_count
 from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.inference.torch_runtime import TorchRuntime
-from ballcast.inference.video_forecaster import forecast_video
+from ballcast.inference.video_predictor import predict_video
 from ballcast.live.session import LiveSession
 from ballcast.live.status import LiveForecast, MissedRecords, Preview, Record, Status
 from ballcast.model.anticipator import Anticipator
@@ -85,7 +85,7 @@ def test_over_a_simulated_match_it_says_what_predict_says(shared: Path, tmp_path
                 out.mux(packet)
     predictor = tiny()
     with VideoFile(cut) as file:
-        offline = tuple(forecast_video(file, predictor))
+        offline = tuple(predict_video(file, predictor))
     assert len(offline) == 116
     assert len({made.predictions[0].scores for made in offline}) > 100  # or the comparison would say nothing
     with FolderServer(tmp_path) as server:
@@ -99,7 +99,7 @@ def test_over_a_simulated_match_it_says_what_predict_says(shared: Path, tmp_path
 def test_in_real_time_too(tmp_path: Path) -> None:
     path, predictor = make_video(tmp_path / "a.mp4", range(250)), tiny()
     with VideoFile(path) as file:
-        offline = tuple(forecast_video(file, predictor))
+        offline = tuple(predict_video(file, predictor))
     began = time.monotonic()
     records = follow(LiveSession(FileSource(path, speed=5), predictor))
     assert 1.9 < time.monotonic() - began < 10
@@ -131,7 +131,7 @@ def test_a_stream_cut_three_times_begins_anew_each_time(tmp_path: Path, monkeypa
             runs[-1].append(record.forecast)
     for part, run in zip(parts, runs[:4], strict=True):
         with VideoFile(part) as file:
-            offline = tuple(forecast_video(file, predictor))
+            offline = tuple(predict_video(file, predictor))
         begin = run[0].at_ms - 5000
         assert [made.at_ms - begin for made in run] == [made.at_ms for made in offline]
         for a, b in zip(run, offline, strict=True):

@@ -13,7 +13,7 @@ from ballcast.data.events.event_grid import write_store
 from ballcast.data.events.kloppy_feed import read_folder, read_match
 from ballcast.data.events.wyscout import read_v2
 from ballcast.inference.event_model import is_event_model, open_event_model
-from ballcast.inference.feed_predictor import forecast_events, summarise
+from ballcast.inference.feed_predictor import predict_events, summarise
 from tests.feeds import made_up
 from tools.fuzzing.mutate import mutate_bytes, mutate_json, mutate_tensors, mutate_xml
 from tools.fuzzing.target import Target
@@ -127,7 +127,7 @@ class FeedModel(Target):
         is_event_model(home)
         model = open_event_model(home, threads=1)
         summarise(self.feed, "wyscout", ())
-        for forecast in forecast_events(model, self.feed, missing=(), every_ms=1000):
+        for forecast in predict_events(model, self.feed, missing=(), every_ms=1000):
             json.dumps(forecast.to_json(), allow_nan=False)
 
     def command(self, path: Path, out: Path) -> list[str]:

@@ -251,7 +251,7 @@ def _predict_together(
 ) -> "tuple[Mapping[str, Sequence[Prediction]], str]":
     """Predict with several models, or with a calibration from a file; also return a note on how it was done."""
     from ballcast.core.events import Clip
-    from ballcast.inference.store_predictor import by_clip, check_ensemble, forecast_together, hashes, open_ensemble
+    from ballcast.inference.store_predictor import by_clip, check_ensemble, hashes, open_ensemble, predict_together
     from ballcast.inference.store_predictor import untuned as untuned_mapping
     from ballcast.model.score_mapping import read_score_mapping
 
@@ -261,5 +261,5 @@ def _predict_together(
     chosen = [Clip(name, labelled=False) for name in stores[0].names] if clips is None else clips
     windows = open_ensemble(models, stores, chosen, selected=clips is not None)
     how = f"calibrated on {tuned.fitted_on}" if tuned.fitted_on else "not tuned"
-    made = by_clip(forecast_together(models, windows, tuned, progress))
+    made = by_clip(predict_together(models, windows, tuned, progress))
     return made, f"; {len(models)} model{'s' * (len(models) > 1)}, {how}"

@@ -172,11 +172,18 @@ def _forecast(
 
     kept: list[Forecast | Gap] = list(part.kept)
     last = max((item.at_ms for item in kept if not isinstance(item, Gap)), default=None)
-    begin_ms = options.begin_ms if last is None else last + 1
     if last is not None:
         typer.echo(f"{video.path}: {len(kept)} forecasts and gaps are kept from a run that was interrupted")
     began, first, frames = time.perf_counter(), None, 0
-    how = {"strict": options.strict, "any_video": options.any_video, "resumed": last is not None}
+
+    def keep(item: "Forecast | Gap") -> None:
+        part.append([item])
+        kept.append(item)
+
+    def keep_gap(gap: Gap) -> None:
+        if last is None or gap.begin_ms >= last:  # else it is of the earlier run
+            keep(gap)
+
     with frames_progress(new_console(stderr=True), real_time=True) as advance:
 
         def progress(done: int, total: int | None) -> None:
@@ -188,36 +195,26 @@ def _forecast(
             video,
             every_ms=options.every_ms,
             emit=emit,
-            begin_ms=begin_ms,
+            begin_ms=options.begin_ms if last is None else last + 1,
             end_ms=options.end_ms,
+            resumed=last is not None,
+            strict=options.strict,
+            any_video=options.any_video,
             progress=progress,
-            **how,
+            on_gap=keep_gap,
         )
-        seen = 0
-
-        def passed() -> list[Gap]:
-            """The gaps since the last call, without those of the earlier run."""
-            nonlocal seen
-            since, seen = seen, len(forecasts.gaps)
-            return [gap for gap in forecasts.gaps[since:] if last is None or gap.begin_ms >= last]
-
         try:
             with forecasts:
-                for made in () if part.complete else forecasts:
-                    new: list[Forecast | Gap] = [*passed(), made]
-                    part.append(new)
-                    kept += new
+                for forecast in () if part.complete else forecasts:
+                    keep(forecast)
         except KeyboardInterrupt:
             words = f"stopped at {frames / FPS:.0f} s of {video.path}; run the same command again to go on"
             typer.secho(f"ballcast: {words}", fg=typer.colors.YELLOW, err=True)
             raise typer.Exit(130) from None
-    rest = passed()
     if not part.complete:
-        part.append(rest)
         part.finish()
         seconds, length = time.perf_counter() - began, (frames - max(0, first or 0)) / FPS
         typer.echo(f"{length:.1f} s of video in {seconds:.1f} s: {length / seconds:.1f} × real time")
-    kept += rest
     gaps = [item for item in kept if isinstance(item, Gap)]
     return [item for item in kept if not isinstance(item, Gap)], gaps, forecasts.about
 

@@ -1,8 +1,8 @@
 """Forecasts along a match's event feed, at regular intervals.
 
 Each forecast uses only events that a live feed would have delivered by then (`data/events/event_grid.py`,
-`data/events/event_tokens.py`), so a truncated feed gives the same forecasts up to its end. `forecast_feed` runs a model
-of event grids, `forecast_events` the event transformer.
+`data/events/event_tokens.py`), so a truncated feed gives the same forecasts up to its end. `predict_feed` runs a model
+of event grids, `predict_events` the event transformer.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -56,7 +56,7 @@ def period_begins(feed: Feed) -> dict[str, int]:
     return begins
 
 
-def forecast_feed(
+def predict_feed(
     model: Runtime,
     feed: Feed,
     *,
@@ -112,7 +112,7 @@ def summarise(feed: Feed, provider: str, missing: tuple[str, ...]) -> MatchSumma
     return MatchSummary(feed.match, provider, feed.teams, begins, tuple(shots), feed.counts(), missing)
 
 
-def forecast_events(
+def predict_events(
     model: EventModel,
     feed: Feed,
     *,

@@ -20,21 +20,22 @@ class Forecasts(Generic[F]):
         gaps: the parts of a video without forecasts that were passed until now.
     """
 
-    def __init__(self, made: Generator[F | Gap, None, None], about: Mapping[str, Any]) -> None:
-        self._made, self.about = made, dict(about)
-        self.gaps: list[Gap] = []
+    def __init__(
+        self, forecasts: Generator[F, None, None], about: Mapping[str, Any], gaps: list[Gap] | None = None
+    ) -> None:
+        self._forecasts = forecasts
+        self.about = dict(about)
+        self.gaps: list[Gap] = [] if gaps is None else gaps
 
     def __iter__(self) -> Iterator[F]:
         return self
 
     def __next__(self) -> F:
-        while isinstance(made := next(self._made), Gap):
-            self.gaps.append(made)
-        return made
+        return next(self._forecasts)
 
     def close(self) -> None:
         """End the work; what was not read is not made."""
-        self._made.close()
+        self._forecasts.close()
 
     def __enter__(self) -> Self:
         return self
@@ -55,11 +56,12 @@ class Forecasts(Generic[F]):
             raise MissingExtra("pandas", command="pip install pandas") from None
         rows: list[tuple[Any, ...]] = []
         columns: tuple[str, ...] = COLUMNS
-        for made in self:
+        for forecast in self:
             clip: tuple[str, ...] = ()
-            if isinstance(made, ClipForecast):
-                columns, clip = ("clip", *COLUMNS), (made.clip,)
-            rows += [(*clip, made.at_ms, p.label, p.position_ms, p.confidence) for p in made.predictions]
+            if isinstance(forecast, ClipForecast):
+                columns = ("clip", *COLUMNS)
+                clip = (forecast.clip,)
+            rows += [(*clip, forecast.at_ms, p.label, p.position_ms, p.confidence) for p in forecast.predictions]
         return DataFrame(rows, columns=list(columns))
 
 
@@ -71,9 +73,9 @@ class FeedForecasts(Forecasts[FeedForecast]):
     """
 
     def __init__(
-        self, made: Generator[FeedForecast | Gap, None, None], about: Mapping[str, Any], match: MatchSummary
+        self, forecasts: Generator[FeedForecast, None, None], about: Mapping[str, Any], match: MatchSummary
     ) -> None:
-        super().__init__(made, about)
+        super().__init__(forecasts, about)
         self.match = match
 
     def to_frame(self) -> Any:

@@ -156,7 +156,7 @@ def run_samples(
         progress(min(begin + BATCH, len(windows)), len(windows))
 
 
-def forecast_windows(
+def predict_clips(
     model: Runtime, windows: WindowSet, config: EmitConfig, progress: ProgressCallback = lambda done, total: None
 ) -> Generator[ClipForecast, None, None]:
     """Yield what the model emits for each sample, with its own scores; predictions of one bin are not merged."""
@@ -166,7 +166,7 @@ def forecast_windows(
             yield ClipForecast(OBSERVED_MS, tuple(predictions), next(names))
 
 
-def forecast_together(
+def predict_together(
     models: Sequence[Runtime],
     windows: Sequence[WindowSet],
     mapping: ScoreMapping,
@@ -217,4 +217,4 @@ def hashes(sources: Sequence[str]) -> tuple[str, ...]:
 
 def by_clip(forecasts: Iterable[ClipForecast]) -> dict[str, tuple[Prediction, ...]]:
     """Predictions by clip, in their order, as a submission has them."""
-    return {made.clip: made.predictions for made in forecasts}
+    return {forecast.clip: forecast.predictions for forecast in forecasts}

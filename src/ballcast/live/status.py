@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ballcast.core.actions import FRAME_MS
-from ballcast.core.errors import InputError
 from ballcast.core.events import Forecast
 from ballcast.inference.stream_predictor import StreamPredictor
-from ballcast.inference.video_forecaster import NO_PITCH
+from ballcast.inference.video_predictor import NO_PITCH, no_window
 from ballcast.video.sources import LiveFrame, LiveSource, StreamGap
 
 State = Literal[
@@ -231,8 +230,7 @@ class SessionStatus:
         if self._any_forecast or self.status.dropped:  # dropped frames have their own status
             return
         length = f"{(self._at_ms + FRAME_MS) / 1000:.1f} s" if self._predictor.frames else "0 s"
-        lack = f"no 5 s of its {length} came without a gap" if self.status.gaps else f"is only {length} long"
-        raise InputError(f"{self._source.name}: {lack}; anticipation needs a whole window of 5 s behind it")
+        raise no_window(self._source.name, length, gaps=self.status.gaps > 0)
 
     def publish(self, state: State, message: str) -> None:
         """Update the status and send it."""

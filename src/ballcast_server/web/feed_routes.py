@@ -160,14 +160,14 @@ def main(arguments: list[str]) -> int:
     try:
         from ballcast.data.events.kloppy_feed import open_feed
         from ballcast.inference.event_model import open_event_model
-        from ballcast.inference.feed_predictor import forecast_events, summarise
+        from ballcast.inference.feed_predictor import predict_events, summarise
         from ballcast.report.feed_page import page_data
 
         remove_stale(folder)
         confine(read=[], write=[folder])
         feed, provider, missing = open_feed(folder / arguments[2])
         model = open_event_model(FilePath(embedded_model(EVENTS)))
-        made, match = list(forecast_events(model, feed, missing=missing)), summarise(feed, provider, missing)
+        made, match = list(predict_events(model, feed, missing=missing)), summarise(feed, provider, missing)
         about: dict[str, Any] = {"match": match.match, "provider": match.provider, "teams": list(match.teams)}
         about |= {"begins": dict(match.begins), "missing_details": list(match.missing_details)}
         write_json(folder / PAGE, page_data(made, match, shot_chances(made, match)) | {"about": about})

@@ -18,7 +18,7 @@ from ballcast.core.actions import FPS, FRAME_MS
 from ballcast.core.errors import BallcastError, InputError, NoSpace
 from ballcast.core.events import Forecast, Gap
 from ballcast.inference.timeline import write_timeline, write_timeline_csv
-from ballcast.inference.video_forecaster import VideoForecaster
+from ballcast.inference.video_predictor import VideoPredictor
 from ballcast_server.web import decoder
 from ballcast_server.web.jobs import ACTIVE, Job, JobStore
 from ballcast_server.web.server_sent_events import Channel
@@ -39,38 +39,36 @@ class RunningJob:
         predictor = predictors.new()
         how = {"colour": predictor.colour, "any_video": predictors.any_video}
         self._items = self._stack.enter_context(decoder.frames(video, job.name, limits, **how))
-        self._forecaster = VideoForecaster(predictor)
+        self._along = VideoPredictor(predictor, on_gap=lambda gap: self._publish("gap", gap))
         self._timeline: list[Forecast] = []
         self.about = predictors.about
 
     @property
     def done_ms(self) -> int:
         """Length of the video processed so far."""
-        return self._forecaster.done * FRAME_MS
+        return self._along.done * FRAME_MS
 
     def advance(self) -> bool:
         """Process the next frame of the video; returns False at its end."""
         item = next(self._items, None)
         if item is None:
             return False
-        for made in self._forecaster.push(item):
-            self._publish(made)
-        if self._forecaster.done % FPS == 0:
+        forecast = self._along.push(item)
+        if forecast is not None:
+            self._timeline.append(forecast)
+            self._publish("anticipation", forecast)
+        if self._along.done % FPS == 0:
             self._channel.publish("progress", {"done_ms": self.done_ms, "total_ms": self.job.duration_ms})
         return True
 
-    def _publish(self, made: Forecast | Gap) -> None:
-        if isinstance(made, Forecast):
-            self._timeline.append(made)
-        kind = "anticipation" if isinstance(made, Forecast) else "gap"
-        self._channel.publish(kind, {"type": kind, **made.to_json()}, keep_as="result")
+    def _publish(self, kind: str, item: Forecast | Gap) -> None:
+        self._channel.publish(kind, {"type": kind, **item.to_json()}, keep_as="result")
 
     def write(self, folder: Path) -> None:
         """Write the results, each atomically."""
-        for gap in self._forecaster.end(self.job.name):
-            self._publish(gap)
+        self._along.end(self.job.name)
         about = {"video": self.job.name, **self.about}
-        write_timeline(folder / TIMELINE, self._timeline, about, self._forecaster.gaps)
+        write_timeline(folder / TIMELINE, self._timeline, about, self._along.gaps)
         write_timeline_csv(folder / CSV, self._timeline)
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ import pytest
 from ballcast.core.actions import ACTIONS
 from ballcast.core.events import Event, Forecast
 from ballcast.data.labels.osl import write_osl
-from ballcast.inference.video_forecaster import forecast_video
+from ballcast.inference.video_predictor import predict_video
 from ballcast.video.file import VideoFile
 from ballcast_server.web.settings import PredictorFactory
 from benchmarks.serve import Quick
@@ -47,7 +47,7 @@ def test_an_upload_gives_what_predict_gives(serving: Serve, clip: Path, predicto
     assert done["state"] == "done", done
     timeline = server.client.get(f"/api/jobs/{job['id']}/timeline").json()
     with VideoFile(clip) as video:
-        expected = tuple(forecast_video(video, predictors.new()))
+        expected = tuple(predict_video(video, predictors.new()))
     trees = json.loads(json.dumps([made.to_json() for made in expected]))
     assert timeline["anticipations"] == trees
     assert timeline["video"] == "my match.mp4"

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from ballcast.core.errors import InputError
-from ballcast.inference.video_forecaster import forecast_video
+from ballcast.inference.video_predictor import predict_video
 from ballcast.live.session import LiveSession
 from ballcast.video.file import VideoFile
 from ballcast.video.sources import LiveFrame, StreamGap, open_source
@@ -66,7 +66,7 @@ def test_two_hundred_viewers_cost_one_computation(
     all_there = fast(predictors, lambda: server.service.viewers() == VIEWERS)
     server = serving(streams={"pitch": str(clip)}, how=all_there)
     with VideoFile(clip) as video:
-        expected = json.loads(json.dumps([m.to_json() for m in forecast_video(video, predictors.new())]))
+        expected = json.loads(json.dumps([m.to_json() for m in predict_video(video, predictors.new())]))
     waits: list[float] = []
 
     async def health() -> None:

@@ -10,7 +10,7 @@ from ballcast.core.embedded import SAMPLES
 from ballcast.core.errors import InputError
 from ballcast.core.events import Forecast, Gap, Scene
 from ballcast.inference.loading import SIMULATED, UNKNOWN, origin_of
-from ballcast.inference.video_forecaster import NO_PITCH, Span, VideoForecaster
+from ballcast.inference.video_predictor import NO_PITCH, Span, VideoPredictor
 from benchmarks.serve import Quick
 from tests.video.test_pitch import paint_video
 
@@ -19,10 +19,10 @@ FRAME = np.zeros((4, 4), np.uint8)
 
 def run(items: list[np.ndarray | Gap | Scene], span: Span = Span()) -> tuple[list[int], list[Gap]]:
     """Times of the forecasts, and the gaps, of a video."""
-    forecaster = VideoForecaster(Quick(), span)  # type: ignore[arg-type]
-    made = [one for item in items for one in forecaster.push(item)]
-    made += forecaster.end("a.mp4")
-    return [one.at_ms for one in made if isinstance(one, Forecast)], forecaster.gaps
+    along = VideoPredictor(Quick(), span)  # type: ignore[arg-type]
+    times = [forecast.at_ms for item in items if (forecast := along.push(item)) is not None]
+    along.end("a.mp4")
+    return times, along.gaps
 
 
 def test_a_gap_begins_a_new_window() -> None:
@@ -40,6 +40,21 @@ def test_forecasts_without_a_pitch_are_withheld_and_listed() -> None:
     times, gaps = run([lost, *[FRAME] * 200])
     assert times == []  # and no error: there was something to forecast from
     assert gaps == [Gap(5000, 8000, NO_PITCH, "pitch")]
+
+
+def test_gaps_and_forecasts_come_in_order_of_time() -> None:
+    came: list[Gap | Forecast] = []
+    damage = Gap(13_000, 14_000, "a picture is damaged")
+    along = VideoPredictor(Quick(), on_gap=came.append)  # type: ignore[arg-type]
+    lost, found = Scene(7000, pitch=False), Scene(9000, pitch=True)
+    for item in [*[FRAME] * 174, lost, *[FRAME] * 60, found, *[FRAME] * 91, damage, *[FRAME] * 130]:
+        forecast = along.push(item)
+        if forecast is not None:
+            came.append(forecast)
+    hidden = Gap(7000, 10_000, NO_PITCH, "pitch")
+    assert [one if isinstance(one, Gap) else one.at_ms for one in came] == [
+        *(5000, 6000, hidden, 10_000, 11_000, 12_000, 13_000, damage, 19_000)
+    ]
 
 
 def test_nothing_to_forecast_from_is_an_error() -> None:

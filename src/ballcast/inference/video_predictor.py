@@ -1,6 +1,6 @@
 """Forecasts along a video, from its frames and what happens between them: damage, and scenes without a pitch."""
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,8 +30,8 @@ class Span:
     resumed: bool = False
 
 
-class VideoForecaster:
-    """Turns the items of a video into forecasts and gaps, in order of time.
+class VideoPredictor:
+    """Turns the items of a video into forecasts, in order of time.
 
     After damage the memory starts anew: a forecast needs 5 s without a gap, and no window has one in it. While no
     pitch is seen, the memory goes on and its forecasts are withheld; a gap says from when to when.
@@ -39,6 +39,7 @@ class VideoForecaster:
     Args:
         predictor: the predictor; it is reset first.
         span: which forecasts to make.
+        on_gap: called with each gap as soon as it is known, and before the forecast that follows it.
 
     Attributes:
         start: the video's frame to begin with.
@@ -46,8 +47,12 @@ class VideoForecaster:
         gaps: passed until now.
     """
 
-    def __init__(self, predictor: StreamPredictor, span: Span = Span()) -> None:
-        self._predictor, self._span = predictor, span
+    def __init__(
+        self, predictor: StreamPredictor, span: Span = Span(), *, on_gap: Callable[[Gap], None] = lambda gap: None
+    ) -> None:
+        self._predictor = predictor
+        self._span = span
+        self._on_gap = on_gap
         self.start = self.done = predictor.begin_at(span.begin_ms)
         self.gaps: list[Gap] = []
         self._any = False  # a forecast was made or withheld
@@ -55,53 +60,68 @@ class VideoForecaster:
         self._withheld: list[int] = []  # times of forecasts, since the pitch was lost
         self._begin = self.start  # the frame from which on they are read
 
-    def push(self, item: np.ndarray | Gap | Scene) -> Iterator[Forecast | Gap]:
-        """Take the next frame (H, W) uint8, or I420, gap or scene; returns what it leads to."""
+    def push(self, item: np.ndarray | Gap | Scene) -> Forecast | None:
+        """Take the next frame (H, W) uint8, or I420, gap or scene.
+
+        Returns:
+            The forecast after this frame; None if none is due, or it is withheld.
+        """
         if isinstance(item, Scene):
             self._pitch = item.pitch
-        elif isinstance(item, Gap):
+            return None
+        if isinstance(item, Gap):
             self.done = item.end_ms // FRAME_MS
             # On the grid of the snippets, so that a run which begins later reads the same ones.
             self._begin = -(-self.done // self._predictor.stride) * self._predictor.stride
             self._predictor.reset(self._begin * FRAME_MS, self._span.begin_ms)
-            yield from self._passed(item)
-        else:
-            made = self._predictor.push(item) if self.done >= self._begin else None
-            self.done += 1
-            if made is None:
-                return
-            self._any = True
-            if not self._pitch:
-                self._withheld.append(made.at_ms)
-                return
-            yield from self._seen_again(made.at_ms)
-            yield made
+            self._pass(item)
+            return None
+        forecast = self._predictor.push(item) if self.done >= self._begin else None
+        self.done += 1
+        if forecast is None:
+            return None
+        self._any = True
+        if not self._pitch:
+            self._withheld.append(forecast.at_ms)
+            return None
+        self._end_withheld(forecast.at_ms)
+        return forecast
 
-    def end(self, name: object) -> Iterator[Gap]:
+    def end(self, name: object) -> None:
         """The video is over; an InputError that calls it `name` if there was nothing to forecast from."""
-        yield from self._seen_again(self.done * FRAME_MS)
+        self._end_withheld(self.done * FRAME_MS)
         if not self._any and not self._span.resumed:
-            raise no_forecast(self.done, name, gaps=len(self.gaps), span=self._span)
+            raise self._no_forecast(name)
 
-    def _seen_again(self, at_ms: int) -> Iterator[Gap]:
+    def _end_withheld(self, at_ms: int) -> None:
+        """Forecasts are made again, or the video is over: those withheld until now are a gap."""
         if self._withheld:
             begin_ms = self._withheld[0]
             self._withheld = []
-            yield from self._passed(Gap(begin_ms, at_ms, NO_PITCH, "pitch"))
+            self._pass(Gap(begin_ms, at_ms, NO_PITCH, "pitch"))
 
-    def _passed(self, gap: Gap) -> Iterator[Gap]:
+    def _pass(self, gap: Gap) -> None:
         self.gaps.append(gap)
-        yield gap
+        self._on_gap(gap)
+
+    def _no_forecast(self, name: object) -> InputError:
+        length = f"{self.done / FPS:.1f} s"
+        if self._span != Span():
+            return InputError(
+                f"{name}: has no forecast in the part asked for; the first is at 5 s, it ends at {length}"
+            )
+        return no_window(name, length, gaps=bool(self.gaps))
 
 
-def forecast_video(
+def predict_video(
     video: "VideoFile",
     predictor: StreamPredictor,
-    progress: Callable[[int, int | None], None] = lambda done, all_: None,
+    progress: Callable[[int, int | None], None] = lambda done, total: None,
     span: Span = Span(),
     *,
     any_video: bool = True,
-) -> Generator[Forecast | Gap, None, None]:
+    on_gap: Callable[[Gap], None] = lambda gap: None,
+) -> Generator[Forecast, None, None]:
     """Forecast along a video.
 
     Args:
@@ -112,30 +132,30 @@ def forecast_video(
         span: which forecasts to make. They are those of the whole video: as many frames before the first are read as
             it needs.
         any_video: forecast also where no football pitch is seen.
+        on_gap: called with each part of the video without forecasts, before the forecast that follows it.
 
     Yields:
-        The forecasts and the gaps in order of time, each as soon as it is known.
+        The forecasts in order of time.
     """
     from ballcast.video.pitch import frames_and_scenes
 
-    forecaster = VideoForecaster(predictor, span)
+    along = VideoPredictor(predictor, span, on_gap=on_gap)
     stop = None if span.end_ms is None else span.end_ms // FRAME_MS
     total = video.frame_count()
     total = total if stop is None or total is None else min(total, stop)
-    items = frames_and_scenes(video, forecaster.start, stop, colour=predictor.colour, any_video=any_video)
+    items = frames_and_scenes(video, along.start, stop, colour=predictor.colour, any_video=any_video)
     with Prefetcher(items) as ahead:
         for item in ahead:
-            yield from forecaster.push(item)
-            if forecaster.done % FPS == 0:
-                progress(forecaster.done, total)
-    progress(forecaster.done, forecaster.done)
-    yield from forecaster.end(video.path)
+            forecast = along.push(item)
+            if forecast is not None:
+                yield forecast
+            if along.done % FPS == 0:
+                progress(along.done, total)
+    progress(along.done, along.done)
+    along.end(video.path)
 
 
-def no_forecast(frames: int, name: object, *, gaps: int = 0, span: Span = Span()) -> InputError:
-    """The error about a video, called `name`, of so many frames, for which no forecast could be made."""
-    length = f"{frames / FPS:.1f} s"
-    if span != Span():
-        return InputError(f"{name}: has no forecast in the part asked for; the first is at 5 s, it ends at {length}")
+def no_window(name: object, length: str, *, gaps: bool) -> InputError:
+    """The error about a video or stream of this length, called `name`, without 5 s to forecast from."""
     lack = f"no 5 s of its {length} came without a gap" if gaps else f"is only {length} long"
     return InputError(f"{name}: {lack}; anticipation needs a whole window of 5 s behind it")
