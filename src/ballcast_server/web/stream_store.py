@@ -9,7 +9,7 @@ from ballcast.core.actions import ACTION_INDEX
 from ballcast.core.config import from_dict
 from ballcast.core.errors import InputError
 from ballcast.core.files import read_json, write_json
-from ballcast.video.addresses import is_stream, scheme_of
+from ballcast.video.addresses import is_remote, is_stream
 from ballcast_server.streams.alerts import Alerts
 from ballcast_server.streams.clips import ClipStore
 from ballcast_server.web.settings import RequestError, Settings
@@ -54,7 +54,7 @@ class StreamConfig:
 
 def check_address(address: str) -> None:
     """Raise an InputError unless it is the address of a stream on a network: not a file or a device of the server."""
-    if "://" not in address or not scheme_of(address) or not is_stream(address):
+    if not is_stream(address) or not is_remote(address):
         raise InputError("give the address of a stream, such as rtsp://camera.local/1")
 
 
