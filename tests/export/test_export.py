@@ -323,7 +323,7 @@ def test_a_model_of_event_feeds_is_exported_without_a_backbone(tmp_path: Path) -
     assert set(done.config.files) == {"window", "slots"}
     light, full = (load(tmp_path / name, device="cpu").window_model for name in ("out", "model"))
     features = np.random.default_rng(0).random((3, 6, STEPS, WIDTHS["plain"]), np.float32)
-    got, expected = light.slots_of_windows(features), full.slots_of_windows(features)
+    got, expected = light.predict_windows(features), full.predict_windows(features)
     assert np.abs(got.objectness - expected.objectness).max() < 1e-5
     with pytest.raises(InputError, match="reads event feeds, not videos"):
         load(tmp_path / "out").video(SAMPLES / "test" / "excerpt.mp4")

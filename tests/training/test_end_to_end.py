@@ -34,7 +34,7 @@ from ballcast.model.anticipator import Anticipator
 from ballcast.model.end_to_end import load_end_to_end
 from ballcast.training.augment import planes
 from ballcast.training.end_to_end import EndToEndTask
-from ballcast.training.evaluation import game_scores, predict_clips, slots_of_windows
+from ballcast.training.evaluation import game_scores, predict_clips, predict_windows
 from ballcast.training.loop import RunContext
 from ballcast.training.models import build_end_to_end
 from ballcast.training.progress import ProgressUpdate
@@ -292,7 +292,7 @@ def test_a_head_is_trained_alone_on_features_that_other_runs_share(matches: Path
     assert all(torch.equal(before[key], after[key]) for key in before)
     assert second.backbone.note == first.backbone.note  # it has learned nothing more
     with pytest.raises(ValueError, match="cannot be mirrored"):
-        slots_of_windows(second, FeatureCache(cache, second.backbone, folder, every=2), np.array([125]), flip=True)
+        predict_windows(second, FeatureCache(cache, second.backbone, folder, every=2), np.array([125]), flip=True)
     heads = [learner.anticipator.state_dict() for learner in (first, second)]
     assert not all(torch.equal(heads[0][key], heads[1][key]) for key in heads[0])
     assert 0 <= json.loads((tmp_path / "run/report.json").read_text())["anticipation"]["avg"] <= 1

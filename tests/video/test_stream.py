@@ -403,6 +403,38 @@ def test_a_discontinuity_in_hls_is_told(segments: tuple[Path, np.ndarray], tmp_p
     assert len(runs[1]) == 40
 
 
+def test_a_playlist_on_this_machine_is_followed(segments: tuple[Path, np.ndarray]) -> None:
+    folder, frames = segments
+    runs, breaks = stretches(open_source(str(folder / "all.m3u8"), speed=0))
+    assert ([assert_part_of(run, frames) for run in runs], breaks) == ([range(240)], [])
+
+
+@pytest.mark.parametrize("scheme", ["http", "tcp"])
+@pytest.mark.parametrize("kind", ["m3u8", "ffconcat"])
+def test_what_a_remote_server_sends_names_no_local_file(tmp_path: Path, ts: Path, scheme: str, kind: str) -> None:
+    texts = {
+        "m3u8": f"#EXTM3U\n#EXT-X-TARGETDURATION:12\n#EXTINF:12,\nfile://{ts}\n#EXT-X-ENDLIST\n",
+        "ffconcat": f"ffconcat version 1.0\nfile file:{ts}\n",
+    }
+    (tmp_path / f"x.{kind}").write_text(texts[kind])
+    with FolderServer(tmp_path) as web, PieceServer([texts[kind].encode()] * 9) as plain:
+        server = web if scheme == "http" else plain
+        with pytest.raises(InputError):
+            assert not [
+                item for item in StreamSource(f"{server.address}/x.{kind}", speed=0, give_up_s=0.2).items()
+                if isinstance(item, LiveFrame)
+            ]  # fmt: skip
+
+
+def test_a_name_that_ends_like_a_playlist_is_no_way_around_the_schemes(ts: Path, tmp_path: Path) -> None:
+    shutil.copy(ts, tmp_path / "a.m3u8")
+    for address in (f"concat:{tmp_path}/a.m3u8", f"subfile:{tmp_path}/a.m3u8"):
+        with pytest.raises(InputError, match="cannot be read as a video stream"):
+            next(StreamSource(address, speed=0, give_up_s=0).items())
+    with pytest.raises(InputError, match="begins with one of http, https"):
+        is_stream(f"crypto+file://{tmp_path}/a.m3u8")
+
+
 def test_pacing_follows_the_timestamps(ts: Path) -> None:
     for source in (FileSource(ts, speed=20), StreamSource(f"file:{ts}", speed=20)):
         began = time.monotonic()

@@ -89,7 +89,7 @@ def predict_feed(
     for name, half in feed.periods():
         for begin in range(0, len(times[name]), BATCH):
             some = times[name][begin : begin + BATCH]
-            slots = model.slots_of_windows(build_grid(half, some, detail=detail).astype(np.float32))
+            slots = model.predict_windows(build_grid(half, some, detail=detail).astype(np.float32))
             emitted = emit(slots, config.shown, pos_weight=model.pos_weight)
             for T, predictions in zip(some.tolist(), emitted, strict=True):
                 at_ms = begins[name] + T

@@ -151,7 +151,7 @@ class OnnxRuntime:
         objectness, classes, offsets = self.run("slots", tokens, present)
         return SlotArrays(objectness, classes, offsets, self.config.bins, self.config.kind == "dense")
 
-    def slots_of_windows(self, features: NDArray[Any], present: NDArray[np.bool_] | None = None) -> SlotArrays:
+    def predict_windows(self, features: NDArray[Any], present: NDArray[np.bool_] | None = None) -> SlotArrays:
         """See `Runtime`."""
         if present is None:
             present = np.ones(features.shape[:2], np.bool_)

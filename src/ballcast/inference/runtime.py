@@ -115,7 +115,7 @@ class Runtime(TrainedModel, Protocol):
         """Tokens (B, `lookback`, N, d), and which windows are present (B, `lookback`), always the last → slots."""
         ...
 
-    def slots_of_windows(self, features: NDArray[Any], present: NDArray[np.bool_] | None = None) -> SlotArrays:
+    def predict_windows(self, features: NDArray[Any], present: NDArray[np.bool_] | None = None) -> SlotArrays:
         """Features (B, W, N, D) of all windows, and which are present (B, W), by default all → slots.
 
         For many samples at once, as those of a feature store.

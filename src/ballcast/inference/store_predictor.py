@@ -152,7 +152,7 @@ def slots_of_windows(
     for begin in range(0, len(windows), BATCH):
         index = windows.index[begin : begin + BATCH]  # (B, W)
         features = read_rows(windows.rows, index.clip(0).reshape(-1))
-        yield model.slots_of_windows(features.reshape(*index.shape, *features.shape[1:]), index != ABSENT)
+        yield model.predict_windows(features.reshape(*index.shape, *features.shape[1:]), index != ABSENT)
         progress(min(begin + BATCH, len(windows)), len(windows))
 
 

@@ -145,7 +145,7 @@ class TorchRuntime:
         return graphs.anticipate(_filled(tokens, graphs.count), _filled(present, graphs.count)).first(len(tokens))
 
     @torch.inference_mode()
-    def slots_of_windows(self, features: NDArray[Any], present: NDArray[np.bool_] | None = None) -> SlotArrays:
+    def predict_windows(self, features: NDArray[Any], present: NDArray[np.bool_] | None = None) -> SlotArrays:
         """See `Runtime`."""
         return self.network(self._load(features), None if present is None else self._load(present)).arrays()
 

@@ -86,7 +86,7 @@ def join_slots(parts: list[Slots]) -> Slots:
 
 
 @torch.no_grad()
-def slots_of_windows(learner: EndToEnd, cache: GameCache, ends: np.ndarray, *, flip: bool = False) -> Slots:
+def predict_windows(learner: EndToEnd, cache: GameCache, ends: np.ndarray, *, flip: bool = False) -> Slots:
     """The slots of windows that end before the frames `ends` (S,); `flip`: of mirrored frames, not of features."""
     if flip and isinstance(cache, FeatureCache):
         raise ValueError("features cannot be mirrored; give frames")
@@ -108,7 +108,7 @@ def slots_of_windows(learner: EndToEnd, cache: GameCache, ends: np.ndarray, *, f
 def predict_clips(learner: EndToEnd, cache: GameCache, *, flip: bool = False) -> tuple[list[Clip], Slots]:
     """The official clips of the cache's games, and their slots, in order; with `flip`, of mirrored frames."""
     ends, clips = evaluation_clips(cache.games, cache.first, cache.length)
-    return clips, slots_of_windows(learner, cache, ends, flip=flip)
+    return clips, predict_windows(learner, cache, ends, flip=flip)
 
 
 def score_clips(learner: EndToEnd, cache: GameCache, config: EmitConfig) -> Score:
@@ -132,7 +132,7 @@ def game_scores(learner: EndToEnd, cache: GameCache, game: int, *, flip: bool = 
     count = (length - 1) // stride + 1
     total = np.zeros((count, learner.anticipator.config.classes))
     mass = np.zeros((count, 1))
-    scores = presence_scores(slots_of_windows(learner, cache, first + ends, flip=flip)).cpu().numpy()  # (S, N, C)
+    scores = presence_scores(predict_windows(learner, cache, first + ends, flip=flip)).cpu().numpy()  # (S, N, C)
     for end, of_window in zip(ends, scores, strict=True):
         at = (end - WINDOW_FRAMES) // stride + np.arange(N)
         total[at] += weight * of_window

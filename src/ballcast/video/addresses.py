@@ -21,14 +21,24 @@ SECRETS = re.compile(r"(?i)(\w*(?:pass|pwd|token|secret|key|auth|sig|streamid)\w
 
 
 def is_stream(address: str) -> bool:
-    """Whether it names a stream and not a file; an InputError if it names something unknown."""
+    """Whether it names a stream and not a file; an InputError if it names something unknown.
+
+    A playlist of HLS on this machine counts as a stream: `live` follows it, the server takes none (`is_remote`).
+    """
     scheme = scheme_of(address)
-    if address == STDIN or scheme in UNPACED | PACED | DEVICES or address.endswith(".m3u8"):
+    if address == STDIN or scheme in UNPACED | PACED | DEVICES:
+        return True
+    if not scheme and "://" not in address and address.endswith(".m3u8"):
         return True
     if "://" in address and scheme != "file":
         known = ", ".join(sorted(UNPACED | PACED))
         raise InputError(f"{shown(address)[:200]}: a stream's address begins with one of {known}")
     return is_device(address)
+
+
+def is_remote(address: str) -> bool:
+    """Whether it is the address of a stream on a network: no file, playlist or device of this machine."""
+    return scheme_of(address) in UNPACED | PACED and "://" in address
 
 
 def scheme_of(address: str) -> str:
@@ -81,7 +91,8 @@ class SrtReceiver:
                 "the stream into RTSP"
             )
         self._silent_s = silent_s
-        quiet, raw = [program, "-nostdin", "-loglevel", "quiet"], ["-f", "data"]  # bytes as they come, not looked into
+        quiet = [program, "-nostdin", "-loglevel", "quiet", "-protocol_whitelist", "srt"]
+        raw = ["-f", "data"]  # bytes as they come, not looked into
         self._running = subprocess.Popen(
             [*quiet, *raw, "-i", address, "-map", "0", "-c", "copy", *raw, "-flush_packets", "1", "pipe:1"],
             stdin=subprocess.DEVNULL,

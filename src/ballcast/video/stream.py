@@ -29,6 +29,26 @@ CATCH_UP = 1.02  # bursts are played a little faster than real time, so that a s
 OVER_TCP = {"rtsp_transport": "tcp"}  # over UDP packets get lost
 SOON = {"analyzeduration": "1000000"}  # µs: FFmpeg else waits many seconds for sound that may never come
 OPTIONS = {"rtsp": OVER_TCP, "rtsps": OVER_TCP, "rtmp": SOON, "rtmps": SOON}
+# A playlist or the description of a session can name any file or address: each scheme opens only what it needs.
+VIDEO = "asf,av1,avi,flv,h264,hevc,ivf,m4v,matroska,mjpeg,mov,mpeg,mpegts,mpegvideo,mpjpeg,nut,obu,ogg"
+HLS = f"{VIDEO},aac,ac3,eac3,hls,mp3,webvtt"
+HTTP = {"protocol_whitelist": "crypto,data,http,httpproxy,https,tcp,tls", "format_whitelist": HLS}
+RTSP = {"protocol_whitelist": "rtp,tcp,tls,udp", "format_whitelist": "rtsp"}
+LOCAL = {"protocol_whitelist": "crypto,data,file", "format_whitelist": HLS}
+ALLOWED = {
+    "": LOCAL,  # a playlist that the user of the command line names
+    "http": HTTP,
+    "https": HTTP,
+    "rtmp": {"protocol_whitelist": "rtmp,tcp", "format_whitelist": VIDEO},
+    "rtmps": {"protocol_whitelist": "rtmps,tcp,tls", "format_whitelist": VIDEO},
+    "rtp": {"protocol_whitelist": "rtp,udp", "format_whitelist": "rtp"},
+    "rtsp": RTSP,
+    "rtsps": RTSP,
+    "srt": {"protocol_whitelist": "srt", "format_whitelist": VIDEO},
+    "tcp": {"protocol_whitelist": "tcp", "format_whitelist": VIDEO},
+    "udp": {"protocol_whitelist": "udp", "format_whitelist": VIDEO},
+    **{device: {"protocol_whitelist": "file", "format_whitelist": device} for device in DEVICES},
+}
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 8.0  # before opening again
 LATE_MS = 10_000  # a broadcast that is read or decoded so late is opened again
 SILENT_S = 10.0  # a connection that sends nothing for so long is broken; without a frame, twice as long
@@ -124,7 +144,7 @@ class StreamSource:
                 place,
                 mode="r",
                 format=self._scheme if device else None,
-                options=ALONE if piped else OPTIONS.get(self._scheme, {}),
+                options=ALONE if piped else ALLOWED[self._scheme] | OPTIONS.get(self._scheme, {}),
                 timeout=limits if isinstance(place, str) else None,
                 **TOLERANT,
             )

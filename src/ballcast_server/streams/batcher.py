@@ -182,9 +182,9 @@ class Batcher:
         """See `Runtime`; of one stream."""
         return self.compute("slots", (tokens[0], present[0]))
 
-    def slots_of_windows(self, features: NDArray[Any], present: NDArray[np.bool_] | None = None) -> SlotArrays:
+    def predict_windows(self, features: NDArray[Any], present: NDArray[np.bool_] | None = None) -> SlotArrays:
         """See `Runtime`."""
-        return self.compute("call", lambda: self.runtime.slots_of_windows(features, present))
+        return self.compute("call", lambda: self.runtime.predict_windows(features, present))
 
     def close(self) -> None:
         """Stop the threads; steps that wait fail."""

@@ -4,7 +4,7 @@ import asyncio
 
 from ballcast.core.errors import InputError
 from ballcast.core.files import write_json
-from ballcast.video.addresses import is_stream, scheme_of
+from ballcast.video.addresses import is_remote, is_stream
 from ballcast_server.streams.alerts import Alerts
 from ballcast_server.streams.clips import ClipStore
 from ballcast_server.web.schema import StreamConfig, read_rows
@@ -17,7 +17,7 @@ MOST = 1000
 
 def check_address(address: str) -> None:
     """Raise an InputError unless it is the address of a stream on a network: not a file or a device of the server."""
-    if "://" not in address or not scheme_of(address) or not is_stream(address):
+    if not is_stream(address) or not is_remote(address):
         raise InputError("give the address of a stream, such as rtsp://camera.local/1")
 
 
