@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tools.simulation import look as look_module
-from tools.simulation.look import BALLS, COLOURS, LIGHTS, MOWING, PATTERNS, Look
+from tools.simulation.look import BALLS, COLOURS, LIGHTS, MOWING, PATTERNS, Extras, Look
 from tools.simulation.seeds import SETS, TEST_SEEDS, VALID_SEEDS
 
 ROW = re.compile(r"^    (?P<name>[a-z_.]+) +(?P<low>-?[\d.]+) +(?P<high>-?[\d.]+)(?: |$)", re.MULTILINE)
@@ -29,7 +29,7 @@ def test_every_number_is_documented() -> None:
     drawn = Look.draw(6001)
     numbers = {
         f"{part}.{name}"
-        for part in ("camera", "light", "grass", "exposure")
+        for part in ("camera", "light", "grass", "exposure", "extras")
         for name, value in vars(getattr(drawn, part)).items()
         if isinstance(value, float | int)
     }
@@ -53,6 +53,7 @@ def test_draws_fill_the_documented_range(name: str, low: float, high: float, loo
         ("grass.mud", 0.6),
         ("exposure.blur", 0.4),
         ("exposure.sharpen", 0.6),
+        ("extras.shutter", 0.5),
     ],
 )
 def test_some_are_often_off(name: str, zero: float, looks: list[Look]) -> None:
@@ -101,13 +102,15 @@ def test_films_that_there_are_can_be_made_again() -> None:
     assert (train.light.kind, train.grass.mowing_pattern, train.graphics.seed) == ("clear", "diagonal", 85399973)
 
 
-def test_only_training_matches_have_balls_in_colour(looks: list[Look]) -> None:
+def test_only_training_matches_have_extras(looks: list[Look]) -> None:
     for seed in (*TEST_SEEDS, *VALID_SEEDS, *range(1, 50), *range(7011, 7050), *range(9990, 10001)):
-        assert Look.draw(seed).extras.ball is None
+        assert Look.draw(seed).extras == Extras(ball=None, shutter=0)
+        assert Look.draw(seed).environment()["FILM_STREAK"] == "0.0"
     balls = [look.extras.ball for look in looks]
     assert np.mean([ball is not None for ball in balls]) == pytest.approx(0.25, abs=0.03)
     assert set(balls) == {None, *BALLS}
     assert any(Look.draw(seed).extras.ball for seed in SETS["films-train"][0])
+    assert any(Look.draw(seed).extras.shutter for seed in SETS["films-train"][0])
 
 
 def test_the_engine_reads_every_variable_of_a_look() -> None:

@@ -56,7 +56,8 @@ Parameters are uniform in the ranges below unless noted. Pixels are those of the
     exposure.vignette       0        0.25     how much darker the corners are
     exposure.crf            22       30       compression of an MP4 (x264); whole numbers
     graphics                                  score and clock 70 %, left of the picture in two of three; a logo 50 %
-    extras.ball_colours                       training seeds only: one or two colours in 25 %, else white
+    extras.ball                               training seeds only: one or two colours in 25 %, else white
+    extras.shutter          0        0.02     training seeds only: s; a fast ball is a streak; 0 in 50 %, else ≥ 0.005
 """
 
 import colorsys
@@ -101,6 +102,7 @@ BOARDS = ("game", "led", "many", "plain")
 FLOORS = ((0.33, 0.5), (0.03, 0.55), (0.6, 0.3), (0.3, 0.1))  # hue and saturation: green, brown, blue, grey
 PLAYER_M, BALL_M, BALL_PX = 1.8, 0.22, 2.5  # heights; and the pixels that a ball should have
 BALL_SHARE = 0.25  # of training matches have a ball in colour
+SHARP_SHARE = 0.5  # have no streaks of a fast ball
 BALLS = {  # red, green, blue of its first and its second colour
     "yellow": ((255, 235, 60), (255, 235, 60)),
     "orange": ((255, 140, 40), (255, 140, 40)),
@@ -392,9 +394,15 @@ class Graphics:
 
 @dataclass(frozen=True)
 class Extras:
-    """What only films for training have. `ball` is one of BALLS, or None for a white one."""
+    """What only films for training have.
+
+    Attributes:
+        ball: one of BALLS, or None for a white one.
+        shutter: s that it is open for each picture; a fast ball becomes a streak.
+    """
 
     ball: str | None = None
+    shutter: float = 0.0
 
     @classmethod
     def draw(cls, seed: int) -> "Extras":
@@ -402,7 +410,9 @@ class Extras:
             return cls()
         rng = np.random.default_rng([seed, EXTRAS_STREAM])
         ball = list(BALLS)[int(rng.integers(len(BALLS)))]
-        return cls(ball if rng.random() < BALL_SHARE else None)
+        is_coloured = rng.random() < BALL_SHARE
+        shutter = rng.uniform(0.005, 0.02)
+        return cls(ball if is_coloured else None, 0.0 if rng.random() < SHARP_SHARE else shutter)
 
 
 @dataclass(frozen=True)
@@ -465,6 +475,7 @@ class Look:
             "MAX_X": camera.max_x,
             "MAX_Y": camera.max_y,
             "ROLL": camera.roll,
+            "STREAK": self.extras.shutter / (BALL_M * self.ball_scale),  # in diameters of the ball for each m/s
             "FORWARD": 1,
             "SHADOW": 1,
             "GRASS": grass.brightness,
