@@ -18,12 +18,14 @@ from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import torch
 
+from ballcast.core.actions import ACTIONS, OBSERVED_MS
 from ballcast.core.anticipator_config import EmitConfig, Recipe
 from ballcast.core.config import to_dict
 from ballcast.core.errors import InputError
-from ballcast.core.events import Prediction
+from ballcast.core.events import Clip, Event, Prediction
 from ballcast.data.events.event_grid import (
     EVERY_MS,
     IDENTITIES,
@@ -35,7 +37,7 @@ from ballcast.data.events.event_grid import (
     split_matches,
 )
 from ballcast.data.events.wyscout import read_table
-from ballcast.inference.baselines import ClassPrior, Markov
+from ballcast.inference.baselines import SINCE_MS, ClassPrior, Markov
 from ballcast.training.ablation import training_name
 from benchmarks.rows import Result, Results, read_recipes, scored, seeds_of, trained
 from benchmarks.tuned import tuned_rows
@@ -66,12 +68,24 @@ def baseline(kind: str, splits: Splits) -> Result:
     predict: Callable[[EventWindows], list[list[Prediction]]]
     if kind == "prior":
         prior = ClassPrior.fit(*events)
-        predict = lambda split: prior.predict_all(len(split.windows))  # noqa: E731
+        predict = lambda split: [prior.predict(split.windows.clips[0])] * len(split.windows)  # noqa: E731
     else:
         markov = Markov.fit(*events, known.last, known.since_ms)
-        predict = lambda split: markov.predict_all(split.last, split.since_ms)  # noqa: E731
+        predict = lambda split: markov_predictions(markov, split.last, split.since_ms)  # noqa: E731
     rows = {name: scored(splits[name].windows, predict(splits[name])) for name in ("valid", "test")}
     return {**rows, "seconds": time.perf_counter() - began}
+
+
+def markov_predictions(markov: Markov, last: np.ndarray, since_ms: np.ndarray) -> list[list[Prediction]]:
+    """The predictions for n windows, by their last action (−1: none) and the time since; equal ones are one list."""
+    made: dict[tuple[int, int], list[Prediction]] = {}
+    states = list(zip(last.tolist(), np.searchsorted(SINCE_MS, since_ms, side="right").tolist(), strict=True))
+    for state, since in zip(states, since_ms.tolist(), strict=True):
+        if state not in made:
+            action, _ = state
+            seen = () if action < 0 else (Event(ACTIONS[action], OBSERVED_MS - since),)
+            made[state] = markov.predict(Clip("", seen))
+    return [made[state] for state in states]
 
 
 def detail_of(recipe: Recipe) -> Detail:

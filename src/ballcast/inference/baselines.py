@@ -37,10 +37,6 @@ class ClassPrior:
         """The predictions for any clip."""
         return _predictions(self.probability)
 
-    def predict_all(self, count: int) -> list[list[Prediction]]:
-        """The predictions for `count` windows."""
-        return [_predictions(self.probability)] * count
-
 
 class Markov:
     """The class prior given the last observed action and the time since it, smoothed towards the class prior.
@@ -69,11 +65,6 @@ class Markov:
     def predict(self, clip: Clip) -> list[Prediction]:
         """The predictions for a clip with labels of its observed part."""
         return _predictions(self.probability[_state(clip)])
-
-    def predict_all(self, last: Ints, since_ms: Ints) -> list[list[Prediction]]:
-        """The predictions for n windows; those in the same state share one list."""
-        by_state = [_predictions(probability) for probability in self.probability]
-        return [by_state[state] for state in _states(last, since_ms)]
 
 
 _BRACKETS = len(SINCE_MS) + 1
