@@ -60,6 +60,7 @@ class FolderServer(LocalServer):
     def __init__(self, folder: Path) -> None:
         self.missing: set[str] = set()
         self.asked: list[str] = []
+        self.redirects: dict[str, str] = {}  # path → address
         outer = self
 
         class Handler(SimpleHTTPRequestHandler):
@@ -67,6 +68,10 @@ class FolderServer(LocalServer):
                 outer.asked.append(self.path)
                 if self.path.lstrip("/") in outer.missing:
                     self.send_error(404)
+                elif self.path in outer.redirects:
+                    self.send_response(302)
+                    self.send_header("Location", outer.redirects[self.path])
+                    self.end_headers()
                 else:
                     super().do_GET()
 

@@ -1,5 +1,6 @@
 """Training on films: targets, batches, and the AUC it validates with."""
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,13 +8,13 @@ import pytest
 import torch
 
 from ballcast.features.stack_index import snippet_count
-from tools.train_films import EVERY, Film, draw_batch, film_recipe, frame_auc, new_model
+from tools.train_films import EVERY, Film, Films, draw_batch, film_recipe, frame_auc, new_model
 
 ACTIONS = [
-    {"position": 1000, "action": "PASS"},
-    {"position": 5200, "action": 1},
-    {"position": 6000, "action": "SHOT"},
-    {"position": 14_000, "action": 0},
+    {"position": 1000, "label": "PASS"},
+    {"position": 5200, "label": "DRIVE"},
+    {"position": 6000, "label": "SHOT"},
+    {"position": 14_000, "label": "PASS"},
 ]
 
 
@@ -37,6 +38,21 @@ def test_presence_peaks_at_the_frames_of_actions(film):
     assert film.presence[:, 1].argmax() == 5200 // (40 * EVERY)
     assert film.presence[5200 // (40 * EVERY), 1] == pytest.approx(1, abs=0.13)
     assert film.presence[:, 4].max() == 0  # no throw-in
+
+
+def test_films_are_taken_once_they_are_labelled(tmp_path):
+    films = Films(tmp_path, torch.device("cpu"), room=1, sigma_ms=80)
+    films.stopped = True
+    for seed in (6001, 6002, 8001):
+        np.save(tmp_path / f"match_{seed}.npy", np.zeros((4, 336 * 398), np.uint8))
+    assert films._labels() == {}
+    entries = [{"video": f"match_{seed}.npy", "actions": ACTIONS} for seed in (6001, 6002, 8001)]
+    (tmp_path / "matches.json").write_text(json.dumps(entries))
+    for name, actions in films._labels().items():
+        films._take(tmp_path / name, actions)
+    assert [film.seed for film in films.train] == [6002]  # the newest, where there is room for one
+    assert [film.seed for film in films.valid] == [8001]
+    assert not list(tmp_path.glob("*.npy"))
 
 
 def test_batches_have_the_shapes_of_the_model(film):

@@ -161,6 +161,8 @@ class Room:
             "--log-format",
             "json",
             "--any-video",
+            "--allow-network",
+            "127.0.0.0/8",
         ]
         command += ["--model", str(folder / "model"), "--backbone", str(folder / "backbone"), "--device", "cpu"]
         command += ["--data", str(folder / "data"), "--webhook", receiver.address, "--cooldown", "20"]

@@ -1,11 +1,12 @@
 """Train the end-to-end model on films that are being filmed meanwhile, on a machine with a GPU.
 
-    python -m tools.train_films FILMS OUT --seconds 1600 [--start OUT_BEFORE]
+    films/film FILMS 6001-6400 --jobs 14 &
+    python -m tools.train_films FILMS OUT --seconds 1600 [--start OUT/state.pt]
 
-FILMS is a folder into which films come as arrays (see `tools.simulation`): match_SEED.npy (frames, 336·398) uint8, I420
-of 224×398 at 12.5 frames a second, and match_SEED.states.npz.json, its actions. Films are taken as they appear, kept on
-the GPU, and removed from the folder; once there is no room, a new film replaces the oldest. Seeds from 8001 to 8999 are
-for validation. Training ends after so many seconds; the learning rate falls over their last quarter.
+FILMS is a folder into which `tools.simulate` or its archive writes films as arrays: match_SEED.npy (frames, 336·398)
+uint8, I420 of 224×398 at 12.5 frames a second, and matches.json with their actions. Films are taken once they are
+labelled, kept on the GPU, and removed from the folder; when there is no room left, a new film replaces the oldest.
+Seeds from 8001 to 8999 are for validation. The learning rate falls over the last quarter of the time.
 
 OUT gets log.txt, and every minute state.pt: weights, their moving average, and the optimizer's state.
 """
@@ -27,6 +28,7 @@ from ballcast.core.actions import ACTIONS, HORIZON_MS, MAX_EVENTS, OBSERVED_MS, 
 from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import load
 from ballcast.core.embedded import find_recipe
+from ballcast.data.labels.games import MATCHES
 from ballcast.data.samples.game_samples import spotting_targets
 from ballcast.features.frame_network import i420_to_rgb, to_channels_last
 from ballcast.loss.criterion import Criterion, Losses
@@ -68,10 +70,7 @@ class Film:
     def __init__(self, seed: int, frames: Tensor, actions: list[dict[str, Any]], sigma_ms: float) -> None:
         self.seed = seed
         self.frames = frames.view(len(frames), SIZE[0] * 3 // 2, SIZE[1])
-        number = {label: i for i, label in enumerate(ACTIONS)}
-        labels = [a["action"] for a in actions]
-        classes = [number[label] if isinstance(label, str) else int(label) for label in labels]
-        self.events = sorted(zip([int(a["position"]) for a in actions], classes, strict=True))
+        self.events = sorted((int(a["position"]), ACTIONS.index(a["label"])) for a in actions)
         self.position_ms = np.array([p for p, _ in self.events], np.int64)
         self.classes = np.array([c for _, c in self.events], np.int64)
         table = spotting_targets([self.events], np.array([len(frames) * EVERY]), sigma_ms)
@@ -110,17 +109,26 @@ class Films:
 
     def _watch(self) -> None:
         while not self.stopped:
+            labels = self._labels()
             for path in sorted(self.folder.glob("match_*.npy")):
+                if path.name not in labels:
+                    continue
                 try:
-                    self._take(path)
+                    self._take(path, labels[path.name])
                 except (OSError, ValueError, KeyError) as error:
                     print(f"{path}: {error}", flush=True)
                     path.rename(path.with_suffix(".bad"))
             time.sleep(1)
 
-    def _take(self, path: Path) -> None:
+    def _labels(self) -> dict[str, list[dict[str, Any]]]:
+        """The actions of each film that is labelled, by the film's name."""
+        path = self.folder / MATCHES
+        if not path.is_file():
+            return {}
+        return {entry["video"]: entry["actions"] for entry in json.loads(path.read_text())}
+
+    def _take(self, path: Path, actions: list[dict[str, Any]]) -> None:
         seed = int(path.stem.removeprefix("match_"))
-        actions = json.loads(path.with_name(f"match_{seed}.states.npz.json").read_text())
         frames = torch.from_numpy(np.load(path)).to(self.device)
         film = Film(seed, frames, actions, self.sigma_ms)
         if seed in VALID:

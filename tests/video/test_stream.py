@@ -20,7 +20,7 @@ from stream_server import DrippingServer, FolderServer, PieceServer, until
 
 from ballcast.core.errors import InputError
 from ballcast.video import stream as stream_source
-from ballcast.video.addresses import is_stream, shown
+from ballcast.video.addresses import DEVICES, is_stream, shown
 from ballcast.video.file import VideoFile
 from ballcast.video.sources import FileSource, LiveFrame, LiveSource, StreamGap, open_source
 from ballcast.video.stream import StreamSource
@@ -424,6 +424,26 @@ def test_what_a_remote_server_sends_names_no_local_file(tmp_path: Path, ts: Path
                 item for item in StreamSource(f"{server.address}/x.{kind}", speed=0, give_up_s=0.2).items()
                 if isinstance(item, LiveFrame)
             ]  # fmt: skip
+
+
+def test_a_checked_stream_is_not_redirected(tmp_path: Path, ts: Path) -> None:
+    shutil.copy(ts, tmp_path / "a.ts")
+    checked = []
+    with FolderServer(tmp_path) as inner, FolderServer(tmp_path) as outer:
+        outer.redirects["/a.ts"] = f"{inner.address}/a.ts"
+        assert isinstance(next(StreamSource(f"{outer.address}/a.ts", speed=0).items()), LiveFrame)
+        assert len(inner.asked) == 1
+        source = StreamSource(f"{outer.address}/a.ts", speed=0, give_up_s=0, check=checked.append)
+        with pytest.raises(InputError):
+            list(source.items())
+        assert len(inner.asked) == 1
+    assert checked == [f"{outer.address}/a.ts"]
+
+
+@pytest.mark.parametrize("scheme", sorted(stream_source.ALLOWED.keys() - {"", "rtp", "srt", "udp"} - DEVICES))
+def test_each_scheme_may_open_what_it_needs(scheme: str) -> None:
+    with pytest.raises(InputError, match="Connection refused"):
+        next(StreamSource(f"{scheme}://127.0.0.1:1/1", give_up_s=-1).items())
 
 
 def test_a_name_that_ends_like_a_playlist_is_no_way_around_the_schemes(ts: Path, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -147,12 +147,14 @@ def open_source(
     colour: bool = False,
     strict: bool = False,
     threads: int = 0,
+    check: Callable[[str], None] | None = None,
 ) -> LiveSource:
     """Open the file or stream that a user names; an InputError if there is none.
 
     speed: of a file or stdin; 0: as fast as they are read. give_up_s: how long a stream that broke is tried for.
     colour: frames are I420 (`BackboneConfig.colour`). strict: damage ends a file; streams always go on.
     threads: that decode a file, 0: one per core; streams are decoded by one.
+    check: of a stream, as in `StreamSource`.
     """
     if speed < 0:
         raise InputError(f"a speed of {speed} would play backwards; give 1 for real time, 0 for as fast as it goes")
@@ -160,7 +162,7 @@ def open_source(
     from ballcast.video.stream import StreamSource
 
     if is_stream(address):
-        return StreamSource(address, speed=speed, give_up_s=give_up_s, colour=colour)
+        return StreamSource(address, speed=speed, give_up_s=give_up_s, colour=colour, check=check)
     return FileSource(address, speed=speed, colour=colour, strict=strict, threads=threads)
 
 

@@ -8,7 +8,7 @@ Between two stretches there is a `StreamGap`, since the frames around it do not 
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from fractions import Fraction
 from itertools import chain
@@ -60,6 +60,8 @@ class StreamSource:
     address: what `is_stream` takes. speed: of those that can wait (http, tcp, stdin), as in `Pacer`.
     give_up_s: how long a stream that broke, or is not there yet, is tried for.
     silent_s: without data for so long, it is broken. colour: frames are I420.
+    check: called with the address before each connection, raises an InputError to refuse it; redirects of the address
+    are then not followed.
     """
 
     def __init__(
@@ -70,8 +72,9 @@ class StreamSource:
         give_up_s: float = 60.0,
         silent_s: float = SILENT_S,
         colour: bool = False,
+        check: Callable[[str], None] | None = None,
     ) -> None:
-        self.name, self._colour = shown(address), colour
+        self.name, self._colour, self._check = shown(address), colour, check
         self._address = f"v4l2:{address}" if is_device(address) else address
         self._scheme = scheme_of(self._address)
         self._waits = self._scheme not in UNPACED | DEVICES
@@ -131,9 +134,17 @@ class StreamSource:
             self._clock.restarts()
 
     def _open(self, opened: ExitStack) -> tuple[InputContainer, VideoStream]:
+        if self._check is not None:
+            try:
+                self._check(self._address)
+            except InputError as error:
+                raise InputError(f"{self.name}: {error}") from None
         device = self._scheme in DEVICES
         place: str | Stdin | SrtReceiver = self._address.partition(":")[2] if device else self._address
         piped, limits = None, (self._silent_s, self._silent_s)
+        options = ALLOWED.get(self._scheme, LOCAL) | OPTIONS.get(self._scheme, {})
+        if self._check is not None:
+            options |= {"max_redirects": "0"}
         if self._address == STDIN:
             place = piped = Stdin()
         elif self._scheme == "srt":
@@ -144,7 +155,7 @@ class StreamSource:
                 place,
                 mode="r",
                 format=self._scheme if device else None,
-                options=ALONE if piped else ALLOWED[self._scheme] | OPTIONS.get(self._scheme, {}),
+                options=ALONE if piped else options,
                 timeout=limits if isinstance(place, str) else None,
                 **TOLERANT,
             )

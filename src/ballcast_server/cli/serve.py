@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ballcast.api import Model as LoadedModel
+    from ballcast_server.networks import NetworkPolicy
     from ballcast_server.streams.cluster import ClusterSessions
     from ballcast_server.web.settings import Settings
 
@@ -77,6 +78,14 @@ AllowHost = Annotated[
     list[str] | None,
     typer.Option("--allow-host", help="A host name of the server, besides its addresses; several."),
 ]
+AllowNetwork = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-network",
+        help="A network, such as 192.168.1.0/24, that added streams and the webhook may lead to, besides public "
+        "addresses; several.",
+    ),
+]
 
 
 @app.command()
@@ -97,6 +106,7 @@ def serve(
     no_token: NoToken = False,
     allow_host: AllowHost = None,
     trusted_proxy: TrustedProxy = None,
+    allow_network: AllowNetwork = None,
     webhook: Webhook = "",
     mqtt: MqttBroker = "",
     cooldown: Cooldown = 30.0,
@@ -136,6 +146,7 @@ def serve(
     own: dict[str, Any] = {"data": data, "videos": videos, "workers": workers, "every_ms": round(1000 * every)}
     own |= {"streams": _named(stream or []), "token": _choose_token(token, no_token, host)}
     own |= _reach(host, allow_host, trusted_proxy) | _operations(webhook, mqtt, cooldown, clips_days, clips_size)
+    own["networks"] = _networks(allow_network or [], webhook)
     chosen = (runtime, model, backbone, device)
     opened = partial(load_model, *chosen, "serve", size)
     follow = _on_cluster(cluster, own, model_arguments(*chosen, size), any_video=any_video, per_machine=followers)
@@ -160,6 +171,19 @@ def _reach(host: str, names: list[str] | None, proxies: list[str] | None) -> dic
     from ballcast_server.web.auth import check_proxy
 
     return {"hosts": (host, *(names or ())), "proxies": tuple(map(check_proxy, proxies or ()))}
+
+
+def _networks(allowed: list[str], webhook: str) -> "NetworkPolicy":
+    """The networks that added streams and the webhook may lead to; an InputError if the webhook leads elsewhere."""
+    from ballcast_server.networks import NetworkPolicy
+
+    policy = NetworkPolicy.parse(allowed)
+    if webhook:
+        try:
+            policy.check_new(webhook)
+        except InputError as error:
+            raise InputError(f"--webhook: {error}") from None
+    return policy
 
 
 def _operations(webhook: str, mqtt: str, cooldown: float, clips_days: float, clips_size: float) -> dict[str, Any]:

@@ -24,12 +24,14 @@ from urllib.parse import urlsplit
 
 from ballcast.core.errors import InputError, MissingExtra
 from ballcast.live.status import LiveForecast, wall_ms
+from ballcast_server.networks import NetworkPolicy, checked_opener
 
 COOLDOWN_S = 30.0  # without another alert of the same action of the same stream
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0  # before a message is sent again
 KEPT_S = 3600.0  # a message is tried for so long
 WAITING = 1000  # messages of one target
 TIMEOUT_S = 10.0  # of one delivery
+PUBLIC = NetworkPolicy()
 
 
 @dataclass(frozen=True)
@@ -121,11 +123,15 @@ class Webhook:
 
     name = "webhook"
 
-    def __init__(self, address: str, secret: str) -> None:
-        self._address, self._secret = address, secret
-        self._opener = urllib.request.build_opener(_NoRedirects)
+    def __init__(self, address: str, secret: str, networks: NetworkPolicy) -> None:
+        self._address, self._secret, self._networks = address, secret, networks
+        self._opener = checked_opener(networks, address, _NoRedirects)
 
     def send(self, alert: Alert) -> None:
+        try:
+            self._networks.check_url(self._address)
+        except InputError as error:
+            raise OSError(f"the webhook failed: {error}") from None
         body, now = json.dumps(alert.to_json()).encode(), str(int(time.time()))
         headers = {"Content-Type": "application/json", "X-Ballcast-Timestamp": now, "X-Ballcast-Id": alert.id}
         if self._secret:
@@ -274,11 +280,12 @@ class Alerts:
 
     Args:
         targets: where they go.
+        networks: which addresses the webhook may lead to.
     """
 
-    def __init__(self, targets: AlertTargets) -> None:
+    def __init__(self, targets: AlertTargets, networks: NetworkPolicy = PUBLIC) -> None:
         self._cooldown_s = targets.cooldown_s
-        senders: list[Sender] = [Webhook(targets.webhook, targets.secret)] if targets.webhook else []
+        senders: list[Sender] = [Webhook(targets.webhook, targets.secret, networks)] if targets.webhook else []
         senders += [Mqtt(targets.mqtt)] if targets.mqtt else []
         self.deliveries = [Delivery(sender) for sender in senders]
         self._last: dict[tuple[str, str], float] = {}

@@ -8,6 +8,7 @@ from typing import Any
 from ballcast.inference.expected_precision import ExpectedPrecision
 from ballcast.inference.runtime import Runtime
 from ballcast.inference.stream_predictor import StreamPredictor
+from ballcast_server.networks import NetworkPolicy
 from ballcast_server.streams.alerts import AlertTargets
 from ballcast_server.streams.cluster import ClusterSessions
 from ballcast_server.streams.scheduler import Scheduler
@@ -64,6 +65,7 @@ class Settings:
         proxies: addresses and networks of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed.
         workers: number of videos computed at once.
         every_ms: interval between forecasts.
+        networks: which addresses streams that are added, and webhooks, may lead to.
         alerts: where alerts of streams go.
         clips_days, clips_bytes: clips of alerts are kept so long, and are so large in all.
         limits: bounds on requests, users and videos.
@@ -77,6 +79,7 @@ class Settings:
     proxies: tuple[str, ...] = ()
     workers: int = 1
     every_ms: int = 1000
+    networks: NetworkPolicy = field(default_factory=NetworkPolicy)
     alerts: AlertTargets = field(default_factory=AlertTargets)
     clips_days: float = 7.0
     clips_bytes: int = 10 << 30

@@ -1,6 +1,7 @@
 """HTTP routes of streams: list, add, change, remove, follow; their clips."""
 
 from fastapi import APIRouter, Request, Response
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse
 
 from ballcast.core.errors import InputError
@@ -53,6 +54,7 @@ async def put_stream(request: Request, name: str, settings: StreamSettings) -> S
     service = service_of(request)
     try:
         check_address(settings.address)
+        await run_in_threadpool(service.settings.networks.check_new, settings.address)
         config = StreamConfig(name=name, **settings.model_dump())
     except InputError as error:
         raise RequestError(422, str(error)) from None

@@ -1,6 +1,7 @@
 """The streams of a server: those given with --stream, and those that administrators add, kept over a restart."""
 
 import asyncio
+from functools import partial
 
 from ballcast.core.errors import InputError
 from ballcast.core.files import write_json
@@ -32,8 +33,9 @@ class StreamStore:
 
     def __init__(self, settings: Settings, open_: OpenSession, loop: asyncio.AbstractEventLoop) -> None:
         self._path, self._open, self._loop, fixed = settings.data / FILE, open_, loop, settings.streams
+        self._networks = settings.networks
         added = self._read()  # first: a file that cannot be read leaves no threads behind
-        self.alerts = Alerts(settings.alerts)
+        self.alerts = Alerts(settings.alerts, settings.networks)
         days, most = settings.clips_days, settings.clips_bytes
         self.clips = ClipStore(settings.data / "clips", keep_s=86400 * days, keep_bytes=most)
         self.streams: dict[str, Stream] = {}
@@ -77,7 +79,8 @@ class StreamStore:
         self.clips.close()
 
     def _begin(self, config: StreamConfig) -> None:
-        stream = Stream(config.name, config.address, self._open, self._loop, always=config.always)
+        open_ = self._open if config.fixed else partial(self._open, check=self._networks.check_url)
+        stream = Stream(config.name, config.address, open_, self._loop, always=config.always)
         if config.alerts:
             stream.watch_for(self.alerts, config.alerts, self.clips if config.clips else None)
         self.streams[config.name], self._configs[config.name] = stream, config

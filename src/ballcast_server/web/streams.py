@@ -31,7 +31,8 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 5.0, 60.0  # before a stream that is always follo
 _log = logging.getLogger("ballcast.web")
 
 Session = LiveSession | ClusterSession
-OpenSession = Callable[..., Session]  # of an address, and of the seconds of packets to keep if there are clips
+# Of an address, the seconds of packets to keep if there are clips, and `check` of `StreamSource` for added streams.
+OpenSession = Callable[..., Session]
 
 
 class LazyScheduler:
@@ -62,17 +63,18 @@ class LazyScheduler:
 def open_session(predictors: PredictorFactory, scheduler: LazyScheduler) -> OpenSession:
     """Return a function that opens a session on an address, not started; in the scheduler, if there is one."""
 
-    def opened(address: str, ring_s: float | None = None) -> Session:
-        shared, threads = scheduler(), 1  # many decode beside each other
+    def opened(address: str, ring_s: float | None = None, *, check: Callable[[str], None] | None = None) -> Session:
+        shared = scheduler()
+        source: dict[str, Any] = {"threads": 1, "check": check}  # many decode beside each other
         how: dict[str, Any] = {"preview_every_ms": PREVIEW_MS, "preview_width": 512}
         if isinstance(shared, ClusterSessions):
-            return shared.session(address, ring_s=ring_s, threads=threads, **how)
+            return shared.session(address, ring_s=ring_s, **source, **how)
         ring = None if ring_s is None else PacketRing(ring_s)
         how["any_video"] = predictors.any_video
         if shared is not None:
-            return shared.session(open_recorded(address, ring, colour=shared.colour, threads=threads), **how)
+            return shared.session(open_recorded(address, ring, colour=shared.colour, **source), **how)
         predictor = predictors.new()
-        return LiveSession(open_recorded(address, ring, colour=predictor.colour, threads=threads), predictor, **how)
+        return LiveSession(open_recorded(address, ring, colour=predictor.colour, **source), predictor, **how)
 
     return opened
 

@@ -17,6 +17,7 @@ from ballcast.core.events import Forecast
 from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.model.anticipator import Anticipator
+from ballcast_server.networks import NetworkPolicy
 from ballcast_server.web.server import Server, bind
 from ballcast_server.web.server import running as run_server
 from ballcast_server.web.service import Service
@@ -26,6 +27,7 @@ from tests.browser import Browser, open_browser
 from tests.features.conftest import SMALL, small_backbone
 from tests.video.conftest import make_video
 
+LOOPBACK = NetworkPolicy.parse(["127.0.0.0/8"])
 LIMITS = Limits(free_bytes=0, slice_s=0.2)
 
 
@@ -125,7 +127,8 @@ def serving(tmp_path: Path, quick: PredictorFactory) -> Iterator[Serve]:
             how: dict | None = None,
             **given: object,
         ) -> Running:
-            settings = Settings(**{"data": tmp_path / "data", "limits": replace(LIMITS, **(limits or {})), **given})
+            own = {"data": tmp_path / "data", "limits": replace(LIMITS, **(limits or {})), "networks": LOOPBACK}
+            settings = Settings(**{**own, **given})
             return stack.enter_context(running(settings, predictors, **(how or {})))
 
         yield start

@@ -73,6 +73,7 @@ def main(folder: str, *addresses: str) -> None:
     """Print a line for each change; an AssertionError where something was not shown."""
     with two_nodes(cpus=2) as (cluster, nodes):
         options = ["--port", "0", "--no-token", "--any-video", "--runtime", "onnx", "--size", "own"]
+        options += ["--allow-network", "127.0.0.0/8"]
         command = [sys.executable, "-m", "ballcast", "serve", *options, "--data", str(Path(folder) / "data")]
         server = subprocess.Popen([*command, "--cluster", cluster.address], stdout=subprocess.PIPE, text=True)
         assert server.stdout is not None

@@ -30,7 +30,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def how(quick: PredictorFactory) -> dict[str, Any]:
-    return {"sessions": lambda address, *_: LiveSession(open_source(address, speed=4), quick.new())}
+    return {"sessions": lambda address, *_, **_how: LiveSession(open_source(address, speed=4), quick.new())}
 
 
 def fill(browser: Browser, **fields: str | bool) -> None:

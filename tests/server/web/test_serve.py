@@ -127,6 +127,8 @@ def test_ctrl_c_again_and_again_is_a_clean_end_too(tmp_path: Path, models: list[
         (["--token", "short"], "--token must be at least 16 plain characters"),
         (["--no-token", "--token", "long enough a token"], "exclude each other"),
         (["--no-token", "--host", "0.0.0.0"], "--no-token: anyone could use the server at 0.0.0.0"),
+        (["--allow-network", "10.0.0.1/8"], "--allow-network 10.0.0.1/8: 10.0.0.1/8 has host bits set; give a network"),
+        (["--webhook", "http://127.0.0.1/x"], "--webhook: its host is not a public address"),
         (["--trusted-proxy", "proxy.example"], "--trusted-proxy proxy.example: 'proxy.example' does not appear to be"),
         (["--trusted-proxy", "10.0.0.1/8"], "--trusted-proxy 10.0.0.1/8: 10.0.0.1/8 has host bits set"),
         (["--stream", "no-address"], "give NAME=ADDRESS"),

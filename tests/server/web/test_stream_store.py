@@ -26,6 +26,7 @@ from stream_server import DrippingServer, until
 from ballcast.core.errors import InputError
 from ballcast.core.events import Forecast, Prediction
 from ballcast.live.status import LiveForecast
+from ballcast_server.networks import NetworkPolicy
 from ballcast_server.streams import alerts as alerting
 from ballcast_server.streams.alerts import Alert, Alerts, AlertTargets, sign
 from ballcast_server.streams.clips import ClipStore, PacketRing
@@ -33,7 +34,7 @@ from ballcast_server.web import monitoring
 from ballcast_server.web.schema import StreamConfig
 from ballcast_server.web.settings import make_predictor_factory
 from tests.live.test_session import tiny
-from tests.server.web.conftest import Serve
+from tests.server.web.conftest import LOOPBACK, Running, Serve
 from tests.video.conftest import make_video
 
 
@@ -99,6 +100,7 @@ def test_a_stream_is_added_changed_removed_and_kept_over_a_restart(serving: Serv
         ({"address": "ftp://x/a.m3u8"}, "address begins with one of"),
         ({"address": "unix:///srv/a.m3u8"}, "address begins with one of"),
         ({"address": "crypto+file:///srv/a.m3u8"}, "address begins with one of"),
+        ({"address": "http://a b/1"}, "neither a name in ASCII nor an IP address"),
         ({"address": "rtsp://x/1", "alerts": {"GOAL": 0.5}}, "'GOAL': is not an action"),
         ({"address": "rtsp://x/1", "alerts": {"SHOT": 1.5}}, "a probability over 0 and up to 1"),
         ({"address": "rtsp://x/1", "clips": True}, "clips are kept of alerts"),
@@ -109,6 +111,50 @@ def test_what_is_no_stream_is_refused(serving: Serve, body: dict, words: str) ->
     refused = serving().client.put("/api/streams/x", json=body)
     assert refused.status_code == 422
     assert words in refused.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "rtsp://127.0.0.1:1/1",
+        "rtsp://user:secret@[::1]/1",
+        "http://[::ffff:127.0.0.1]/1",
+        "http://2130706433/1",
+        "http://169.254.169.254/latest/meta-data/",
+        "http://10.1.2.3/a.m3u8",
+        "rtmp://[fe80::1]/1",
+        "tcp://0.0.0.0:1",
+        "tcp://:1",
+        "tcp://239.0.0.1:1",
+        "udp://127.0.0.1:1",
+    ],
+)
+def test_added_streams_lead_to_public_addresses(serving: Serve, address: str) -> None:
+    running = serving(networks=NetworkPolicy(), streams={"fixed": "rtsp://127.0.0.1:1/1"})
+    refused = running.client.put("/api/streams/x", json={"address": address})
+    assert refused.status_code == 422
+    assert "not a public address" in refused.json()["error"]
+    assert [s["name"] for s in running.client.get("/api/streams").json()] == ["fixed"]  # those are the operator's
+
+
+def test_a_stream_is_checked_again_when_it_is_opened(serving: Serve, stream: Path) -> None:
+    """Its host may lead elsewhere by now, or the operator allows less than before."""
+    with dripping(stream) as server:
+        running = serving()
+        running.client.put("/api/streams/x", json={"address": server.address, "always": False})
+        running.server.end()
+        running.gone()
+        again = serving(networks=NetworkPolicy())
+        record = next(r for r in watched(again, "x") if r.get("state") == "reconnecting")
+    assert "its host is not a public address" in record["message"]
+    assert "127.0.0.1" not in json.dumps(record)
+
+
+def watched(running: Running, name: str) -> Iterator[dict[str, Any]]:
+    with running.client.stream("GET", f"/api/streams/{name}/events") as events:
+        for line in events.iter_lines():
+            if line.startswith("data: "):
+                yield json.loads(line[6:])
 
 
 def test_one_that_cannot_be_reached_says_so_without_its_password(
@@ -225,7 +271,7 @@ def made(label: str = "SHOT", confidence: float = 0.8, at_ms: int = 5000) -> Liv
 def test_a_webhook_gets_each_alert_once_signed_after_it_was_down(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alerting, "FIRST_WAIT_S", 0.05)
     with Receiver(refusing=3) as receiver:
-        alerts = Alerts(AlertTargets(receiver.address, "secret", cooldown_s=60))
+        alerts = Alerts(AlertTargets(receiver.address, "secret", cooldown_s=60), LOOPBACK)
         began = time.monotonic()
         assert len(alerts.consider("pitch", made(), {"SHOT": 0.5})) == 1
         assert alerts.consider("pitch", made(), {"SHOT": 0.5}) == []  # too soon
@@ -249,9 +295,22 @@ def test_a_webhook_gets_each_alert_once_signed_after_it_was_down(monkeypatch: py
         assert abs(int(stamp) - time.time()) < 60
 
 
+@pytest.mark.parametrize("resolved", ["there", "elsewhere"])
+def test_a_webhook_in_a_private_network_gets_nothing(monkeypatch: pytest.MonkeyPatch, resolved: str) -> None:
+    """Neither by its address, nor where its name leads there only once it was looked up."""
+    if resolved == "elsewhere":
+        monkeypatch.setattr(NetworkPolicy, "check_url", lambda *_: None)
+    with Receiver() as receiver:
+        alerts = Alerts(AlertTargets(receiver.address, "secret", cooldown_s=60))
+        alerts.consider("pitch", made(), {"SHOT": 0.5})
+        assert until(lambda: "not a public address" in alerts.deliveries[0].error)
+        alerts.close()
+    assert receiver.got == []
+
+
 def test_what_cannot_be_delivered_is_bounded_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alerting, "WAITING", 5)
-    alerts = Alerts(AlertTargets("http://127.0.0.1:1/hook", cooldown_s=0))
+    alerts = Alerts(AlertTargets("http://127.0.0.1:1/hook", cooldown_s=0), LOOPBACK)
     for n in range(12):
         alerts.consider("pitch", made(at_ms=5000 + n), {"SHOT": 0.5})
     delivery = alerts.deliveries[0]
