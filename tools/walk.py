@@ -141,7 +141,7 @@ def store_to_score(folder: Path) -> list[str]:
 
 def predict_video(folder: Path) -> list[str]:
     video = make_video(folder / "match.mp4", 7)
-    return trace(lambda: run_command("predict", str(video), "--any-video"))
+    return trace(lambda: run_command("predict", str(video), "--any-video", "--out", str(folder / "match.json")))
 
 
 def live_session(folder: Path) -> list[str]:
