@@ -14,7 +14,7 @@ from ballcast.core.util import cores, install_command
 
 NEEDED = (
     *("onnxruntime", "av", "numpy", "safetensors", "huggingface_hub", "pyzipper", "PyYAML", "rich", "typer"),
-    *("pillow", "jinja2", "psutil", "pydantic"),
+    *("pillow", "jinja2", "psutil", "pydantic", "annotated-types"),
 )
 EXTRAS = {
     "train": (
