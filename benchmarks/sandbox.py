@@ -14,16 +14,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ballcast_server.sandbox import missing
-from ballcast_server.web import decoder
-from ballcast_server.web.settings import Limits
+from ballcast_server.confined import decoder
+from ballcast_server.confined.sandbox import missing
+from ballcast_server.settings import Limits
 from tests.video.conftest import make_video
 
 SETUP = """
 import json, sys, time
 from pathlib import Path
 import ballcast.video.pitch
-from ballcast_server.sandbox import confine
+from ballcast_server.confined.sandbox import confine
 began = time.perf_counter()
 confine(read=[Path(sys.argv[1])])
 print(json.dumps(1000 * (time.perf_counter() - began)))

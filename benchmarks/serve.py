@@ -20,9 +20,10 @@ import numpy as np
 
 from ballcast.core.actions import ACTIONS, FPS
 from ballcast.core.events import Forecast, Prediction
+from ballcast_server.predictors import PredictorFactory
+from ballcast_server.settings import Settings
 from ballcast_server.web.server import bind, running
 from ballcast_server.web.service import Service
-from ballcast_server.web.settings import PredictorFactory, Settings
 
 
 class Quick:

@@ -22,9 +22,10 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from ballcast_server.predictors import PredictorFactory
+from ballcast_server.settings import Settings
 from ballcast_server.web.server import bind, running
 from ballcast_server.web.service import Service
-from ballcast_server.web.settings import PredictorFactory, Settings
 from benchmarks.serve import Quick
 
 TOKEN = "a token of some length"

@@ -18,7 +18,7 @@ from light import HEAVY, ballcast_without
 from ballcast import __version__
 from ballcast.cli import app
 from ballcast.core.embedded import BACKBONE, RECIPES, SAMPLES
-from ballcast_server.web.auth import check_token
+from ballcast_server.access.auth import check_token
 from ballcast_server.web.guard import PUBLIC
 
 ROOT = Path(__file__).parent.parent

@@ -15,9 +15,10 @@ from pathlib import Path
 from PIL import Image
 
 from ballcast.api import load
-from ballcast_server.web.settings import Settings, make_predictor_factory
+from ballcast_server.predictors import make_predictor_factory
+from ballcast_server.settings import Settings
 from tests.browser import PHONE, Browser, open_browser
-from tests.server.web.conftest import LIMITS, Running, running
+from tests.server.conftest import LIMITS, Running, running
 
 OUT = Path(__file__).parent.parent / "docs" / "images"
 SHARED = Path(__file__).parent.parent.parent / "shared" / "data" / "simbaa"

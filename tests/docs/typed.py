@@ -164,13 +164,13 @@ def _pip(words: list[str]) -> str:
 
 
 def _curl(words: list[str]) -> str:
-    from ballcast_server.web import job_routes, monitoring, renders, site_routes, stream_routes
+    from ballcast_server.web import job_routes, monitoring, render_routes, site_routes, stream_routes
 
     address = next(word for word in words if word.startswith("http"))
     path = address.removeprefix("http://127.0.0.1:8000").partition("?")[0]
     sends = {"--data-binary", "-F", "-d"} & set(words)
     method = words[words.index("-X") + 1] if "-X" in words else "POST" if sends else "GET"
-    modules = (job_routes, monitoring, renders, site_routes, stream_routes)
+    modules = (job_routes, monitoring, render_routes, site_routes, stream_routes)
     routes = [*(route for module in modules for route in module.router.routes), *site_routes.pages.routes]
     fits = [r for r in routes if r.path_regex.match(path) and method in r.methods]  # type: ignore[attr-defined]
     assert fits, f"the server has no {method} {path}"

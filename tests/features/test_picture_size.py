@@ -23,7 +23,7 @@ from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.model.anticipator import Anticipator
 from ballcast.video.file import VideoFile
 from ballcast.video.luma import FrameResizer
-from ballcast_server.web.settings import make_predictor_factory
+from ballcast_server.predictors import make_predictor_factory
 from tests.features.test_extract import write_video
 from tests.features.test_lromul import Published, save
 

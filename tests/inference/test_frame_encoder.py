@@ -26,8 +26,8 @@ from ballcast.live.status import LiveForecast
 from ballcast.model.anticipator import Anticipator
 from ballcast.video.file import VideoFile
 from ballcast.video.sources import FileSource
-from ballcast_server.web import decoder
-from ballcast_server.web.settings import Limits
+from ballcast_server.confined import decoder
+from ballcast_server.settings import Limits
 
 SIZE = (40, 74)  # padded to 64 × 96, with an odd number of columns on each side if it were centred
 SECONDS = 12

@@ -23,6 +23,7 @@ from ballcast.features.stack_index import snippet_count
 from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.inference.video_predictor import predict_video
+from ballcast.live.reader import PreviewOptions
 from ballcast.live.session import LiveSession
 from ballcast.live.status import LiveForecast, MissedRecords, Preview, Record, Status
 from ballcast.model.anticipator import Anticipator
@@ -169,7 +170,9 @@ def test_an_hour_of_stream_in_flat_memory(tmp_path: Path, monkeypatch: pytest.Mo
     sizes, at_ms = [], []
     with PieceServer([content]) as server:
         del content
-        session = LiveSession(StreamSource(server.address, speed=0, give_up_s=0.1), predictor, preview_every_ms=500)
+        session = LiveSession(
+            StreamSource(server.address, speed=0, give_up_s=0.1), predictor, previews=PreviewOptions(every_ms=500)
+        )
         with session.subscribe(previews=True, capacity=8) as records, session:
             for record in records:
                 if isinstance(record, LiveForecast):
@@ -383,7 +386,7 @@ def test_a_late_listener_and_many_of_them() -> None:
 
 def test_previews_are_made_while_somebody_looks(tmp_path: Path) -> None:
     path = make_video(tmp_path / "a.mp4", range(250), size=(64, 96), rotate=90)
-    session = LiveSession(FileSource(path, speed=10), Clockwork(checks=False), preview_every_ms=50)  # type: ignore[arg-type]
+    session = LiveSession(FileSource(path, speed=10), Clockwork(checks=False), previews=PreviewOptions(every_ms=50))  # type: ignore[arg-type]
     monitor = session.subscribe(previews=True, capacity=1000)
     assert not any(isinstance(r, Preview) for r in follow(session))
     pictures = [r for r in monitor if isinstance(r, Preview)]
@@ -442,7 +445,7 @@ def test_a_preview_that_fails_does_not_end_the_session(tmp_path: Path, monkeypat
 
     monkeypatch.setattr("ballcast.video.stills.to_jpeg", broken)
     path = make_video(tmp_path / "a.mp4", range(150))
-    session = LiveSession(FileSource(path, speed=0), Clockwork(checks=False), preview_every_ms=0)  # type: ignore[arg-type]
+    session = LiveSession(FileSource(path, speed=0), Clockwork(checks=False), previews=PreviewOptions(every_ms=0))  # type: ignore[arg-type]
     warned = pytest.warns(BallcastWarning, match="no preview .no such colours")
     with warned, session.subscribe(previews=True, capacity=1000) as records, session:
         list(records)

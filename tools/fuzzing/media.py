@@ -153,8 +153,9 @@ class Upload(Video):
     def begin(self) -> httpx.Client:
         """Start the server in this process, with the first case."""
         if self.client is None:
-            from ballcast_server.web.settings import Limits, PredictorFactory, Settings
-            from tests.server.web.conftest import Quick, running
+            from ballcast_server.predictors import PredictorFactory
+            from ballcast_server.settings import Limits, Settings
+            from tests.server.conftest import Quick, running
 
             self.stack = ExitStack()
             limits = Limits(free_bytes=0, frame_s=15, memory_bytes=1 << 30, kept_a_user=10**6, waiting_a_user=10**6)

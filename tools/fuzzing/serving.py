@@ -10,11 +10,10 @@ from urllib.parse import quote
 
 from ballcast.core.errors import InputError
 from ballcast.video.addresses import is_stream, scheme_of, shown
-from ballcast_server.streams.alerts import AlertTargets
+from ballcast_server.access.tokens import TokenStore
+from ballcast_server.settings import AlertTargets, RequestError, Settings
+from ballcast_server.streams.store import StreamStore, check_address
 from ballcast_server.web.multipart import MultipartFile
-from ballcast_server.web.settings import RequestError, Settings
-from ballcast_server.web.stream_store import StreamStore, check_address
-from ballcast_server.web.tokens import TokenStore
 from tests.video.conftest import make_video
 from tools.fuzzing.feeds import mutate_feed, uploaded_feeds
 from tools.fuzzing.judge import check_message
@@ -53,7 +52,7 @@ class StreamsFile(Target):
         store = StreamStore(Settings(data=data), none, asyncio.get_running_loop())  # type: ignore[arg-type]
         try:
             await asyncio.sleep(0)
-            for name in list(store.streams):
+            for name in list(store):
                 assert store.config(name).name == name
                 store.remove(name)
         finally:

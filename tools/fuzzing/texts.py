@@ -26,7 +26,7 @@ from ballcast.loss.criterion import Criterion
 from ballcast.metrics.average_precision import match_by_visibility, score, score_of_matches
 from ballcast.model.anticipator import build
 from ballcast.training.ablation import read_variants
-from ballcast_server.web.labels import read_actual
+from ballcast_server.jobs.labels import read_actual
 from tests.feeds import made_up
 from tests.synthetic import make_clips
 from tools.fuzzing.mutate import mutate_bytes, mutate_json, mutate_lines, mutate_yaml, mutate_zip

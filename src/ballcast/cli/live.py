@@ -113,6 +113,7 @@ def live(
     """
     from ballcast.core.files import require_file
     from ballcast.video.addresses import is_stream
+    from ballcast.video.sources import SourceOptions
 
     check_followers(followers, cluster)
     with ExitStack() as stack:
@@ -121,15 +122,29 @@ def live(
             require_file(Path(source), "video")
         loaded = load_model(runtime, model, backbone, device, "live", size)
         emit = changed_emission(loaded.emit, overrides or (), shown=True)
-        own: dict[str, Any] = {"every_ms": round(1000 * every), "emit": emit, "any_video": any_video}
-        how: dict[str, Any] = {"speed": speed, "give_up_s": give_up, "strict": strict}
+        every_ms = round(1000 * every)
         session: Session
         if cluster is None:
-            session = loaded.session(source, **own, **how)
+            session = loaded.session(
+                source,
+                every_ms=every_ms,
+                emit=emit,
+                any_video=any_video,
+                speed=speed,
+                give_up_s=give_up,
+                strict=strict,
+            )
         else:
-            given = model_arguments(runtime, model, backbone, device, size)
-            running = _on_cluster(source, cluster, model=given, per_machine=followers, **own)
-            session = stack.enter_context(running).session(absolute(source) or source, **how)
+            sessions = _cluster_sessions(source)(
+                cluster,
+                model=model_arguments(runtime, model, backbone, device, size),
+                every_ms=every_ms,
+                emit=emit,
+                any_video=any_video,
+                per_machine=followers,
+            )
+            options = SourceOptions(speed=speed, give_up_s=give_up, strict=strict)
+            session = stack.enter_context(sessions).session(absolute(source) or source, source=options)
         stack.enter_context(_until_stopped())
         records = stack.enter_context(session.subscribe(capacity=QUEUED_RECORDS))
         stack.enter_context(session)
@@ -145,10 +160,10 @@ def _check_end(error: BaseException | None) -> None:
         raise RuntimeError("live anticipation failed") from error
 
 
-def _on_cluster(source: str, cluster: str, **how: Any) -> Any:
-    """A cluster that follows the source, not connected yet.
+def _cluster_sessions(source: str) -> Any:
+    """The class whose instances follow streams on a cluster.
 
-    It is the entry point `ray` in the group `ballcast.clusters`, which the server's package has. how: its arguments.
+    It is the entry point `ray` in the group `ballcast.clusters`, which the server's package has.
     """
     if source == "-":
         raise InputError("--cluster: stdin is here, not on the cluster; give a stream's address")
@@ -156,7 +171,7 @@ def _on_cluster(source: str, cluster: str, **how: Any) -> Any:
     if not found:
         raise InputError(f"--cluster is part of ballcast's server, which is not installed: {install_command('server')}")
     (point,) = found
-    return point.load()(cluster, **how)
+    return point.load()
 
 
 def _follow(session: "Session", records: "Subscription[Record]", show: "Callable[[Record], None]") -> None:

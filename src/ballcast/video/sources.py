@@ -139,6 +139,17 @@ class StreamClock:
         return at_ms
 
 
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """How a source is opened; see `open_source`."""
+
+    speed: float = 1.0
+    give_up_s: float = 60.0
+    strict: bool = False
+    threads: int = 0
+    check: Callable[[str], None] | None = None
+
+
 def open_source(
     address: str,
     *,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ballcast.inference.doctor import Finding
-from ballcast_server.sandbox import missing
+from ballcast_server.confined.sandbox import missing
 
 
 def check_sandbox() -> Iterator[Finding]:

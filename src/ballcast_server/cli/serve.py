@@ -1,9 +1,10 @@
 """`ballcast serve`: the server and its web page."""
 
+import asyncio
+import os
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,12 +25,10 @@ from ballcast.core.errors import InputError
 from ballcast_server.cli.extra import require_server
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import socket
 
-    from ballcast.api import Model as LoadedModel
     from ballcast_server.networks import NetworkPolicy
-    from ballcast_server.streams.cluster import ClusterSessions
-    from ballcast_server.web.settings import Settings
+    from ballcast_server.web.service import Service
 
 
 Host = Annotated[str, typer.Option("--host", help="The address to listen on.")]
@@ -138,39 +137,74 @@ def serve(
 
     ballcast serve --model exported
     """
-    from ballcast_server.web.settings import Limits, Settings
-
     require_server()
-    _log_as(log_format)
-    limits = Limits(upload_bytes=round(max_upload * (1 << 30)), video_s=60 * max_minutes, pixels=max_pixels)
-    own: dict[str, Any] = {"data": data, "videos": videos, "workers": workers, "every_ms": round(1000 * every)}
-    own |= {"streams": _named(stream or []), "token": _choose_token(token, no_token, host)}
-    own |= _reach(host, allow_host, trusted_proxy) | _operations(webhook, mqtt, cooldown, clips_days, clips_size)
-    own["networks"] = _networks(allow_network or [], webhook)
-    chosen = (runtime, model, backbone, device)
-    opened = partial(load_model, *chosen, "serve", size)
-    follow = _on_cluster(cluster, own, model_arguments(*chosen, size), any_video=any_video, per_machine=followers)
-    _run(Settings(**own, limits=limits), host, port, opened, token is None, follow, any_video=any_video)
-
-
-def _on_cluster(
-    cluster: str | None, settings: dict[str, Any], model: dict[str, Any], **how: Any
-) -> "ClusterSessions | None":
-    """What follows the streams on a cluster, not connected yet; None without. how: of `ClusterSessions`."""
-    check_followers(how["per_machine"], cluster)
-    if cluster is None:
-        return None
+    from ballcast_server.access.auth import check_proxy
+    from ballcast_server.jobs.library import Library
+    from ballcast_server.predictors import make_predictor_factory
+    from ballcast_server.settings import AlertTargets, Limits, Settings
     from ballcast_server.streams.cluster import ClusterSessions
+    from ballcast_server.web.server import bind
+    from ballcast_server.web.service import Service
 
-    settings["streams"] = {name: absolute(address) or address for name, address in settings["streams"].items()}
-    return ClusterSessions(cluster, model=model, every_ms=settings["every_ms"], **how)
+    _log_as(log_format)
+    every_ms = round(1000 * every)
+    settings = Settings(
+        data=data,
+        videos=videos,
+        streams=_named(stream or [], on_cluster=cluster is not None),
+        token=_choose_token(token, no_token, host),
+        hosts=(host, *(allow_host or ())),
+        proxies=tuple(map(check_proxy, trusted_proxy or ())),
+        workers=workers,
+        every_ms=every_ms,
+        networks=_networks(allow_network or [], webhook),
+        alerts=AlertTargets(webhook, os.environ.get("BALLCAST_WEBHOOK_SECRET", ""), mqtt, cooldown),
+        clips_days=clips_days,
+        clips_bytes=round(clips_size * (1 << 30)),
+        limits=Limits(upload_bytes=round(max_upload * (1 << 30)), video_s=60 * max_minutes, pixels=max_pixels),
+    )
+    check_followers(followers, cluster)
+    Library(settings.videos)  # a folder that is missing is reported at once, too
+    listener = bind(host, port)  # before the model, which takes seconds: an address in use is reported at once
+    with ExitStack() as stack:
+        sessions = None
+        if cluster is not None:
+            given = model_arguments(runtime, model, backbone, device, size)
+            sessions = ClusterSessions(
+                cluster, model=given, every_ms=every_ms, any_video=any_video, per_machine=followers
+            )
+            stack.enter_context(sessions)
+        loaded = load_model(runtime, model, backbone, device, "serve", size)
+        predictors = make_predictor_factory(
+            loaded.new_runtime,
+            every_ms=every_ms,
+            precision=loaded.precision,
+            any_video=any_video,
+            cluster=sessions,
+        )
+        _run(Service(settings, predictors), listener, host, show_token=token is None)
 
 
-def _reach(host: str, names: list[str] | None, proxies: list[str] | None) -> dict[str, Any]:
-    """The settings of who may reach the server, and through what."""
-    from ballcast_server.web.auth import check_proxy
+def _run(service: "Service", listener: "socket.socket", host: str, *, show_token: bool) -> None:
+    """Serve until stopped; print the address, if asked to with the token."""
+    from ballcast_server.confined.sandbox import missing
+    from ballcast_server.web.server import serve as run
 
-    return {"hosts": (host, *(names or ())), "proxies": tuple(map(check_proxy, proxies or ()))}
+    console, notes = new_console(), new_console(stderr=True)
+    secret = service.settings.token if show_token else None
+
+    def ready(_: object) -> None:
+        shown = f"[{host}]" if ":" in host else host
+        token = f"login#{secret}" if secret else ""  # after #: not sent, not logged
+        address = f"http://{shown}:{listener.getsockname()[1]}/{token}"
+        console.print(f"ballcast is at {address} (Ctrl-C stops it)", soft_wrap=True, markup=False)
+
+    if getattr(os, "geteuid", lambda: 1)() == 0:
+        notes.print("the server runs as root; run it as a user without rights", soft_wrap=True)
+    if lack := missing():
+        notes.print(f"uploads are decoded without a sandbox: {lack}", soft_wrap=True, markup=False)
+    os.umask(0o077)  # uploads and results are for this user only
+    asyncio.run(run(service, listener, ready))
 
 
 def _networks(allowed: list[str], webhook: str) -> "NetworkPolicy":
@@ -186,16 +220,6 @@ def _networks(allowed: list[str], webhook: str) -> "NetworkPolicy":
     return policy
 
 
-def _operations(webhook: str, mqtt: str, cooldown: float, clips_days: float, clips_size: float) -> dict[str, Any]:
-    """The settings of alerts and clips."""
-    import os
-
-    from ballcast_server.streams.alerts import AlertTargets
-
-    targets = AlertTargets(webhook, os.environ.get("BALLCAST_WEBHOOK_SECRET", ""), mqtt, cooldown)
-    return {"alerts": targets, "clips_days": clips_days, "clips_bytes": round(clips_size * (1 << 30))}
-
-
 def _log_as(kind: str) -> None:
     from ballcast_server.web.monitoring import log_as
 
@@ -206,7 +230,7 @@ def _log_as(kind: str) -> None:
 
 def _choose_token(token: str | None, no_token: bool, host: str) -> str | None:
     """The token of the server: the given one, a generated one, or with --no-token None."""
-    from ballcast_server.web.auth import check_token, is_local, new_token
+    from ballcast_server.access.auth import check_token, is_local, new_token
 
     if not no_token:
         return new_token() if token is None else check_token(token)
@@ -217,54 +241,9 @@ def _choose_token(token: str | None, no_token: bool, host: str) -> str | None:
     return None
 
 
-def _run(
-    settings: "Settings",
-    host: str,
-    port: int,
-    open_model: "Callable[[], LoadedModel]",
-    show_token: bool,
-    cluster: "ClusterSessions | None",
-    *,
-    any_video: bool,
-) -> None:
-    """Bind the address, open the model, and serve until stopped; print the address, if asked to with the token."""
-    import asyncio
-    import os
-
-    from ballcast_server.sandbox import missing
-    from ballcast_server.web.server import bind
-    from ballcast_server.web.server import serve as run
-    from ballcast_server.web.service import Library, Service
-    from ballcast_server.web.settings import make_predictor_factory
-
-    Library(settings.videos)  # a folder that is missing is reported at once, too
-    listener = bind(host, port)  # before the model, which takes seconds: an address in use is reported at once
-    with ExitStack() as stack:
-        if cluster is not None:
-            stack.enter_context(cluster)
-        model = open_model()
-        how: dict[str, Any] = {"precision": model.precision, "any_video": any_video, "cluster": cluster}
-        predictors = make_predictor_factory(model.new_runtime, every_ms=settings.every_ms, **how)
-        service, console = Service(settings, predictors), new_console()
-
-        def ready(_: object) -> None:
-            shown = f"[{host}]" if ":" in host else host
-            token = f"login#{settings.token}" if show_token and settings.token else ""  # after #: not sent, not logged
-            address = f"http://{shown}:{listener.getsockname()[1]}/{token}"
-            console.print(f"ballcast is at {address} (Ctrl-C stops it)", soft_wrap=True, markup=False)
-
-        if getattr(os, "geteuid", lambda: 1)() == 0:
-            new_console(stderr=True).print("the server runs as root; run it as a user without rights", soft_wrap=True)
-        if lack := missing():
-            note = f"uploads are decoded without a sandbox: {lack}"
-            new_console(stderr=True).print(note, soft_wrap=True, markup=False)
-        os.umask(0o077)  # uploads and results are for this user only
-        asyncio.run(run(service, listener, ready))
-
-
-def _named(given: list[str]) -> dict[str, str]:
-    """Parse NAME=ADDRESS options into addresses by name."""
-    from ballcast_server.web.schema import STREAM_NAME
+def _named(given: list[str], *, on_cluster: bool) -> dict[str, str]:
+    """Parse NAME=ADDRESS options into addresses by name; for a cluster, files as its machines see them."""
+    from ballcast_server.streams.config import STREAM_NAME
 
     streams: dict[str, str] = {}
     for text in given:
@@ -275,5 +254,5 @@ def _named(given: list[str]) -> dict[str, str]:
             raise InputError(f"--stream {text!r}: stdin cannot be opened twice; give a file or an address")
         if name in streams:
             raise InputError(f"--stream {name}: the name is used twice")
-        streams[name] = address
+        streams[name] = (absolute(address) or address) if on_cluster else address
     return streams

@@ -31,7 +31,7 @@ def add(
     ballcast token add desk-2 --role viewer
     """
     require_server()
-    from ballcast_server.web.tokens import TokenStore
+    from ballcast_server.access.tokens import TokenStore
 
     typer.echo(TokenStore(data).add(name, role))
 
@@ -48,7 +48,7 @@ def list_(data: Data = Path("ballcast-data")) -> None:
     from rich.table import Table
 
     from ballcast.core.util import print_table
-    from ballcast_server.web.tokens import TokenStore
+    from ballcast_server.access.tokens import TokenStore
 
     table = Table("name", "role", "since")
     for token in TokenStore(data).all():
@@ -65,7 +65,7 @@ def revoke(name: Name, data: Data = Path("ballcast-data")) -> None:
     ballcast token revoke desk-2
     """
     require_server()
-    from ballcast_server.web.tokens import TokenStore
+    from ballcast_server.access.tokens import TokenStore
 
     TokenStore(data).revoke(name)
     typer.echo(f"{name}: revoked")

@@ -25,45 +25,13 @@ from urllib.parse import urlsplit
 from ballcast.core.errors import InputError, MissingExtra
 from ballcast.live.status import LiveForecast, wall_ms
 from ballcast_server.networks import NetworkPolicy, checked_opener
+from ballcast_server.settings import AlertTargets
 
-COOLDOWN_S = 30.0  # without another alert of the same action of the same stream
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0  # before a message is sent again
 KEPT_S = 3600.0  # a message is tried for so long
 WAITING = 1000  # messages of one target
 TIMEOUT_S = 10.0  # of one delivery
 PUBLIC = NetworkPolicy()
-
-
-@dataclass(frozen=True)
-class AlertTargets:
-    """Where alerts go.
-
-    Args:
-        webhook: an http(s) address that gets a POST with the message as JSON; "": none.
-        secret: signs the messages of the webhook.
-        mqtt: mqtt://[user:password@]host[:port]/topic, or mqtts://; messages go to topic/stream/action; "": none.
-        cooldown_s: seconds without another alert of the same action of the same stream.
-    """
-
-    webhook: str = ""
-    secret: str = ""
-    mqtt: str = ""
-    cooldown_s: float = COOLDOWN_S
-
-    def __post_init__(self) -> None:
-        if self.webhook and not _is_address(self.webhook, "http", "https"):
-            raise InputError("--webhook: give an address that begins with http:// or https://")
-        if self.mqtt and not _is_address(self.mqtt, "mqtt", "mqtts"):
-            raise InputError("--mqtt: give mqtt://host/topic, or mqtts:// for TLS")
-
-
-def _is_address(address: str, *schemes: str) -> bool:
-    """Whether it is an address with a host, and a port that is a number if it has one."""
-    try:
-        parts = urlsplit(address)
-        return parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
 
 
 @dataclass(frozen=True)

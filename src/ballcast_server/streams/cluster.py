@@ -25,8 +25,10 @@ from ballcast.core.cluster import ray_cluster
 from ballcast.core.errors import InputError
 from ballcast.core.files import replacing
 from ballcast.live.broadcast import SessionBroadcast, Subscription
+from ballcast.live.reader import PreviewOptions
 from ballcast.live.status import LAST, LiveForecast, Preview, Record, State, Status, wall_ms
 from ballcast.video.addresses import is_stream, shown
+from ballcast.video.sources import SourceOptions
 from ballcast_server.streams.cluster_actor import Follower, Item, RemoteFollower, StreamOrder
 from ballcast_server.streams.scheduler import Load
 
@@ -193,15 +195,23 @@ class ClusterSessions:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def session(self, address: str, *, ring_s: float | None = None, **how: Any) -> ClusterSession:
+    def session(
+        self,
+        address: str,
+        *,
+        ring_s: float | None = None,
+        source: SourceOptions = SourceOptions(),
+        previews: PreviewOptions | None = None,
+    ) -> ClusterSession:
         """A session on a stream, not started.
 
         Args:
             address: of the stream.
             ring_s: seconds of its packets that the machine keeps for clips; None: none.
-            how: further arguments of `open_source`, and of `LiveSession` those that begin with "preview_".
+            source: how it is opened.
+            previews: size and rate of its previews; None: none are sent.
         """
-        return ClusterSession(self, StreamOrder(address, ring_s, how), self._every_ms)
+        return ClusterSession(self, StreamOrder(address, ring_s, source, previews), self._every_ms)
 
     @property
     def load(self) -> Load:

@@ -17,9 +17,11 @@ from ballcast.core.anticipator_config import EmitConfig
 from ballcast.core.errors import BallcastError, InputError
 from ballcast.core.util import cores
 from ballcast.live.broadcast import Subscription
+from ballcast.live.reader import PreviewOptions
 from ballcast.live.session import LiveSession
 from ballcast.live.status import Record, Status, wall_ms
-from ballcast_server.streams.clips import PacketRing, open_recorded, ring_of
+from ballcast.video.sources import SourceOptions
+from ballcast_server.streams.ring import PacketRing, open_recorded, ring_of
 from ballcast_server.streams.scheduler import Load, Scheduler
 
 if TYPE_CHECKING:
@@ -35,11 +37,19 @@ NOT_READY = "no machine of the cluster is ready yet: one needs a free core (and 
 
 @dataclass(frozen=True)
 class StreamOrder:
-    """A stream to follow: its address, seconds of packets to keep (None: none), arguments of source and session."""
+    """A stream to follow.
+
+    Args:
+        address: of the stream.
+        ring_s: seconds of its packets to keep; None: none.
+        source: how it is opened.
+        previews: size and rate of its previews; None: none are sent.
+    """
 
     address: str
     ring_s: float | None = None
-    how: dict[str, Any] = field(default_factory=dict)
+    source: SourceOptions = field(default_factory=SourceOptions)
+    previews: PreviewOptions | None = None
 
 
 @dataclass(frozen=True)
@@ -106,17 +116,16 @@ class Follower:
 
     def _begin(self, key: str, order: StreamOrder) -> LiveSession | None:
         ring = None if order.ring_s is None else PacketRing(order.ring_s)
-        shape = {name: value for name, value in order.how.items() if name.startswith("preview_")}
-        how = {name: value for name, value in order.how.items() if name not in shape}
         try:
-            source = open_recorded(order.address, ring, colour=self._scheduler.colour, **how)
+            source = open_recorded(order.address, ring, order.source, colour=self._scheduler.colour)
         except BallcastError as error:
             status = Status("error", str(error), 0, wall_ms(), self._every_ms)
             item = Item(key, status, None, -1.0)  # not put here: only `follow`, which waits for this, empties the queue
             threading.Thread(target=self._items.put, args=(item,), daemon=True).start()
             return None
-        session = self._scheduler.session(source, emit=self._emit, any_video=self._any_video, **shape)
-        records = session.subscribe(previews=bool(shape), capacity=CAPACITY)
+        previews = order.previews or PreviewOptions()
+        session = self._scheduler.session(source, emit=self._emit, any_video=self._any_video, previews=previews)
+        records = session.subscribe(previews=order.previews is not None, capacity=CAPACITY)
         session.start()
         threading.Thread(target=self._relay, args=(key, records, session), daemon=True).start()
         return session
@@ -135,7 +144,7 @@ class RemoteFollower:
     def __init__(self, ray: Any, actor: Any, args: tuple[Any, ...]) -> None:
         self._ray, self._class, self._args = ray, actor, args
         self.sessions: dict[str, ClusterSession] = {}
-        self.load = Load(0, 0, 0, 0.0, 0, 0)
+        self.load = Load()
         self._actor: Any = None
         self._closed = threading.Event()
         self._calls = threading.Lock()  # held while another thread asks for a clip: no end of Ray meanwhile

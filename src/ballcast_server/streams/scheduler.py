@@ -21,13 +21,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
-from typing import Any
 
 from ballcast.core.actions import FPS
 from ballcast.core.anticipator_config import EmitConfig
 from ballcast.core.errors import BallcastError
 from ballcast.inference.runtime import Runtime
 from ballcast.inference.stream_predictor import StreamPredictor
+from ballcast.live.reader import PreviewOptions
 from ballcast.live.session import LiveSession
 from ballcast.video.luma import array_shape
 from ballcast.video.sources import LiveSource
@@ -96,7 +96,13 @@ class Scheduler:
         return StreamPredictor(self.batcher, every_ms=every_ms or self._every_ms, emit=emit)
 
     def session(
-        self, source: LiveSource, *, every_ms: int | None = None, emit: EmitConfig | None = None, **how: Any
+        self,
+        source: LiveSource,
+        *,
+        every_ms: int | None = None,
+        emit: EmitConfig | None = None,
+        previews: PreviewOptions = PreviewOptions(),
+        any_video: bool = True,
     ) -> LiveSession:
         """A session on a stream, not started.
 
@@ -104,9 +110,11 @@ class Scheduler:
             source: the stream.
             every_ms: interval of its forecasts.
             emit: as of a `StreamPredictor`.
-            how: further arguments of `LiveSession`.
+            previews: size and rate of its previews.
+            any_video: forecast also where no football pitch is seen.
         """
-        return LiveSession(source, self.predictor(every_ms=every_ms, emit=emit), admission=self, **how)
+        predictor = self.predictor(every_ms=every_ms, emit=emit)
+        return LiveSession(source, predictor, admission=self, previews=previews, any_video=any_video)
 
     @property
     def colour(self) -> bool:

@@ -12,8 +12,8 @@ from typing import Any
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ballcast_server.web.auth import network
-from ballcast_server.web.settings import Limits
+from ballcast_server.access.auth import network
+from ballcast_server.settings import Limits
 
 _BUSY_TEXT = b'{"error": "too many connections; close some, or try again later"}'
 _BUSY = (

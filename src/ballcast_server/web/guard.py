@@ -12,8 +12,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ballcast_server.web.auth import TokenAuth, network
-from ballcast_server.web.settings import Limits, RequestError
+from ballcast_server.access.auth import TokenAuth, network
+from ballcast_server.settings import Limits, RequestError
 
 
 class UnreadBody:

@@ -13,15 +13,16 @@ from starlette.types import Receive, Scope, Send
 from ballcast.core.errors import InputError
 from ballcast.core.files import replacing
 from ballcast.video.container import VideoInfo
-from ballcast_server.web import decoder
+from ballcast_server.confined import decoder
+from ballcast_server.jobs.jobs import CSV, LABELS, TIMELINE, UNFINISHED, UPLOAD
+from ballcast_server.jobs.own_file import open_own_file
+from ballcast_server.jobs.store import ACTIVE, Job
+from ballcast_server.server_sent_events import EventStream
+from ballcast_server.settings import RequestError
 from ballcast_server.web.guard import user_of
-from ballcast_server.web.jobs import ACTIVE, Job
 from ballcast_server.web.schema import Actual, JobRecord, Submission, VideoRecord, errors
-from ballcast_server.web.server_sent_events import EventStream
-from ballcast_server.web.service import LABELS, UNFINISHED, UPLOAD, Service, open_own_file
-from ballcast_server.web.settings import RequestError
+from ballcast_server.web.service import Service
 from ballcast_server.web.uploads import UPLOAD_SCHEMA, open_upload, save_body
-from ballcast_server.web.workers import CSV, TIMELINE
 
 router = APIRouter(prefix="/api", tags=["videos"])
 JobId = Annotated[str, Path(pattern="^[0-9a-f]{16}$")]
@@ -81,19 +82,20 @@ def videos(request: Request) -> list[VideoRecord]:
 def jobs(request: Request) -> list[JobRecord]:
     """List all jobs, newest first."""
     service, user = service_of(request), user_of(request.scope)
-    return [_record(service, job, user) for job in service.store.all()]
+    return [_record(service, job, user) for job in service.jobs.store.all()]
 
 
 @router.post("/jobs", status_code=201, responses=errors(404, 422, 429, 507))
 def submit(request: Request, submission: Submission) -> JobRecord:
     """Submit a video of the server's folder."""
     service, user = service_of(request), user_of(request.scope)
-    service.check_quota(user)
+    service.jobs.check_quota(user)
     video = service.library.get(submission.video)
     if video is None:
         raise RequestError(404, "there is no such video")
-    info = service.probe(video.path, video.name)
-    return _record(service, _add(service, Job.new_id(), user, video.name, video.id, info), user)
+    info = service.jobs.probe(video.path, video.name)
+    job = service.workers.submit(_new_job(Job.new_id(), user, video.name, video.id, info))
+    return _record(service, job, user)
 
 
 @router.post(
@@ -111,18 +113,18 @@ async def upload(request: Request, x_file_name: Annotated[str, Header(max_length
     kind = request.headers.get("content-type", "application/octet-stream").split(";")[0].strip()
     if kind not in ("application/octet-stream", "multipart/form-data") and not kind.startswith("video/"):
         raise RequestError(415, f"{kind} is not a video")
-    await run_in_threadpool(service.check_quota, user)
+    await run_in_threadpool(service.jobs.check_quota, user)
     job_id = Job.new_id()
-    folder = service.folder(job_id)
-    with service.upload_limit.enter(user):
+    folder = service.jobs.folder(job_id)
+    with service.uploads.enter(user):
         folder.mkdir(mode=0o700)
         (folder / UNFINISHED).touch()
         try:
             name, parts = await open_upload(request, x_file_name, service.limits)
             most = service.limits.upload_bytes
             await save_body(request, folder / UPLOAD, most, service.limits, parts=parts, check=_check_head)
-            info = await run_in_threadpool(service.probe, folder / UPLOAD, name)
-            job = await run_in_threadpool(_add, service, job_id, user, name, "", info)
+            info = await run_in_threadpool(service.jobs.probe, folder / UPLOAD, name)
+            job = await run_in_threadpool(service.workers.submit, _new_job(job_id, user, name, "", info))
         except BaseException:
             await run_in_threadpool(shutil.rmtree, folder, ignore_errors=True)
             raise
@@ -134,19 +136,19 @@ async def upload(request: Request, x_file_name: Annotated[str, Header(max_length
 def job(request: Request, job_id: JobId) -> JobRecord:
     """Get the state and progress of a job."""
     service = service_of(request)
-    return _record(service, service.job(job_id), user_of(request.scope))
+    return _record(service, service.jobs.get(job_id), user_of(request.scope))
 
 
 @router.get("/jobs/{job_id}/events", response_class=EventStream, responses=errors(404, 429, 503))
 def job_events(request: Request, job_id: JobId) -> EventStream:
     """Follow an active job as server-sent events: anticipation, progress, state. Earlier ones come first."""
     service = service_of(request)
-    service.job(job_id)
+    service.jobs.get(job_id)
     channel = service.workers.channel(job_id)
-    job = service.store.get(job_id)  # read after the channel exists: else its end could be missed
+    job = service.jobs.store.get(job_id)  # read after the channel exists: else its end could be missed
     if job is None or job.state not in ACTIVE:
-        service.workers.close_channel(job or service.job(job_id))
-    return EventStream(channel.follow(), service.add_viewer(user_of(request.scope)))
+        service.workers.close_channel(job or service.jobs.get(job_id))
+    return EventStream(channel.follow(), service.viewers.add(user_of(request.scope)))
 
 
 @router.get("/jobs/{job_id}/timeline", response_class=FileResponse, responses=errors(404, 409))
@@ -165,8 +167,8 @@ def timeline_csv(request: Request, job_id: JobId) -> FileResponse:
 def job_video(request: Request, job_id: JobId) -> FileResponse:
     """Get the video; supports Range."""
     service = service_of(request)
-    job = service.job(job_id)
-    path = service.video_of(job)
+    job = service.jobs.get(job_id)
+    path = service.jobs.video_of(job)
     if path is None:
         raise RequestError(404, "the video is no longer there")
     response = OpenedFile(path.resolve() if job.library else path, media_type="application/octet-stream")
@@ -182,20 +184,20 @@ def job_video(request: Request, job_id: JobId) -> FileResponse:
 def actual(request: Request, job_id: JobId) -> Actual:
     """Get the actual events of the video, if labels were uploaded or are beside it."""
     service = service_of(request)
-    return Actual.from_events(service.actual_of(service.job(job_id)))
+    return Actual.from_events(service.labels.of_job(service.jobs.get(job_id)))
 
 
 @router.put("/jobs/{job_id}/labels", openapi_extra=UPLOAD_SCHEMA, responses=errors(404, 422, 429, 503))
 async def put_labels(request: Request, job_id: JobId) -> Actual:
     """Upload labels as the request's body, or as the file of a form: Labels-ball.json, matches.json or OSL JSON."""
     service = service_of(request)
-    job = await run_in_threadpool(service.job, job_id)
-    target = service.folder_of(job) / LABELS
-    with service.labels_limit.enter(user_of(request.scope)), replacing(target) as temporary:
+    job = await run_in_threadpool(service.jobs.get, job_id)
+    target = service.jobs.folder(job.id) / LABELS
+    with service.label_uploads.enter(user_of(request.scope)), replacing(target) as temporary:
         _, parts = await open_upload(request, "labels", service.limits)
         await save_body(request, temporary, service.limits.labels_bytes, service.limits, parts=parts)
         try:
-            events = await run_in_threadpool(service.read_labels, temporary, job.name.rsplit("/", 1)[-1])
+            events = await run_in_threadpool(service.labels.read, temporary, job.name.rsplit("/", 1)[-1])
         except InputError as error:
             raise RequestError(422, str(error).replace(str(temporary), "the labels")) from None
     return Actual.from_events(events)
@@ -205,14 +207,14 @@ async def put_labels(request: Request, job_id: JobId) -> Actual:
 def cancel(request: Request, job_id: JobId) -> JobRecord:
     """Stop an active job and discard its results."""
     service = service_of(request)
-    return _record(service, service.cancel(service.job(job_id)), user_of(request.scope))
+    return _record(service, service.workers.cancel(service.jobs.get(job_id)), user_of(request.scope))
 
 
 @router.delete("/jobs/{job_id}", status_code=204, responses=errors(404))
 def delete(request: Request, job_id: JobId) -> Response:
     """Delete a job with its upload and results; a video of the server's folder stays."""
     service = service_of(request)
-    service.delete(service.job(job_id))
+    service.workers.delete(service.jobs.get(job_id))
     return Response(status_code=204)
 
 
@@ -221,17 +223,13 @@ def _check_head(head: bytes) -> None:
         raise RequestError(415, "this is not a video in MP4, MOV, Matroska, WebM, AVI, MPEG-TS or MPEG-PS")
 
 
-def _add(service: Service, job_id: str, user: str, name: str, library: str, info: VideoInfo) -> Job:
-    job = Job(job_id, user, name, library, info.height, info.width, info.duration_ms, codec=info.codec)
-    service.folder_of(job).mkdir(exist_ok=True)
-    job = service.store.add(job)
-    service.workers.wake()
-    return job
+def _new_job(job_id: str, user: str, name: str, library: str, info: VideoInfo) -> Job:
+    return Job(job_id, user, name, library, info.height, info.width, info.duration_ms, codec=info.codec)
 
 
 def _result(request: Request, job_id: str, file: str, kind: str) -> FileResponse:
     service = service_of(request)
-    job = service.job(job_id)
+    job = service.jobs.get(job_id)
     if job.state != "done":
         raise RequestError(409, f"the job is {job.state}; there are results when it is done")
-    return OpenedFile(service.folder_of(job) / file, media_type=kind, filename=f"{FilePath(job.name).stem}.{file}")
+    return OpenedFile(service.jobs.folder(job.id) / file, media_type=kind, filename=f"{FilePath(job.name).stem}.{file}")

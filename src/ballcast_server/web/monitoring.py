@@ -15,12 +15,12 @@ from prometheus_client.registry import Collector
 from starlette.responses import PlainTextResponse
 
 from ballcast import __version__
+from ballcast_server.settings import RequestError
 from ballcast_server.streams.scheduler import Load
+from ballcast_server.streams.stream import Stream
 from ballcast_server.web.job_routes import service_of
 from ballcast_server.web.schema import Health, errors
 from ballcast_server.web.service import Service
-from ballcast_server.web.settings import RequestError
-from ballcast_server.web.streams import Stream
 
 router = APIRouter(tags=["server"])
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -62,9 +62,9 @@ class ServerMetrics(Collector):
         yield from self._of_the_scheduler()
         yield from self._of_alerts_and_clips()
         with suppress(sqlite3.Error):  # the store is closed already
-            active, _ = self._service.store.count()
+            active, _ = self._service.jobs.store.count()
             yield _gauge("jobs_active", "Videos that are queued or computed.", active)
-        yield _gauge("viewers", "Viewers of streams and jobs.", self._service.viewers())
+        yield _gauge("viewers", "Viewers of streams and jobs.", self._service.viewers.count)
         if (memory := _gpu_bytes()) is not None:
             yield _gauge("gpu_memory_bytes", "GPU memory that this process uses.", memory)
 
@@ -105,7 +105,8 @@ class ServerMetrics(Collector):
         yield _counter("scheduler_steps", "Steps of streams in them.", load.steps)
 
     def _of_alerts_and_clips(self) -> Iterator[Metric]:
-        alerts, clips = self._service.stream_store.alerts, self._service.stream_store.clips
+        alerts = self._service.streams.alerts
+        clips = self._service.streams.clips
         yield _counter("alerts", "Alerts raised.", alerts.raised)
 
         def by_target(what: str) -> Samples:

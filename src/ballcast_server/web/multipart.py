@@ -14,7 +14,7 @@ from urllib.parse import quote
 from python_multipart.exceptions import MultipartParseError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from ballcast_server.web.settings import RequestError
+from ballcast_server.settings import RequestError
 
 MAX_HEADERS = 8 << 10  # bytes of one header of a part; a part has at most 8
 MAX_FIELDS = 16  # parts besides the file

@@ -1,46 +1,11 @@
-"""Records of the HTTP API, as described in /openapi.json, and of the files of the server."""
+"""Records of the HTTP API, as described in /openapi.json."""
 
-import re
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field
 
-from ballcast.core.actions import ACTION_INDEX
-from ballcast.core.errors import InputError
 from ballcast.core.events import Event
-from ballcast.core.files import read_json
-
-STREAM_NAME = re.compile(r"[\w-]{1,40}")
-Row = TypeVar("Row", bound=BaseModel)
-
-
-def read_rows(path: Path, what: str, model: type[Row]) -> list[Row]:
-    """Read a JSON file with a list of records.
-
-    Args:
-        path: of the file.
-        what: the name of its records, for errors.
-        model: of a record; unknown keys and wrong types are errors.
-
-    Returns:
-        The records.
-
-    Raises:
-        InputError: the file is not one of such records.
-    """
-    rows = read_json(path, what)
-    if not isinstance(rows, list):
-        raise InputError(f"{path}: is not a file of {what}; delete it, and add them again")
-    try:
-        return [model.model_validate(row, strict=True) for row in rows]
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        fault = f"{place}: {first['msg']}" if place else first["msg"]
-        raise InputError(f"{path}: {fault}") from None
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+from ballcast_server.streams.config import StreamOptions
 
 
 class Error(BaseModel):
@@ -147,40 +112,10 @@ class Actual(BaseModel):
         return cls(known=events is not None, events=[EventRecord.from_event(event) for event in events or ()])
 
 
-class StreamOptions(BaseModel):
-    """What is done with a stream besides showing it to viewers."""
-
-    always: bool = Field(default=True, description="Follow it without viewers too.")
-    alerts: dict[str, float] = Field(default={}, description="Least probability of an alert, by action.")
-    clips: bool = Field(default=False, description="Keep the seconds around each alert as mp4.")
-
-
 class StreamSettings(StreamOptions):
     """How a stream is followed."""
 
     address: str = Field(max_length=2000, description="rtsp://, http(s)://, tcp://, udp://, …; it is not disclosed.")
-
-
-class StreamConfig(StreamOptions):
-    """A stream of the server, as `streams.json` keeps it; an InputError if it cannot be one."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str
-    address: str
-    fixed: bool = False  # given on the command line, and not changed while the server runs
-
-    def model_post_init(self, _: Any) -> None:
-        """Check what types do not."""
-        if not STREAM_NAME.fullmatch(self.name):
-            raise InputError(f"{self.name!r}: a stream's name has letters, digits, - and _, at most 40")
-        for action, threshold in self.alerts.items():
-            if action not in ACTION_INDEX:
-                raise InputError(f"{action!r}: is not an action; there are {', '.join(ACTION_INDEX)}")
-            if not 0 < threshold <= 1:
-                raise InputError(f"{action}: an alert's threshold is a probability over 0 and up to 1")
-        if self.clips and not self.alerts:
-            raise InputError("clips are kept of alerts; give alerts too")
 
 
 class StreamRecord(StreamOptions):

@@ -20,12 +20,11 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from ballcast import __version__
 from ballcast.core.errors import BallcastError, InputError, NoSpace
-from ballcast_server.web import feed_routes, job_routes, monitoring, renders, site_routes, stream_routes
+from ballcast_server.settings import FULL, RequestError
+from ballcast_server.web import feed_routes, job_routes, monitoring, render_routes, site_routes, stream_routes
 from ballcast_server.web.connections import Connections
 from ballcast_server.web.guard import Guard, error_response
 from ballcast_server.web.service import Service
-from ballcast_server.web.settings import RequestError
-from ballcast_server.web.uploads import FULL
 
 DESCRIPTION = """Anticipate football: which ball actions come in the next 5 seconds of a video or a stream, and when.
 
@@ -37,9 +36,8 @@ def build_app(service: Service) -> ASGIApp:
     """Build the ASGI application of a service; `/openapi.json` describes it, `/docs` displays the description."""
     app = FastAPI(title="ballcast", version=__version__, description=DESCRIPTION, docs_url=None, redoc_url=None)
     app.state.service = service
-    app.state.renders = renders.Renders(service)
     app.include_router(job_routes.router)
-    app.include_router(renders.router)
+    app.include_router(render_routes.router)
     app.include_router(feed_routes.router)
     app.include_router(feed_routes.pages)
     app.include_router(site_routes.router)
@@ -80,7 +78,7 @@ async def _on_error(request: Request, error: Exception) -> Response:
         return error_response(RequestError(error.status_code, str(error.detail)))
     if isinstance(error, NoSpace):
         return error_response(RequestError(507, FULL))
-    return error_response(RequestError(500, request.app.state.service.hide_folders(str(error))))
+    return error_response(RequestError(500, request.app.state.service.jobs.hide_folders(str(error))))
 
 
 GRACE_S = 3  # for open responses at shutdown

@@ -10,11 +10,11 @@ from starlette.responses import HTMLResponse
 from ballcast import __version__
 from ballcast.core import palette
 from ballcast.core.actions import ACTIONS, HORIZON_MS, SHORT_NAMES
-from ballcast_server.web.auth import COOKIE
+from ballcast_server.access.auth import COOKIE
+from ballcast_server.settings import RequestError
 from ballcast_server.web.guard import user_of
 from ballcast_server.web.job_routes import service_of
 from ballcast_server.web.schema import About, Health, LoginRequest, ModelRecord, errors
-from ballcast_server.web.settings import RequestError
 
 router = APIRouter()
 pages = APIRouter(include_in_schema=False)

@@ -5,20 +5,22 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse
 
 from ballcast.core.errors import InputError
+from ballcast_server.jobs.own_file import is_own_file
+from ballcast_server.server_sent_events import EventStream
+from ballcast_server.settings import RequestError
+from ballcast_server.streams.config import StreamConfig
+from ballcast_server.streams.store import check_address
 from ballcast_server.web.guard import user_of
 from ballcast_server.web.job_routes import service_of
-from ballcast_server.web.schema import Actual, ClipRecord, StreamConfig, StreamRecord, StreamSettings, errors
-from ballcast_server.web.server_sent_events import EventStream
-from ballcast_server.web.service import Service, is_own_file
-from ballcast_server.web.settings import RequestError
-from ballcast_server.web.stream_store import check_address
+from ballcast_server.web.schema import Actual, ClipRecord, StreamRecord, StreamSettings, errors
+from ballcast_server.web.service import Service
 
 router = APIRouter(tags=["streams"])
 
 
 def record_of(service: Service, name: str) -> StreamRecord:
     """The settings and the state of a stream."""
-    config = service.stream_store.config(name)
+    config = service.streams.config(name)
     stream = service.streams[name]
     return StreamRecord(
         name=name,
@@ -58,14 +60,14 @@ async def put_stream(request: Request, name: str, settings: StreamSettings) -> S
         config = StreamConfig(name=name, **settings.model_dump())
     except InputError as error:
         raise RequestError(422, str(error)) from None
-    service.stream_store.put(config)
+    service.streams.put(config)
     return record_of(service, name)
 
 
 @router.delete("/api/streams/{name}", status_code=204, responses=errors(404, 409))
 async def delete_stream(request: Request, name: str) -> Response:
     """Remove a stream. For administrators."""
-    service_of(request).stream_store.remove(name)
+    service_of(request).streams.remove(name)
     return Response(status_code=204)
 
 
@@ -75,7 +77,7 @@ async def stream_events(request: Request, name: str) -> EventStream:
     service = service_of(request)
     if name not in service.streams:
         raise RequestError(404, "there is no such stream")
-    return EventStream(service.streams[name].follow(), service.add_viewer(user_of(request.scope)))
+    return EventStream(service.streams[name].follow(), service.viewers.add(user_of(request.scope)))
 
 
 @router.get("/api/streams/{name}/actual", responses=errors(404, 422))
@@ -84,16 +86,16 @@ def stream_actual(request: Request, name: str) -> Actual:
     service = service_of(request)
     if name not in service.streams:
         raise RequestError(404, "there is no such stream")
-    return Actual.from_events(service.actual_of_stream(name))
+    return Actual.from_events(service.labels.of_stream(service.streams.config(name).address))
 
 
 @router.get("/api/streams/{name}/clips", responses=errors(404))
 def stream_clips(request: Request, name: str) -> list[ClipRecord]:
     """List the clips of a stream, the newest first."""
     service = service_of(request)
-    service.stream_store.config(name)
+    service.streams.config(name)
     found = []
-    for path in service.stream_store.clips.clips(name):
+    for path in service.streams.clips.clips(name):
         try:
             about = path.stat()
         except OSError:  # removed meanwhile
@@ -106,8 +108,8 @@ def stream_clips(request: Request, name: str) -> list[ClipRecord]:
 def stream_clip(request: Request, name: str, clip: str) -> FileResponse:
     """Download a clip."""
     service = service_of(request)
-    service.stream_store.config(name)
-    known = {path.name: path for path in service.stream_store.clips.clips(name)}  # a name is only looked up
+    service.streams.config(name)
+    known = {path.name: path for path in service.streams.clips.clips(name)}  # a name is only looked up
     if clip not in known or not is_own_file(known[clip]):
         raise RequestError(404, "there is no such clip")
     return FileResponse(known[clip], media_type="video/mp4", filename=f"{name}_{clip}")

@@ -2,11 +2,9 @@
 
 import asyncio
 import os
-import shutil
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
@@ -15,12 +13,12 @@ from urllib.parse import unquote
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 
-from ballcast_server.web.decoder import SNIFFED
+from ballcast_server.confined.decoder import SNIFFED
+from ballcast_server.jobs.jobs import require_space
+from ballcast_server.settings import Limits, RequestError
 from ballcast_server.web.multipart import MultipartFile
-from ballcast_server.web.settings import Limits, RequestError
 
 BATCH = 1 << 20  # bytes per write
-FULL = "the server's disk is nearly full; delete videos that are no longer needed"
 FORM_BYTES = 1 << 20  # of a form besides its file
 NAME_LENGTH = 120  # characters of a file name that are kept
 # What the API's schema says of a request that sends a file.
@@ -144,33 +142,5 @@ async def chunks(request: Request, limits: Limits) -> AsyncIterator[bytes]:
             yield part
 
 
-def require_space(folder: Path, coming: int, limits: Limits) -> None:
-    """Raise RequestError 507 if `coming` more bytes would leave less than `Limits.free_bytes` of the disk."""
-    if shutil.disk_usage(folder).free - coming < limits.free_bytes:
-        raise RequestError(507, FULL)
-
-
 def _size(count: int) -> str:
     return f"{count / (1 << 30):.1f} GiB" if count >= 1 << 30 else f"{count / (1 << 20):.1f} MiB"
-
-
-class ConcurrencyLimit:
-    """Limits the number of concurrent uploads, per user and in total."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._running: Counter[str] = Counter()
-
-    @contextmanager
-    def enter(self, user: str) -> Iterator[None]:
-        """Count an upload during the block; raises RequestError 429 or 503 over the limit. Event loop only."""
-        if self._running[user] >= self._limits.uploads_a_user:
-            raise RequestError(429, f"you have {self._running[user]} uploads running; wait until one is done")
-        if self._running.total() >= self._limits.uploads:
-            raise RequestError(503, "too many uploads at once; try again later")
-        self._running[user] += 1
-        try:
-            yield
-        finally:
-            self._running[user] -= 1
-            self._running += Counter()  # drops users with none

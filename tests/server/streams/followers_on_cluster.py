@@ -7,6 +7,7 @@ import os
 import sys
 
 from ballcast.live.status import LiveForecast, Status
+from ballcast.video.sources import SourceOptions
 from ballcast_server.streams.cluster import ClusterSessions
 from tests.ray_nodes import one_node
 from tests.server.streams.streams_on_cluster import MODEL
@@ -15,7 +16,7 @@ from tests.server.streams.streams_on_cluster import MODEL
 def main(file: str) -> None:
     """Print that it was shown; an AssertionError where it was not."""
     with one_node(cpus=2) as address, ClusterSessions(address, model=MODEL, per_machine=2) as streams:
-        sessions = [streams.session(file, speed=0) for _ in range(2)]
+        sessions = [streams.session(file, source=SourceOptions(speed=0)) for _ in range(2)]
         listeners = [session.subscribe(capacity=4096) for session in sessions]
         for session in sessions:
             session.start()

@@ -9,6 +9,7 @@ import sys
 import time
 
 from ballcast.live.status import LAST, LiveForecast, Status
+from ballcast.video.sources import SourceOptions
 from ballcast_server.streams.cluster import ClusterSessions
 from tests.ray_nodes import two_nodes
 
@@ -32,7 +33,7 @@ def main(file: str, *addresses: str) -> None:
     """Print a line for each thing that was shown; an AssertionError where it was not."""
     with two_nodes(cpus=2) as (cluster, nodes):
         with ClusterSessions(cluster.address, model=MODEL) as streams:
-            sessions = [streams.session(address, speed=0, give_up_s=30) for address in addresses]
+            sessions = [streams.session(address, source=SourceOptions(speed=0, give_up_s=30)) for address in addresses]
             listeners = [session.subscribe(capacity=4096) for session in sessions]
             for session in sessions:
                 session.start()
@@ -57,7 +58,7 @@ def main(file: str, *addresses: str) -> None:
             assert sorted(gone) == [0, 1], gone  # the other went on where it was
             assert all(session.status.reconnects >= count for session, count in zip(sessions, gone, strict=True))
             sessions[0].close()  # a loaded machine may have room for one stream only
-            late = streams.session(addresses[0], speed=0)  # added and removed while another runs
+            late = streams.session(addresses[0], source=SourceOptions(speed=0))  # added and removed while another runs
             with late.subscribe() as records, late:
                 assert any(isinstance(record, LiveForecast) for record in records)
             assert late.status.state == "stopped"

@@ -13,7 +13,9 @@ from stream_server import DrippingServer
 from ballcast.core.errors import InputError
 from ballcast.core.events import Forecast, Prediction
 from ballcast.core.util import cores
+from ballcast.live.reader import PreviewOptions
 from ballcast.live.status import LiveForecast, Preview, Status, wall_ms
+from ballcast.video.sources import SourceOptions
 from ballcast_server.streams.cluster import ClusterSession, ClusterSessions
 from ballcast_server.streams.cluster_actor import Follower, Item, StreamOrder
 from tests.video.conftest import make_video
@@ -149,9 +151,9 @@ def test_an_actor_follows_what_it_is_told_to(tmp_path: Path, monkeypatch: pytest
     assert actor.fault() == ""
     assert os.environ["OMP_NUM_THREADS"] == str(cores())
     orders = {
-        "a": StreamOrder(str(video), how={"speed": 0}),
+        "a": StreamOrder(str(video), source=SourceOptions(speed=0)),
         "b": StreamOrder(str(tmp_path / "nowhere.mp4")),
-        "c": StreamOrder(str(video), how={"speed": 0.1, "preview_every_ms": 50, "preview_width": 64}),
+        "c": StreamOrder(str(video), source=SourceOptions(speed=0.1), previews=PreviewOptions(50, 64)),
     }
     found: dict[str, list[Any]] = {key: [] for key in orders}
     end = time.monotonic() + 60

@@ -182,7 +182,7 @@ class Played(FileSource):
 
 
 def decoding(session: LiveSession) -> bool:
-    return session._threads[0].is_alive()
+    return session._decoding.is_alive()
 
 
 def test_a_file_that_fails_in_a_pause_is_let_go(runtime: SlowToOpen, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,9 +204,9 @@ def test_a_closed_session_does_not_wait(runtime: SlowToOpen, stop: Callable[[Liv
     session = LiveSession(Played(), StreamPredictor(runtime))
     session.close()
     stop(session, "wait")
-    session._threads[0].start()
+    session._decoding.start()
     assert until(lambda: not decoding(session), 2)
-    assert session._going.is_set()
+    assert not session._gate.paused
     assert not session.held
 
 

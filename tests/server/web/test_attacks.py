@@ -21,9 +21,9 @@ import pytest
 
 from ballcast.core.errors import InputError
 from ballcast.video.file import VideoFile
-from ballcast_server.web import decoder
-from ballcast_server.web.settings import Limits
-from tests.server.web.conftest import Running, Serve, paused
+from ballcast_server.confined import decoder
+from ballcast_server.settings import Limits
+from tests.server.conftest import Running, Serve, paused
 from tests.video.conftest import make_video
 
 TOKEN = "a token of some length"
@@ -79,7 +79,7 @@ def test_a_file_name_is_never_a_path(serving: Serve, clip: Path, tmp_path: Path)
         assert job["name"] in ("evil.mp4", "C:evil.mp4"), (name, job)
     assert not list(tmp_path.rglob("*evil*"))
     assert {Path(p).name for p in kept(server)} <= {"video", "timeline.json", "timeline.csv"} | {
-        job.id for job in server.service.store.all()
+        job.id for job in server.service.jobs.store.all()
     }
 
 
@@ -316,7 +316,7 @@ def test_links_in_a_jobs_folder_are_not_followed(serving: Serve, clip: Path, tmp
     server = serving()
     job = server.upload(clip).json()["id"]
     server.until(job, "done")
-    folder = server.service.folder(job)
+    folder = server.service.jobs.folder(job)
     path = folder / ("timeline.json" if what == "timeline.json" else "video")
     if what == "folder":
         folder.rename(tmp_path / "elsewhere")
@@ -345,7 +345,7 @@ def test_ranges_of_a_video_and_no_descriptor_stays_open(serving: Serve, clip: Pa
     answer = server.client.get(f"/api/jobs/{job}/video")
     assert (answer.content, answer.headers["content-type"]) == (clip.read_bytes(), "video/mp4")
     until = time.monotonic() + 5
-    while str(server.service.folder(job) / "video") in open_files():
+    while str(server.service.jobs.folder(job) / "video") in open_files():
         assert time.monotonic() < until, "still open"
         time.sleep(0.05)
 
@@ -363,7 +363,7 @@ def test_uploads_are_for_this_user_only(serving: Serve, clip: Path, tmp_path: Pa
     (tmp_path / "data" / "jobs").mkdir(parents=True, mode=0o755)
     server = serving()
     job = server.upload(clip).json()["id"]
-    folder = server.service.folder(job)
+    folder = server.service.jobs.folder(job)
     modes = {path.name: path.stat().st_mode & 0o777 for path in (folder.parent, folder, folder / "video")}
     assert modes == {"jobs": 0o700, job: 0o700, "video": 0o600}
 
@@ -397,7 +397,7 @@ def test_labels_of_too_many_values_are_refused_unread(
     assert answer.status_code == 422
     assert answer.json()["error"].startswith("the labels: has 4 events of the video, more than the 3 allowed here")
     assert len(server.client.get(f"/api/jobs/{job}/actual").json()["events"]) == 3
-    monkeypatch.setattr("ballcast_server.web.labels.read_json", lambda *_: pytest.fail("parsed"))
+    monkeypatch.setattr("ballcast_server.jobs.labels.read_json", lambda *_: pytest.fail("parsed"))
     answer = put(b"[" * 500 + b"{}," * 400)
     assert answer.status_code == 422
     assert "more than the 1,000 values allowed here" in answer.json()["error"]
@@ -708,7 +708,7 @@ def test_one_address_has_so_many_viewers(serving: Serve, clip: Path) -> None:
             ):
                 assert answer.status_code == 200
         until = time.monotonic() + 5
-        while server.service.viewers():
+        while server.service.viewers.count:
             assert time.monotonic() < until, "still counted"
             time.sleep(0.05)
     finally:
@@ -728,7 +728,7 @@ def test_a_reader_that_stops_reading_is_let_go(serving: Serve, tmp_path: Path) -
     server = serving(limits={"stall_s": 0.5})
     with make_video(tmp_path / "a.mp4", range(150)).open("rb") as file:
         job = server.client.post("/api/uploads", content=file.read()).json()
-    path = server.service.folder_of(server.service.job(job["id"])) / "video"
+    path = server.service.jobs.folder(job["id"]) / "video"
     server.until(job["id"], "done", "failed")
     with path.open("ab") as file:
         file.write(bytes(60 << 20))  # more than any buffer between us

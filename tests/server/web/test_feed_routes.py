@@ -4,7 +4,7 @@ import json
 
 from feeds import made_up
 
-from tests.server.web.conftest import Running, Serve
+from tests.server.conftest import Running, Serve
 
 F24 = b'<?xml version="1.0"?>\n<Games timestamp="x">\n <Game id="2210271" away_score="1">\n'
 
@@ -27,7 +27,7 @@ def test_a_match_becomes_a_page(serving: Serve) -> None:
         assert server.client.get(f"/{name}").status_code == 200
     assert server.client.get("/feed_page.py").status_code == 404
     assert server.client.get(f"/feeds/{'0' * 16}").status_code == 404
-    assert [path.name for path in server.service.feeds.iterdir()] == [record["id"]]
+    assert [path.name for path in server.service.feeds.root.iterdir()] == [record["id"]]
 
 
 def test_what_is_no_feed_is_refused_and_not_kept(serving: Serve) -> None:
@@ -39,7 +39,7 @@ def test_what_is_no_feed_is_refused_and_not_kept(serving: Serve) -> None:
     assert send(server, b"x" * 20_000, "x.json")[0] == 413
     assert send(server, b"{}", "x.json", f"?with={'0' * 16}")[0] == 404
     assert send(server, b"{}", "x.json", "?with=../..")[0] == 422
-    assert not list(server.service.feeds.glob("*/x.json"))
+    assert not list(server.service.feeds.root.glob("*/x.json"))
 
 
 def test_a_feed_is_never_taken_for_its_page(serving: Serve) -> None:

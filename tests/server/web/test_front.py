@@ -16,7 +16,7 @@ import httpx
 import pytest
 import yaml
 
-from tests.server.web.conftest import Serve
+from tests.server.conftest import Serve
 
 ROOT = Path(__file__).parents[3]
 TOKEN, HOST = "a token of sufficient length", "anticipate.test"

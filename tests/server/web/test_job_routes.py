@@ -15,9 +15,9 @@ from ballcast.core.events import Event, Forecast
 from ballcast.data.labels.osl import write_osl
 from ballcast.inference.video_predictor import predict_video
 from ballcast.video.file import VideoFile
-from ballcast_server.web.settings import PredictorFactory
+from ballcast_server.predictors import PredictorFactory
 from benchmarks.serve import Quick
-from tests.server.web.conftest import Running, Serve, paused
+from tests.server.conftest import Running, Serve, paused
 from tests.video.conftest import make_video
 
 
@@ -127,7 +127,7 @@ def test_wrong_labels_are_one_sentence_and_leave_nothing(serving: Serve, clip: P
     assert answer.status_code == 422
     assert said in answer.json()["error"]
     assert "/" not in answer.json()["error"].replace("Labels-ball.json, matches.json and OSL", "")
-    assert not list(server.service.folder_of(server.service.job(job["id"])).glob("*labels*"))
+    assert not list(server.service.jobs.folder(job["id"]).glob("*labels*"))
 
 
 def test_results_before_the_end_are_refused(serving: Serve, clip: Path) -> None:
@@ -160,7 +160,7 @@ def test_deleting_removes_everything(serving: Serve, clip: Path) -> None:
     server = serving(predictors=held)
     job = server.upload(clip).json()
     server.until(job["id"], "running")
-    folder = server.service.folder_of(server.service.job(job["id"]))
+    folder = server.service.jobs.folder(job["id"])
     assert server.client.delete(f"/api/jobs/{job['id']}").status_code == 204
     release.set()
     until = time.monotonic() + 10
@@ -176,7 +176,7 @@ def test_jobs_survive_a_restart(serving: Serve, clip: Path) -> None:
     first = serving(predictors=held)
     done = first.upload(clip, "first.mp4").json()
     running, waiting = first.upload(clip, "second.mp4").json(), first.upload(clip, "third.mp4").json()
-    first.service.store.end(done["id"], "failed", "a test")
+    first.service.jobs.store.end(done["id"], "failed", "a test")
     first.until(running["id"], "running", "queued")
     release.set()
     first.server.end()

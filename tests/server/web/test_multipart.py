@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ballcast_server.settings import RequestError
 from ballcast_server.web.multipart import MAX_FIELD, MAX_HEADERS, MultipartFile
-from ballcast_server.web.settings import RequestError
 from ballcast_server.web.uploads import shown_name
-from tests.server.web.conftest import Serve
+from tests.server.conftest import Serve
 
 TYPE = "multipart/form-data; boundary=XY"
 
@@ -121,7 +121,7 @@ def test_curl_uploads_a_form(serving: Serve, clip: Path, tmp_path: Path) -> None
     body = ("--data-binary", f"@{named}", "-H", "Content-Type: video/mp4")
     assert f'"name":"{named.name}"' in curl(*body, "-H", f"X-File-Name: {named.name}", f"{server.url}/api/uploads")
     first, second = (server.until(job["id"], "done") for job in server.client.get("/api/jobs").json())
-    stored = [server.service.folder(job["id"]) / "video" for job in (first, second)]
+    stored = [server.service.jobs.folder(job["id"]) / "video" for job in (first, second)]
     assert [path.read_bytes() for path in stored] == [clip.read_bytes()] * 2
     (tmp_path / "labels.json").write_text('{"annotations": [{"label": "SHOT", "position": "8000", "team": "left"}]}')
     labelled = curl(
@@ -130,7 +130,7 @@ def test_curl_uploads_a_form(serving: Serve, clip: Path, tmp_path: Path) -> None
     assert '"label":"SHOT"' in labelled
     (tmp_path / "notes.mp4").write_text("not a video")
     assert "this is not a video" in curl("-F", f"file=@{tmp_path / 'notes.mp4'}", f"{server.url}/api/uploads")
-    assert len(list(server.service.folder("x").parent.iterdir())) == 2  # a refused upload leaves nothing
+    assert len(list(server.service.jobs.folder("x").parent.iterdir())) == 2  # a refused upload leaves nothing
 
 
 def test_a_form_is_bounded_as_a_body_is(serving: Serve) -> None:

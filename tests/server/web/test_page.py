@@ -10,9 +10,10 @@ from ballcast.core.events import Event
 from ballcast.data.labels.osl import write_osl
 from ballcast.live.session import LiveSession
 from ballcast.video.sources import open_source
-from ballcast_server.web import streams
-from ballcast_server.web.settings import PredictorFactory, Settings
-from tests.server.web.conftest import LIMITS, Running, Serve, paused, running
+from ballcast_server.predictors import PredictorFactory
+from ballcast_server.settings import Settings
+from ballcast_server.streams import stream as streams
+from tests.server.conftest import LIMITS, Running, Serve, paused, running
 from tests.video.conftest import make_video
 
 NOT_CONNECTED = ("ERR_CONNECTION", "ERR_INCOMPLETE", "ERR_EMPTY_RESPONSE", "Failed to load resource")

@@ -16,10 +16,10 @@ from ballcast.core.events import Event
 from ballcast.data.labels.osl import write_osl
 from ballcast.live.session import LiveSession
 from ballcast.video.sources import open_source
+from ballcast_server.predictors import PredictorFactory
 from ballcast_server.web import site_routes
-from ballcast_server.web.settings import PredictorFactory
 from benchmarks.serve import Quick
-from tests.server.web.conftest import Running, Serve, paused
+from tests.server.conftest import Running, Serve, paused
 
 STATIC = Path(site_routes.__file__).parent / "static"
 HOURS_2 = 2 * 3600
@@ -73,7 +73,7 @@ def whole_match(server: Running, clip: Path, long_video: Path) -> str:
     """A job whose video and result are of two hours; returns its id."""
     job = server.upload(clip, "K%C3%B6ln.mp4").json()["id"]
     server.until(job, "done")
-    folder = server.service.folder(job)
+    folder = server.service.jobs.folder(job)
     (folder / "video").write_bytes(long_video.read_bytes())
     (folder / "timeline.json").write_text(json.dumps(made_up(HOURS_2), indent=1))
     return job
@@ -224,9 +224,9 @@ def test_axe_finds_nothing_serious(
     (tmp_path / "broken.mp4").write_bytes(clip.read_bytes()[:2000])
     job = server.upload(clip, "x" * 100).json()["id"]
     server.until(job, "done")
-    result = json.loads((server.service.folder(job) / "timeline.json").read_text())
+    result = json.loads((server.service.jobs.folder(job) / "timeline.json").read_text())
     result["gaps"] = [{"from": 8.0, "to": 9.0, "reason": "damaged packets", "kind": "damage"}]
-    (server.service.folder(job) / "timeline.json").write_text(json.dumps(result))
+    (server.service.jobs.folder(job) / "timeline.json").write_text(json.dumps(result))
     looked = {}
 
     def look(state: str) -> None:

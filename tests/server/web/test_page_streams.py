@@ -11,8 +11,8 @@ from stream_server import DrippingServer
 
 from ballcast.live.session import LiveSession
 from ballcast.video.sources import open_source
-from ballcast_server.web.settings import PredictorFactory
-from tests.server.web.conftest import Running, Serve
+from ballcast_server.predictors import PredictorFactory
+from tests.server.conftest import Running, Serve
 from tests.video.conftest import make_video
 
 pytestmark = pytest.mark.usefixtures("clean_browser")

@@ -16,9 +16,10 @@ from typer.testing import CliRunner
 
 from ballcast import cli
 from ballcast.core.errors import InputError
-from ballcast_server.web.settings import PredictorFactory, Settings
+from ballcast_server.predictors import PredictorFactory
+from ballcast_server.settings import Settings
 from tests.features.conftest import small_backbone
-from tests.server.web.conftest import LIMITS, running, small_model
+from tests.server.conftest import LIMITS, running, small_model
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from ballcast_server.web.settings import PredictorFactory, Settings
-from tests.server.web.conftest import LIMITS, Serve, running
+from ballcast_server.predictors import PredictorFactory
+from ballcast_server.settings import Settings
+from tests.server.conftest import LIMITS, Serve, running
 
 
 def test_an_upload_into_a_folder_given_relative(
@@ -128,7 +129,7 @@ def test_errors_of_the_server_are_one_sentence_too(serving: Serve, monkeypatch: 
     def broken(*_: object) -> None:
         raise ZeroDivisionError("/etc/secret")
 
-    monkeypatch.setattr(server.service.store, "all", broken)
+    monkeypatch.setattr(server.service.jobs.store, "all", broken)
     answer = server.client.get("/api/jobs")
     assert (answer.status_code, list(answer.json())) == (500, ["error"])
     assert "secret" not in answer.text

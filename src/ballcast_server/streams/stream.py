@@ -10,73 +10,26 @@ import secrets
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
-from typing import Any
 
 from ballcast.core.errors import BallcastError
 from ballcast.live.broadcast import Subscription
 from ballcast.live.session import LiveSession
 from ballcast.live.status import LiveForecast, Record, Status
 from ballcast.video.addresses import shown
+from ballcast_server.server_sent_events import Channel, message
 from ballcast_server.streams.alerts import Alerts
-from ballcast_server.streams.clips import ClipStore, PacketRing, open_recorded, ring_of
-from ballcast_server.streams.cluster import ClusterSession, ClusterSessions
-from ballcast_server.streams.scheduler import Scheduler
-from ballcast_server.web.server_sent_events import Channel, message
-from ballcast_server.web.settings import PredictorFactory
+from ballcast_server.streams.clips import ClipStore
+from ballcast_server.streams.cluster import ClusterSession
+from ballcast_server.streams.ring import ring_of
 
 LINGER_S = 15.0  # so that reloading the page does not restart the stream
 KEPT = {"status": 1, "preview": 1, "anticipation": 60}  # sent to a new viewer first: the page has some history
-PREVIEW_MS = 250  # interval between previews; 200 viewers can be sent this many
 FIRST_WAIT_S, LONGEST_WAIT_S = 5.0, 60.0  # before a stream that is always followed is begun again
 _log = logging.getLogger("ballcast.web")
 
 Session = LiveSession | ClusterSession
 # Of an address, the seconds of packets to keep if there are clips, and `check` of `StreamSource` for added streams.
 OpenSession = Callable[..., Session]
-
-
-class LazyScheduler:
-    """The scheduler of all streams, made for the first of them; or the cluster that follows them.
-
-    Args:
-        make: makes it; None: there is none.
-    """
-
-    def __init__(self, make: Callable[[], Scheduler | ClusterSessions] | None) -> None:
-        self._make, self._lock = make, threading.Lock()
-        self.running: Scheduler | ClusterSessions | None = None
-
-    def __call__(self) -> Scheduler | ClusterSessions | None:
-        with self._lock:
-            if self.running is None and self._make is not None:
-                self.running = self._make()
-            return self.running
-
-    def close(self) -> None:
-        """End it with all its sessions."""
-        with self._lock:
-            scheduler, self.running = self.running, None
-        if scheduler is not None:
-            scheduler.close()
-
-
-def open_session(predictors: PredictorFactory, scheduler: LazyScheduler) -> OpenSession:
-    """Return a function that opens a session on an address, not started; in the scheduler, if there is one."""
-
-    def opened(address: str, ring_s: float | None = None, *, check: Callable[[str], None] | None = None) -> Session:
-        shared = scheduler()
-        source: dict[str, Any] = {"threads": 1, "check": check}  # many decode beside each other
-        how: dict[str, Any] = {"preview_every_ms": PREVIEW_MS, "preview_width": 512}
-        if isinstance(shared, ClusterSessions):
-            return shared.session(address, ring_s=ring_s, **source, **how)
-        ring = None if ring_s is None else PacketRing(ring_s)
-        how["any_video"] = predictors.any_video
-        if shared is not None:
-            return shared.session(open_recorded(address, ring, colour=shared.colour, **source), **how)
-        predictor = predictors.new()
-        return LiveSession(open_recorded(address, ring, colour=predictor.colour, **source), predictor, **how)
-
-    return opened
 
 
 class Stream:

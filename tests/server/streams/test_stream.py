@@ -16,10 +16,10 @@ from ballcast.inference.video_predictor import predict_video
 from ballcast.live.session import LiveSession
 from ballcast.video.file import VideoFile
 from ballcast.video.sources import LiveFrame, StreamGap, open_source
-from ballcast_server.web import streams
-from ballcast_server.web.server_sent_events import MAX_QUEUED, Channel
-from ballcast_server.web.settings import PredictorFactory
-from tests.server.web.conftest import Running, Serve, paused
+from ballcast_server.predictors import PredictorFactory
+from ballcast_server.server_sent_events import MAX_QUEUED, Channel
+from ballcast_server.streams import stream as streams
+from tests.server.conftest import Running, Serve, paused
 
 VIEWERS = 200
 SECRET = "rtsp://admin:secret@camera.local/1"
@@ -63,7 +63,7 @@ def made(records: list[dict]) -> list[dict]:
 def test_two_hundred_viewers_cost_one_computation(
     serving: Serve, clip: Path, predictors: PredictorFactory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    all_there = fast(predictors, lambda: server.service.viewers() == VIEWERS)
+    all_there = fast(predictors, lambda: server.service.viewers.count == VIEWERS)
     server = serving(streams={"pitch": str(clip)}, how=all_there)
     with VideoFile(clip) as video:
         expected = json.loads(json.dumps([m.to_json() for m in predict_video(video, predictors.new())]))
@@ -92,9 +92,9 @@ def test_two_hundred_viewers_cost_one_computation(
     assert server.service.streams["pitch"].started == 1
     assert max(waits) < 3, "others must be answered meanwhile"
     until = time.monotonic() + 5
-    while server.service.viewers() and time.monotonic() < until:
+    while server.service.viewers.count and time.monotonic() < until:
         time.sleep(0.02)
-    assert server.service.viewers() == 0
+    assert server.service.viewers.count == 0
     with capsys.disabled():
         each, worst = sum(map(len, seen)) / VIEWERS, 1000 * max(waits)
         sys.stderr.write(
@@ -228,7 +228,7 @@ def test_viewers_are_bounded(serving: Serve, clip: Path) -> None:
 
     async def three() -> int:
         others = [asyncio.create_task(watch(server.url, "/api/streams/pitch/events")) for _ in range(2)]
-        while server.service.viewers() < 2:
+        while server.service.viewers.count < 2:
             await asyncio.sleep(0.02)
         status = (await asyncio.to_thread(server.client.get, "/api/streams/pitch/events")).status_code
         for other in others:

@@ -1,16 +1,18 @@
 """The streams of a server: those given with --stream, and those that administrators add, kept over a restart."""
 
 import asyncio
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 from ballcast.core.errors import InputError
 from ballcast.core.files import write_json
 from ballcast.video.addresses import is_remote, is_stream
+from ballcast_server.rows import read_rows
+from ballcast_server.settings import RequestError, Settings
 from ballcast_server.streams.alerts import Alerts
 from ballcast_server.streams.clips import ClipStore
-from ballcast_server.web.schema import StreamConfig, read_rows
-from ballcast_server.web.settings import RequestError, Settings
-from ballcast_server.web.streams import OpenSession, Stream
+from ballcast_server.streams.config import StreamConfig
+from ballcast_server.streams.stream import OpenSession, Stream
 
 FILE = "streams.json"
 MOST = 1000
@@ -22,8 +24,8 @@ def check_address(address: str) -> None:
         raise InputError("give the address of a stream, such as rtsp://camera.local/1")
 
 
-class StreamStore:
-    """The streams, what they raise, and the file that keeps those that were added.
+class StreamStore(Mapping[str, Stream]):
+    """The streams by name, what they raise, and the file that keeps those that were added.
 
     Args:
         settings: of the server.
@@ -32,19 +34,31 @@ class StreamStore:
     """
 
     def __init__(self, settings: Settings, open_: OpenSession, loop: asyncio.AbstractEventLoop) -> None:
-        self._path, self._open, self._loop, fixed = settings.data / FILE, open_, loop, settings.streams
+        self._path = settings.data / FILE
+        self._open = open_
+        self._loop = loop
         self._networks = settings.networks
+        fixed = settings.streams
         added = self._read()  # first: a file that cannot be read leaves no threads behind
         self.alerts = Alerts(settings.alerts, settings.networks)
         days, most = settings.clips_days, settings.clips_bytes
         self.clips = ClipStore(settings.data / "clips", keep_s=86400 * days, keep_bytes=most)
-        self.streams: dict[str, Stream] = {}
+        self._streams: dict[str, Stream] = {}
         self._configs: dict[str, StreamConfig] = {}
         for name, address in fixed.items():
             self._begin(StreamConfig(name=name, address=address, always=False, fixed=True))
         for config in added:
             if config.name not in fixed:
                 self._begin(config)
+
+    def __getitem__(self, name: str) -> Stream:
+        return self._streams[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._streams))
+
+    def __len__(self) -> int:
+        return len(self._streams)
 
     def config(self, name: str) -> StreamConfig:
         """How a stream is followed; RequestError 404 if there is none of this name."""
@@ -73,7 +87,7 @@ class StreamStore:
 
     def close(self) -> None:
         """End all streams, then alerts and clips."""
-        for stream in self.streams.values():
+        for stream in self._streams.values():
             stream.close()
         self.alerts.close()
         self.clips.close()
@@ -83,12 +97,13 @@ class StreamStore:
         stream = Stream(config.name, config.address, open_, self._loop, always=config.always)
         if config.alerts:
             stream.watch_for(self.alerts, config.alerts, self.clips if config.clips else None)
-        self.streams[config.name], self._configs[config.name] = stream, config
+        self._streams[config.name] = stream
+        self._configs[config.name] = config
         if config.always:
             stream.keep()
 
     def _end(self, name: str) -> None:
-        stream = self.streams.pop(name, None)
+        stream = self._streams.pop(name, None)
         self._configs.pop(name, None)
         if stream is not None:
             self.alerts.forget(name)

@@ -9,9 +9,7 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from ballcast.core.actions import FPS, FRAME_MS
@@ -19,12 +17,13 @@ from ballcast.core.errors import BallcastError, InputError, NoSpace
 from ballcast.core.events import Forecast, Gap
 from ballcast.inference.timeline import write_timeline, write_timeline_csv
 from ballcast.inference.video_predictor import VideoPredictor
-from ballcast_server.web import decoder
-from ballcast_server.web.jobs import ACTIVE, Job, JobStore
-from ballcast_server.web.server_sent_events import Channel
-from ballcast_server.web.settings import Limits, PredictorFactory
+from ballcast_server.confined import decoder
+from ballcast_server.jobs.jobs import CSV, TIMELINE, Jobs
+from ballcast_server.jobs.store import ACTIVE, Job, State
+from ballcast_server.predictors import PredictorFactory
+from ballcast_server.server_sent_events import Channel
+from ballcast_server.settings import Limits, RequestError
 
-TIMELINE, CSV = "timeline.json", "timeline.csv"  # in a job's folder
 KEPT = {"state": 1, "progress": 1, "result": None}  # events that a new viewer gets first
 RETRY_S = 5.0  # pause after an error that no job caused
 _log = logging.getLogger("ballcast.web")
@@ -37,8 +36,8 @@ class RunningJob:
         self.job, self._channel = job, channel
         self._stack = ExitStack()
         predictor = predictors.new()
-        how = {"colour": predictor.colour, "any_video": predictors.any_video}
-        self._items = self._stack.enter_context(decoder.frames(video, job.name, limits, **how))
+        frames = decoder.frames(video, job.name, limits, colour=predictor.colour, any_video=predictors.any_video)
+        self._items = self._stack.enter_context(frames)
         self._along = VideoPredictor(predictor, on_gap=lambda gap: self._publish("gap", gap))
         self._timeline: list[Forecast] = []
         self.about = predictors.about
@@ -76,38 +75,34 @@ class RunningJob:
         self._stack.close()
 
 
-@dataclass
 class Workers:
-    """Threads that process the jobs of `store` until `stop()`.
+    """Threads that process jobs until `stop()`.
 
     Args:
-        store: the jobs.
+        jobs: the jobs.
         predictors: makes the predictor of a job.
         limits: bounds on turns, open jobs and decoding.
         loop: event loop of the viewers.
-        video_of: path of a job's video; None: it is no longer there.
-        folder_of: folder of a job's results.
         count: number of threads.
     """
 
-    store: JobStore
-    predictors: PredictorFactory
-    limits: Limits
-    loop: asyncio.AbstractEventLoop
-    video_of: Callable[[Job], Path | None]
-    folder_of: Callable[[Job], Path]
-    count: int = 1
-    _started: dict[str, RunningJob] = field(default_factory=dict)
-    _busy: set[str] = field(default_factory=set)
-    _channels: dict[str, Channel] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _wakeup: threading.Event = field(default_factory=threading.Event)
-    _stopping: bool = False
-    _threads: list[threading.Thread] = field(default_factory=list)
+    def __init__(
+        self, jobs: Jobs, predictors: PredictorFactory, limits: Limits, loop: asyncio.AbstractEventLoop, count: int = 1
+    ) -> None:
+        self._jobs = jobs
+        self._predictors = predictors
+        self._limits = limits
+        self._loop = loop
+        self._started: dict[str, RunningJob] = {}
+        self._busy: set[str] = set()  # ids of the jobs that a thread holds
+        self._channels: dict[str, Channel] = {}
+        self._lock = threading.Lock()
+        self._wakeup = threading.Event()
+        self._stopping = False
+        self._threads = [threading.Thread(target=self._run, name=f"worker-{i}", daemon=True) for i in range(count)]
 
     def start(self) -> None:
         """Start the threads."""
-        self._threads = [threading.Thread(target=self._run, name=f"worker-{i}", daemon=True) for i in range(self.count)]
         for thread in self._threads:
             thread.start()
 
@@ -122,14 +117,37 @@ class Workers:
         for channel in self._channels.values():
             channel.close()
 
-    def wake(self) -> None:
-        """Wake idle threads after a change of the job store."""
+    def submit(self, job: Job) -> Job:
+        """Queue a job; returns it as stored."""
+        self._jobs.folder(job.id).mkdir(exist_ok=True)
+        job = self._jobs.store.add(job)
+        self._wakeup.set()
+        return job
+
+    def cancel(self, job: Job) -> Job:
+        """Cancel a job; raises RequestError 409 if it has ended."""
+        if not self._jobs.store.end(job.id, "cancelled"):
+            raise RequestError(409, f"the job has ended: it is {self._jobs.get(job.id).state}")
+        job = self._jobs.get(job.id)
+        self.close_channel(job)
+        self._drop_ended()
+        self._wakeup.set()
+        return job
+
+    def delete(self, job: Job) -> None:
+        """Delete a job, its upload and its results; the files first, so that it works on a full disk."""
+        shutil.rmtree(self._jobs.folder(job.id), ignore_errors=True)
+        if job.state in ACTIVE:
+            self._jobs.store.end(job.id, "cancelled")
+            self.close_channel(self._jobs.get(job.id))
+        self._jobs.store.remove(job.id)
+        self._drop_ended()
         self._wakeup.set()
 
     def channel(self, job_id: str) -> Channel:
         """Event channel of an active job: anticipation, progress, state."""
         with self._lock:
-            return self._channels.setdefault(job_id, Channel(self.loop, KEPT))
+            return self._channels.setdefault(job_id, Channel(self._loop, KEPT))
 
     def done_ms(self, job_id: str) -> int:
         """Length of the job's video processed so far."""
@@ -148,7 +166,7 @@ class Workers:
         """Loop of a thread. Errors outside a job (mostly a full disk) are logged and tried again later."""
         while not self._stopping:
             try:
-                self.drop_ended()
+                self._drop_ended()
                 if not self._run_next():
                     self._wakeup.wait(1)
                     self._wakeup.clear()
@@ -163,8 +181,8 @@ class Workers:
         """Give one job a turn; returns False if there is none."""
         with self._lock:
             taken = self._started.keys() | self._busy  # a busy job may not have started yet
-            full = len(taken) >= self.limits.open_jobs
-            job = self.store.take(busy=self._busy, only=self._started.keys() if full else None)
+            full = len(taken) >= self._limits.open_jobs
+            job = self._jobs.store.take(busy=self._busy, only=self._started.keys() if full else None)
             if job is None:
                 return False
             self._busy.add(job.id)
@@ -187,41 +205,41 @@ class Workers:
         if isinstance(error, NoSpace):
             return f"{job.name}: the server's disk is full; delete videos that are no longer needed, then try again"
         if isinstance(error, BallcastError):
-            return str(error).replace(f"{self.folder_of(job)}/", "")
+            return str(error).replace(f"{self._jobs.folder(job.id)}/", "")
         return f"{job.name}: internal server error; see the server's log"
 
     def _turn(self, job: Job) -> None:
         """Process the job until it ends, is cancelled, or its turn is over and another user waits."""
         work = self._started.get(job.id) or self._start_job(job)
-        until = time.monotonic() + self.limits.slice_s
+        until = time.monotonic() + self._limits.slice_s
         while work.advance():
-            now = self.store.get(job.id)
+            now = self._jobs.store.get(job.id)
             if now is None or now.state not in ACTIVE:
                 self._end(job, "cancelled")
                 return
-            if self._stopping or (time.monotonic() > until and self.store.others_wait(job.user)):
+            if self._stopping or (time.monotonic() > until and self._jobs.store.others_wait(job.user)):
                 return
-        now = self.store.get(job.id)
+        now = self._jobs.store.get(job.id)
         if now is not None and now.state in ACTIVE:
-            work.write(self.folder_of(job))
+            work.write(self._jobs.folder(job.id))
         self._end(job, "done")
 
     def _start_job(self, job: Job) -> RunningJob:
-        video = self.video_of(job)
+        video = self._jobs.video_of(job)
         if video is None:
             raise InputError(f"{job.name}: the video is no longer there")
         channel = self.channel(job.id)
         channel.publish("state", {"state": "running", "message": ""})
-        work = RunningJob(job, video, self.predictors, self.limits, channel)
+        work = RunningJob(job, video, self._predictors, self._limits, channel)
         self._started[job.id] = work
         return work
 
-    def _end(self, job: Job, state: str, message: str = "") -> None:
-        self.store.end(job.id, state, message)  # type: ignore[arg-type]
+    def _end(self, job: Job, state: State, message: str = "") -> None:
+        self._jobs.store.end(job.id, state, message)
         self._close(job.id)
-        now = self.store.get(job.id)
+        now = self._jobs.store.get(job.id)
         if now is None:  # deleted while its results were written
-            shutil.rmtree(self.folder_of(job), ignore_errors=True)
+            shutil.rmtree(self._jobs.folder(job.id), ignore_errors=True)
         self.close_channel(now or job)
 
     def _close(self, job_id: str) -> None:
@@ -229,10 +247,10 @@ class Workers:
         if work is not None:
             work.close()
 
-    def drop_ended(self) -> None:
+    def _drop_ended(self) -> None:
         """Close suspended jobs that were cancelled or deleted: each holds a decoder process."""
         for job_id in list(self._started):
-            now = self.store.get(job_id)
+            now = self._jobs.store.get(job_id)
             if now is not None and now.state in ACTIVE:
                 continue
             with self._lock:  # an ended job is not taken again; a busy one is closed by its thread

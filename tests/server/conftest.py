@@ -18,10 +18,11 @@ from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.model.anticipator import Anticipator
 from ballcast_server.networks import NetworkPolicy
+from ballcast_server.predictors import PredictorFactory
+from ballcast_server.settings import Limits, Settings
 from ballcast_server.web.server import Server, bind
 from ballcast_server.web.server import running as run_server
 from ballcast_server.web.service import Service
-from ballcast_server.web.settings import Limits, PredictorFactory, Settings
 from benchmarks.serve import Quick
 from tests.browser import Browser, open_browser
 from tests.features.conftest import SMALL, small_backbone

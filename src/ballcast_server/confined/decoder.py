@@ -2,21 +2,16 @@
 
 A hostile video can make FFmpeg allocate gigabytes, decode forever or crash. That ends only the decoder process: the
 server goes on and reports why the video was rejected. One that takes the process over can read that video, and nothing
-else (`ballcast_server/sandbox.py`).
+else (`ballcast_server/confined/sandbox.py`).
 
-`python -m ballcast_server.web.decoder BOUNDS PATH` writes one line of JSON about the video to stdout, then its frames,
-25 per second of video, as fast as they are read: each is an empty line and H × W bytes, or 3/2 of that as I420. A line
-of JSON is a gap, where frames are lost, or a scene, with a pitch or none. Errors are one sentence on stderr,
-exit code 2.
+`python -m ballcast_server.confined.decoder BOUNDS PATH` writes one line of JSON about the video to stdout, then its
+frames, 25 per second of video, as fast as they are read: each is an empty line and H × W bytes, or 3/2 of that as I420.
+A line of JSON is a gap, where frames are lost, or a scene, with a pitch or none.
 """
 
 import json
-import os
-import re
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -29,13 +24,11 @@ from ballcast.core.errors import InputError
 from ballcast.core.events import Gap, Scene
 from ballcast.video.container import VideoInfo
 from ballcast.video.luma import array_shape, fitted
-from ballcast_server.sandbox import confine
-from ballcast_server.web.pipes import pipe_reader
-from ballcast_server.web.settings import Limits
+from ballcast_server.confined.pipes import pipe_reader
+from ballcast_server.confined.process import run_confined, start
+from ballcast_server.confined.sandbox import confine
+from ballcast_server.settings import Limits
 
-ENVIRONMENT = re.compile(
-    r"PATH|PYTHON\w*|VIRTUAL_ENV|(LD|DYLD)_LIBRARY_PATH|LANG|LC_\w+|TZ|TMPDIR|TEMP|TMP|SYSTEMROOT|WINDIR"
-)
 SNIFFED = 1024  # bytes that identify the container: several packets of MPEG-TS
 LONGEST_LINE = 4096  # bytes of a line about the video or a gap
 TS_PACKETS = (188, 204)  # sizes in bytes, the second with error correction; each packet begins with 0x47
@@ -178,15 +171,6 @@ class _Process:
         return InputError(f"{self._name}: cannot be decoded within the memory limit; is it a video?")
 
 
-def child_environment() -> dict[str, str]:
-    """The variables that Python needs to start: no tokens or passwords, which a hostile video could be after.
-
-    Libraries of linear algebra get one thread: the sandbox is for threads that start in it.
-    """
-    kept = {name: value for name, value in os.environ.items() if ENVIRONMENT.fullmatch(name.upper())}
-    return kept | {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-
-
 @contextmanager
 def _process(
     path: Path,
@@ -206,14 +190,7 @@ def _process(
     if kind_of(head) is None:
         raise InputError(f"{name}: not a video in MP4, MOV, Matroska, WebM, AVI, MPEG-TS or MPEG-PS")
     bounds = Bounds(limits.pixels, limits.video_s, limits.memory_bytes, only_probe, colour, any_video)
-    running = subprocess.Popen(
-        [sys.executable, "-m", __name__, json.dumps(asdict(bounds)), str(path)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=child_environment() | {"OMP_NUM_THREADS": "1"},
-        cwd=os.path.abspath(os.sep),
-    )
+    running = start(__name__, json.dumps(asdict(bounds)), str(path), OMP_NUM_THREADS="1")
     try:
         with closing(_Process(running, path, name, limits)) as process:
             yield process
@@ -246,9 +223,10 @@ def _decode(bounds: Bounds, path: Path) -> None:
             return
         done = 0
         for item in frames_and_scenes(video, colour=bounds.colour, any_video=bounds.any_video):
-            done = (
-                done + 1 if isinstance(item, np.ndarray) else item.end_ms // FRAME_MS if isinstance(item, Gap) else done
-            )
+            if isinstance(item, np.ndarray):
+                done += 1
+            elif isinstance(item, Gap):
+                done = item.end_ms // FRAME_MS
             if done > FPS * bounds.seconds:
                 raise InputError(f"{path}: is {most}; cut it")
             if isinstance(item, np.ndarray):
@@ -260,54 +238,11 @@ def _decode(bounds: Bounds, path: Path) -> None:
         out.flush()
 
 
-def limit_memory(most: int) -> None:
-    """Bound the memory of this process: by the system, or where it has no such bound, by a thread that watches."""
-    try:
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    except (ImportError, ValueError, OSError):
-        threading.Thread(target=_watch_memory, args=(most,), name="watch-memory", daemon=True).start()
-
-
-def _watch_memory(most: int) -> None:
-    import psutil
-
-    own = psutil.Process()
-    while own.memory_info().rss <= most:
-        time.sleep(0.05)
-    os._exit(1)  # reported as an error of memory
-
-
-def lower_priority() -> None:
-    """Give requests priority over decoding."""
-    if hasattr(os, "nice"):
-        os.nice(5)
-    elif sys.platform == "win32":
-        import psutil
-
-        psutil.Process().nice(psutil.BELOW_NORMAL_PRIORITY_CLASS)
-
-
 def main(arguments: list[str]) -> int:
     """Entry point of the decoder process; returns its exit code."""
     bounds, path = Bounds(**json.loads(arguments[0])), Path(arguments[1])
-    limit_memory(bounds.memory)
-    lower_priority()
-    stderr = os.dup(2)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # FFmpeg's messages could fill the pipe
-    try:
-        _decode(bounds, path)
-    except InputError as error:
-        os.write(stderr, f"{error}\n".encode())
-        return 2
-    except BrokenPipeError:  # the server has closed the pipe
-        os._exit(0)
-    except MemoryError:
-        os.write(stderr, f"{InputError(path)}: decoding needs more memory than is allowed here\n".encode())
-        return 2
-    return 0
+    out_of_memory = f"{InputError(path)}: decoding needs more memory than is allowed here"
+    return run_confined(lambda: _decode(bounds, path), memory=bounds.memory, out_of_memory=out_of_memory)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from ballcast.video.file import VideoFile
-from ballcast_server.web import decoder
-from ballcast_server.web.settings import Limits
+from ballcast_server.confined import decoder
+from ballcast_server.settings import Limits
 from tests.video.conftest import make_video
 
 SORTS: dict[str, dict[str, Any]] = {

@@ -9,8 +9,9 @@ from pathlib import Path
 from ballcast.core.actions import ACTIONS
 from ballcast.core.files import _machine
 from ballcast.video.file import VideoFile
-from ballcast_server.web.renders import MAX_FILES, shown_forecasts
-from tests.server.web.conftest import Running, Serve
+from ballcast_server.confined.rendering import shown_forecasts
+from ballcast_server.jobs.renders import MAX_FILES
+from tests.server.conftest import Running, Serve
 from tests.video.conftest import make_video
 
 
@@ -54,7 +55,7 @@ def test_names_are_not_paths_and_failures_are_sentences(serving: Serve, clip: Pa
     server = serving()
     job = server.upload(clip).json()["id"]
     server.until(job, "done")
-    address, folder = f"/api/jobs/{job}/renders", server.service.folder(job)
+    address, folder = f"/api/jobs/{job}/renders", server.service.jobs.folder(job)
     for part in ({"begin_ms": 5}, {"begin_ms": 9, "end_ms": 9}, {"end_ms": 10**8}, {"end_ms": -1}):
         assert server.client.post(address, json=part).status_code == 422, part
     for name in ("video", "timeline.json", "..%2fvideo", "clip-1-2.mp4"):

@@ -8,10 +8,10 @@ import time
 from typing import TYPE_CHECKING
 
 from ballcast.core.errors import InputError
-from ballcast_server.web.settings import Limits, RequestError
+from ballcast_server.settings import Limits, RequestError
 
 if TYPE_CHECKING:
-    from ballcast_server.web.tokens import NamedToken, Role, TokenStore
+    from ballcast_server.access.tokens import NamedToken, Role, TokenStore
 
 COOKIE = "ballcast_session"
 MIN_TOKEN_LENGTH = 16  # characters of a token given with --token

@@ -3,6 +3,8 @@
 Formats: `Labels-ball.json` of SN-BAA and SN-BAS, `matches.json` of simulated matches, OSL JSON.
 """
 
+import threading
+from functools import lru_cache
 from pathlib import Path
 
 from ballcast.core.errors import InputError
@@ -12,6 +14,11 @@ from ballcast.data.labels.games import MATCHES, one_clock, read_halves, read_mat
 from ballcast.data.labels.osl import read_osl
 from ballcast.data.labels.soccernet import read_labels
 from ballcast.features.store import LABELS
+from ballcast_server.jobs.jobs import LABELS as LABELS_OF_JOB
+from ballcast_server.jobs.jobs import Jobs
+from ballcast_server.jobs.own_file import is_own_file
+from ballcast_server.jobs.store import Job
+from ballcast_server.settings import Limits, RequestError
 
 Items = dict[str, tuple[Event, ...]]  # events by name of the video
 
@@ -104,3 +111,58 @@ def _happened(file: Path, events: tuple[Event | Prediction, ...]) -> tuple[Event
     if len(happened) < len(events):
         raise InputError(f"{file}: holds predictions, not what happened; give labels")
     return happened
+
+
+class LabelReader:
+    """Reads the actual events of jobs and streams, one file at a time: 16 MiB take hundreds of MB while they are read.
+
+    Args:
+        jobs: the jobs, whose folders hold uploaded labels.
+        limits: bounds on uploaded labels.
+    """
+
+    def __init__(self, jobs: Jobs, limits: Limits) -> None:
+        self._jobs = jobs
+        self._limits = limits
+        self._reading = threading.Lock()
+        self._cached = lru_cache(maxsize=32)(self._parse)  # of the latest files, until they change
+
+    def read(self, file: Path, video: str) -> tuple[Event, ...]:
+        """Read uploaded labels; arguments and errors as in `read_actual`."""
+        with self._reading:
+            now = file.stat()
+            return self._cached(file, video, (now.st_ino, now.st_mtime_ns, now.st_size))
+
+    def of_job(self, job: Job) -> tuple[Event, ...] | None:
+        """Actual events of a job's video, from its uploaded labels, else from those beside it.
+
+        Returns:
+            The events; None: there are no labels.
+
+        Raises:
+            RequestError: 422, the labels cannot be read.
+        """
+        uploaded = self._jobs.folder(job.id) / LABELS_OF_JOB
+        try:
+            if is_own_file(uploaded):
+                return self.read(uploaded, Path(job.name).name)
+            video = self._jobs.video_of(job)
+            with self._reading:
+                return actual_beside(video) if job.library and video is not None else None
+        except InputError as error:
+            raise RequestError(422, self._jobs.hide_folders(str(error).replace(str(uploaded), "the labels"))) from None
+
+    def of_stream(self, address: str) -> tuple[Event, ...] | None:
+        """Actual events of a stream that is a file, from the labels beside it; None and errors as in `of_job`."""
+        path = Path(address)
+        try:
+            with self._reading:
+                return actual_beside(path) if path.is_file() else None
+        except InputError as error:
+            message = str(error)
+            for folder in (path.parent, path.parent.parent):
+                message = message.replace(f"{folder}/", "")
+            raise RequestError(422, message) from None
+
+    def _parse(self, file: Path, video: str, _: tuple[int, ...]) -> tuple[Event, ...]:
+        return read_actual(file, video, entries=self._limits.labels_entries, events=self._limits.labels_events)

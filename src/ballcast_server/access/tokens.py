@@ -18,8 +18,8 @@ from pydantic import BaseModel, ConfigDict
 
 from ballcast.core.errors import InputError
 from ballcast.core.files import exclusive_lock, write_json
-from ballcast_server.web.auth import new_token
-from ballcast_server.web.schema import read_rows
+from ballcast_server.access.auth import new_token
+from ballcast_server.rows import read_rows
 
 Role = Literal["viewer", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)

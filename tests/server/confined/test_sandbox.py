@@ -13,11 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from ballcast.cli import app
-from ballcast_server import sandbox
-from ballcast_server.web.decoder import Bounds
-from ballcast_server.web.renders import _Order
+from ballcast_server.confined import sandbox
+from ballcast_server.confined.decoder import Bounds
+from ballcast_server.confined.rendering import RenderOrder
 from tests.feeds import made_up
-from tests.server.sandbox_attack import attempts
+from tests.server.confined.sandbox_attack import attempts
 from tests.video.conftest import make_video
 
 ATTACK = Path(__file__).parent / "sandbox_attack.py"
@@ -73,7 +73,7 @@ def test_the_rendering_process_is_confined(given: dict[str, Any], tmp_path: Path
     timeline = Path(given["out"]) / "timeline.json"
     timeline.write_text('{"anticipations": []}')
     target = str(timeline.with_name("overlay.mp4"))
-    given["arguments"] = [json.dumps(asdict(_Order(3 << 30, 1 << 20, str(video), str(timeline), target, 0, None)))]
+    given["arguments"] = [json.dumps(asdict(RenderOrder(3 << 30, 1 << 20, str(video), str(timeline), target, 0, None)))]
     assert attack("renders", given) == []
 
 

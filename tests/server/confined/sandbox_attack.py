@@ -1,7 +1,7 @@
 """A process that a hostile file has taken over: it tries what attackers are after, and prints what succeeded.
 
-`python tests/server/sandbox_attack.py WHERE GIVEN`; WHERE is "free", "confined", or the process of the server whose
-work is replaced by the attack: "decoder", "renders", "feeds".
+`python tests/server/confined/sandbox_attack.py WHERE GIVEN`; WHERE is "free", "confined", or the process of the
+server whose work is replaced by the attack: "decoder", "renders", "feeds".
 """
 
 import json
@@ -86,24 +86,24 @@ def main(where: str, given: dict[str, Any]) -> None:
 
     if where == "decoder":
         from ballcast.video import pitch
-        from ballcast_server.web import decoder
+        from ballcast_server.confined import decoder
 
         pitch.frames_and_scenes = taken
         decoder.main(given["arguments"])
     elif where == "renders":
         from ballcast.video import overlay
-        from ballcast_server.web import renders
+        from ballcast_server.confined import rendering
 
         overlay.write_overlay = taken
-        renders.main(given["arguments"])
+        rendering.main(given["arguments"])
     elif where == "feeds":
         from ballcast.data.events import kloppy_feed
-        from ballcast_server.web import feed_routes
+        from ballcast_server.confined import feeds
 
         kloppy_feed.open_feed = taken
-        feed_routes.main(given["arguments"])
+        feeds.main(given["arguments"])
     elif where == "confined":
-        from ballcast_server.sandbox import confine
+        from ballcast_server.confined.sandbox import confine
 
         confine(read=[Path(given["own"])], write=[Path(given["out"])])
         import decimal  # what was not imported before

@@ -9,7 +9,7 @@ from ballcast.core.errors import InputError
 from ballcast.core.events import Clip, Event, Prediction
 from ballcast.data.labels.osl import write_osl
 from ballcast.data.labels.soccernet import write_labels
-from ballcast_server.web.labels import actual_beside, read_actual
+from ballcast_server.jobs.labels import actual_beside, read_actual
 
 
 def test_a_clip_of_snbaa_has_its_labels_above(tmp_path: Path) -> None:

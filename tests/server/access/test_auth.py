@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from ballcast_server.web import auth as auth_module
-from ballcast_server.web.auth import COOKIE, TokenAuth
+from ballcast_server.access import auth as auth_module
+from ballcast_server.access.auth import COOKIE, TokenAuth
+from ballcast_server.settings import Limits, RequestError
 from ballcast_server.web.guard import user_of
-from ballcast_server.web.settings import Limits, RequestError
 
 RIGHT = "the right token, long enough"
 

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from ballcast.core.events import Forecast
-from ballcast_server.web import workers as worker
-from ballcast_server.web.jobs import Job
-from ballcast_server.web.settings import PredictorFactory, Settings
+from ballcast_server.jobs import workers as worker
+from ballcast_server.jobs.store import Job
+from ballcast_server.predictors import PredictorFactory
+from ballcast_server.settings import Settings
 from benchmarks.serve import Quick
-from tests.server.web.conftest import LIMITS, Running, Serve, paused, running
+from tests.server.conftest import LIMITS, Running, Serve, paused, running
 
 
 def wait(for_: Callable[[], object], seconds: float = 15) -> None:
@@ -86,7 +87,7 @@ def test_a_store_that_fails_is_asked_again(
 ) -> None:
     monkeypatch.setattr(worker, "RETRY_S", 0.05)
     server = serving()
-    store, failures = server.service.store, 0
+    store, failures = server.service.jobs.store, 0
     take, end = store.take, store.end
 
     def fails_thrice(right: Callable) -> Callable:
@@ -159,7 +160,7 @@ def test_a_job_that_was_put_aside_and_cancelled_holds_nothing(serving: Serve, cl
         elif how == "deleted":
             server.client.delete(f"/api/jobs/{mine}")
         else:  # as if it happened while it was still at work: noticed at the next round
-            server.service.store.end(mine, "cancelled")
+            server.service.jobs.store.end(mine, "cancelled")
             third = ben.post("/api/uploads", content=clip.read_bytes()).json()["id"]
             last = server.upload(clip).json()["id"]
             for _ in range(2):
@@ -172,20 +173,20 @@ def test_a_job_that_was_put_aside_and_cancelled_holds_nothing(serving: Serve, cl
         for _ in range(1200):
             may.release()
         server.until(theirs, "done")
-    assert server.service.folder(mine).exists() != (how == "deleted")
+    assert server.service.jobs.folder(mine).exists() != (how == "deleted")
 
 
 def test_no_more_jobs_are_open_than_allowed(serving: Serve, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before: workers counted jobs only once their decoders ran, so that each could start one at the same time."""
     predictors, release = paused()
     server = serving(predictors=predictors, workers=3, limits={"open_jobs": 1})
-    workers, video_of = server.service.workers, server.service.video_of
+    workers, video_of = server.service.workers, server.service.jobs.video_of
 
     def slow(job: Job) -> Path | None:
         time.sleep(0.5)
         return video_of(job)
 
-    monkeypatch.setattr(workers, "video_of", slow)
+    monkeypatch.setattr(server.service.jobs, "video_of", slow)
     jobs = [server.upload(clip).json()["id"] for _ in range(3)]
     wait(lambda: workers._started)
     time.sleep(1.5)

@@ -27,14 +27,16 @@ from ballcast.core.errors import InputError
 from ballcast.core.events import Forecast, Prediction
 from ballcast.live.status import LiveForecast
 from ballcast_server.networks import NetworkPolicy
+from ballcast_server.predictors import make_predictor_factory
+from ballcast_server.settings import AlertTargets
 from ballcast_server.streams import alerts as alerting
-from ballcast_server.streams.alerts import Alert, Alerts, AlertTargets, sign
-from ballcast_server.streams.clips import ClipStore, PacketRing
+from ballcast_server.streams.alerts import Alert, Alerts, sign
+from ballcast_server.streams.clips import ClipStore
+from ballcast_server.streams.config import StreamConfig
+from ballcast_server.streams.ring import PacketRing
 from ballcast_server.web import monitoring
-from ballcast_server.web.schema import StreamConfig
-from ballcast_server.web.settings import make_predictor_factory
 from tests.live.test_session import tiny
-from tests.server.web.conftest import LOOPBACK, Running, Serve
+from tests.server.conftest import LOOPBACK, Running, Serve
 from tests.video.conftest import make_video
 
 
@@ -160,7 +162,7 @@ def watched(running: Running, name: str) -> Iterator[dict[str, Any]]:
 def test_one_that_cannot_be_reached_says_so_without_its_password(
     serving: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ballcast_server.web.streams.FIRST_WAIT_S", 0.2)
+    monkeypatch.setattr("ballcast_server.streams.stream.FIRST_WAIT_S", 0.2)
     running = serving()
     running.client.put("/api/streams/x", json={"address": "rtsp://user:secret@127.0.0.1:1/1"})
     assert until(lambda: details(running.client, "x")["last_error"] or details(running.client, "x")["reconnects"], 30)
@@ -407,7 +409,7 @@ def test_alerts_leave_clips_which_are_removed_by_age_and_size(
     serving: Serve, stream: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "ballcast_server.web.stream_store.ClipStore",
+        "ballcast_server.streams.store.ClipStore",
         lambda folder, **how: ClipStore(folder, before_s=2, after_s=1, **how),
     )
     with dripping(stream) as server, Receiver() as receiver:
@@ -424,7 +426,7 @@ def test_alerts_leave_clips_which_are_removed_by_age_and_size(
         with av.open(str(path)) as given:
             assert 60 <= sum(1 for _ in given.decode(video=0)) <= 160
         assert running.client.get("/api/streams/pitch/clips/..%2F..%2Fstreams.json").status_code == 404
-        clips = running.service.stream_store.clips
+        clips = running.service.streams.clips
         assert parsed(running.client.get("/metrics").text)["ballcast_clips_written_total", ()] >= 2
         clips._keep_bytes = clip["bytes"] + 1
         clips.prune()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ballcast.core.errors import InputError
-from ballcast_server.web.jobs import MAX_ATTEMPTS, Job, JobStore
+from ballcast_server.jobs.store import MAX_ATTEMPTS, Job, JobStore
 
 
 @pytest.fixture

@@ -1,17 +1,11 @@
-"""Limits and settings of the server, its errors, and the factory of what computes forecasts."""
+"""Limits and settings of the server, and the error that answers a request."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from urllib.parse import urlsplit
 
-from ballcast.inference.expected_precision import ExpectedPrecision
-from ballcast.inference.runtime import Runtime
-from ballcast.inference.stream_predictor import StreamPredictor
+from ballcast.core.errors import InputError
 from ballcast_server.networks import NetworkPolicy
-from ballcast_server.streams.alerts import AlertTargets
-from ballcast_server.streams.cluster import ClusterSessions
-from ballcast_server.streams.scheduler import Scheduler
 
 
 @dataclass(frozen=True)
@@ -53,6 +47,38 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class AlertTargets:
+    """Where alerts go.
+
+    Args:
+        webhook: an http(s) address that gets a POST with the message as JSON; "": none.
+        secret: signs the messages of the webhook.
+        mqtt: mqtt://[user:password@]host[:port]/topic, or mqtts://; messages go to topic/stream/action; "": none.
+        cooldown_s: seconds without another alert of the same action of the same stream.
+    """
+
+    webhook: str = ""
+    secret: str = ""
+    mqtt: str = ""
+    cooldown_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        if self.webhook and not _is_address(self.webhook, "http", "https"):
+            raise InputError("--webhook: give an address that begins with http:// or https://")
+        if self.mqtt and not _is_address(self.mqtt, "mqtt", "mqtts"):
+            raise InputError("--mqtt: give mqtt://host/topic, or mqtts:// for TLS")
+
+
+def _is_address(address: str, *schemes: str) -> bool:
+    """Whether it is an address with a host, and a port that is a number if it has one."""
+    try:
+        parts = urlsplit(address)
+        return parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True)
 class Settings:
     """Options of `ballcast serve`.
 
@@ -86,6 +112,9 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
 
 
+FULL = "the server's disk is nearly full; delete videos that are no longer needed"
+
+
 class RequestError(Exception):
     """A request that is answered with an error.
 
@@ -103,53 +132,3 @@ class RequestError(Exception):
     def headers(self) -> dict[str, str]:
         """Headers of the response."""
         return {} if self.retry_s is None else {"Retry-After": str(self.retry_s)}
-
-
-@dataclass(frozen=True)
-class PredictorFactory:
-    """Makes predictors.
-
-    Args:
-        new: returns a predictor with its own state, for one video or stream.
-        about: metadata that is written into results.
-        scheduler: makes the scheduler of all streams, or the cluster that follows them; None: each has a
-            predictor of its own.
-        any_video: forecast also where no football pitch is seen.
-    """
-
-    new: Callable[[], StreamPredictor]
-    about: dict[str, Any] = field(default_factory=dict)
-    scheduler: Callable[[], Scheduler | ClusterSessions] | None = None
-    any_video: bool = True
-
-
-def make_predictor_factory(
-    new_runtime: Callable[[], Runtime],
-    *,
-    every_ms: int,
-    precision: ExpectedPrecision | None = None,
-    any_video: bool = False,
-    cluster: ClusterSessions | None = None,
-) -> PredictorFactory:
-    """Build the factory of a server.
-
-    Args:
-        new_runtime: returns a runtime for one video or stream; all of them share their networks.
-        every_ms: interval between forecasts.
-        precision: of the model, if it was measured; written into results.
-        any_video: forecast also where no football pitch is seen.
-        cluster: follows the streams; None: this machine does.
-
-    Returns:
-        The factory.
-    """
-    first = new_runtime()
-    about = {"every_ms": every_ms, **first.about, "pos_weight": first.pos_weight}
-    if precision is not None:
-        about["precision"] = precision.to_json()
-    return PredictorFactory(
-        lambda: StreamPredictor(new_runtime(), every_ms=every_ms),
-        about,
-        lambda: cluster or Scheduler(new_runtime, every_ms=every_ms),
-        any_video,
-    )

@@ -1,0 +1,1 @@
+"""Videos and event feeds that were sent: kept, computed in turn, rendered."""
