@@ -1,11 +1,11 @@
-"""Make the embedded model of event feeds from a training of `benchmarks.feed_model`.
+"""Make the embedded model of event feeds from a training of `ballcast train feed`.
 
-    python -m benchmarks.feed_model score RUN --size full
+    python -m benchmarks.feed_model score RUN
     python -m tools.make_feed_model RUN [--out src/ballcast/samples/feed_model] [--picture reliability.png]
 
-RUN is the folder of a training. The weights are stored in half precision, the ONNX graph reads them by offset, and the
-probabilities are calibrated on the validation matches, from the outputs that `score` left in RUN. The error on England
-is printed and kept in `config.json`; --picture draws it.
+RUN is the folder of a training; RUN/best is packed: its weights in half precision, the ONNX graph that reads them by
+offset, and its calibration. The calibration's error on England, from the outputs that `score` left in RUN, is printed
+and kept in `config.json`; --picture draws it.
 """
 
 import argparse
@@ -22,8 +22,9 @@ from ballcast.core.embedded import FEED_MODEL
 from ballcast.core.event_schema import CODES, DETAILS, VALUES
 from ballcast.core.feed_forecast import SHOT
 from ballcast.core.files import read_json, replacing, write_bytes, write_json
-from ballcast.inference.event_model import GRAPH, INPUTS, KIND, OUTPUTS, calibrated, fit_calibration
-from ballcast.inference.torch_event_model import Outputs, load_network
+from ballcast.inference.event_model import GRAPH, INPUTS, OUTPUTS, calibrated
+from ballcast.inference.torch_event_model import Outputs
+from ballcast.model.event_transformer import CONFIG, WEIGHTS, load_event_transformer
 from tools.embed_models import refer
 
 SOURCE = (
@@ -39,10 +40,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=FEED_MODEL)
     parser.add_argument("--picture", type=Path, help="write the reliability diagram of P(shot within 5 s) (.png)")
     args = parser.parse_args()
-    sizes = read_json(args.run / "config.json", "sizes of the model")
-    calibration, error = np.stack([np.ones((10, 5)), np.zeros((10, 5))]), []
-    if (args.run / "test-chance.npz").is_file():
-        calibration, error = calibrate(args.run)
+    trained = read_json(args.run / "best" / CONFIG, "sizes of the model")
+    error = calibration_error(args.run, trained["calibration"])
     for row in error:
         print(row)  # noqa: T201
     if args.picture is not None:
@@ -51,11 +50,11 @@ def main() -> None:
         shutil.rmtree(args.out)
     with replacing(args.out) as folder:
         folder.mkdir(parents=True)
-        write_model(args.run, folder, sizes)
-        config = {"kind": KIND, "network": sizes, "calibration": np.round(calibration, 5).tolist()}
+        config = {key: trained[key] for key in ("kind", "network", "calibration")}
         config |= {"trained_on": "Wyscout, 2017/18, four leagues without England", "attribution": SOURCE}
-        write_json(folder / "config.json", config | {"license": "CC-BY-4.0", "calibration_error": error}, indent=1)
-        millions = sum(t.numel() for t in load_file(folder / "model.safetensors").values()) / 1e6
+        write_json(folder / CONFIG, config | {"license": "CC-BY-4.0", "calibration_error": error}, indent=1)
+        write_model(args.run / "best", folder, trained["network"])
+        millions = sum(t.numel() for t in load_file(folder / WEIGHTS).values()) / 1e6
         write_bytes(folder / "README.md", CARD.format(millions=millions, source=SOURCE).encode())
     size = sum(path.stat().st_size for path in args.out.iterdir())
     print(f"{args.out}: {size / 1e6:.2f} MB")  # noqa: T201
@@ -78,11 +77,11 @@ Keep this attribution with the weights.
 """
 
 
-def write_model(run: Path, folder: Path, sizes: dict[str, Any]) -> None:
-    """The weights in half precision, and the graph that reads them."""
-    weights = folder / "model.safetensors"
-    write_bytes(weights, save({name: t.half() for name, t in load_file(run / "model.safetensors").items()}))
-    network = Outputs(load_network(folder, sizes)).eval()
+def write_model(trained: Path, folder: Path, sizes: dict[str, Any]) -> None:
+    """The weights of `trained` in half precision, and the graph that reads them, into `folder` with its config."""
+    weights = folder / WEIGHTS
+    write_bytes(weights, save({name: t.half() for name, t in load_file(trained / WEIGHTS).items()}))
+    network = Outputs(load_event_transformer(folder)).eval()
     B, N = 2, sizes["tokens"]
     codes = torch.zeros(B, N, CODES, dtype=torch.int64)
     examples = (codes, torch.rand(B, N, VALUES), torch.ones(B, len(DETAILS)))
@@ -96,15 +95,16 @@ def write_model(run: Path, folder: Path, sizes: dict[str, Any]) -> None:
         write_bytes(folder / GRAPH, refer(path.read_bytes(), weights))
 
 
-def calibrate(run: Path) -> tuple[Any, list[dict[str, float]]]:
-    """Fit on validation; the error of P(shot within 5 s) in each decile of England."""
-    chance, came = {}, {}
-    for split in ("valid", "test"):
-        with np.load(run / f"{split}-chance.npz") as file:
-            chance[split], came[split] = file["chance"].astype(np.float32), file["came"]
-    fitted = fit_calibration(chance["valid"], came["valid"])
-    both = np.repeat(chance["test"][:, None], 3, axis=1)
-    return fitted, deciles(calibrated(both, fitted)[:, 2, SHOT, -1], came["test"][:, SHOT, -1])
+def calibration_error(run: Path, calibration: Any) -> list[dict[str, float]]:
+    """The error of P(shot within 5 s) in each decile of England; nothing if `score` was not run."""
+    path = run / "test-chance.npz"
+    if not path.is_file():
+        return []
+    with np.load(path) as file:
+        chance, came = file["chance"].astype(np.float32), file["came"]
+    both = np.repeat(chance[:, None], 3, axis=1)
+    fitted = np.array(calibration, np.float32)
+    return deciles(calibrated(both, fitted)[:, 2, SHOT, -1], came[:, SHOT, -1])
 
 
 def draw(path: Path, rows: list[dict[str, float]]) -> None:

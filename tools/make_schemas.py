@@ -10,9 +10,10 @@ from pydantic.json_schema import GenerateJsonSchema, NoDefault
 from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import EXTENDS
 from ballcast.core.embedded import RECIPES
+from ballcast.core.feed_config import FeedRecipe
 from ballcast.core.pretrain_config import PretrainRecipe
 
-SCHEMAS = {"schema.json": Recipe, "pretrain.schema.json": PretrainRecipe}
+SCHEMAS = {"schema.json": Recipe, "pretrain.schema.json": PretrainRecipe, "feed.schema.json": FeedRecipe}
 
 
 class Schema(GenerateJsonSchema):

@@ -118,11 +118,11 @@ def test_the_schemas_for_editors_are_those_of_the_classes(name: str) -> None:
 
 def test_every_recipe_names_its_schema_and_fits_it() -> None:
     recipes = sorted(RECIPES.glob("*.yaml"))
-    assert len(recipes) == 8
+    assert len(recipes) == 9
     for path in recipes:
         first = path.read_text().splitlines()[0]
         name = first.removeprefix("# yaml-language-server: $schema=")
-        assert name == ("pretrain.schema.json" if path.stem == "pretrain" else "schema.json"), path
+        assert name == (f"{path.stem}.schema.json" if path.stem in ("feed", "pretrain") else "schema.json"), path
         schema = json.loads((RECIPES / name).read_text())
         check(read_yaml(path), schema, path.stem, schema["$defs"])
 

@@ -16,11 +16,12 @@ from typer.testing import CliRunner
 from ballcast.api import FeedForecasts, load
 from ballcast.cli import app
 from ballcast.core.errors import InputError
+from ballcast.core.feed_config import EventTransformerConfig
 from ballcast.core.feed_forecast import EITHER, SHOT, columns, shot_chances
 from ballcast.inference.event_model import calibrated, fit_calibration, open_event_model
 from ballcast.inference.feed_predictor import predict_events, summarise
 from ballcast.inference.feed_tables import read_kickoffs, write_clips, write_table
-from ballcast.model.event_transformer import EventTransformer, EventTransformerConfig
+from ballcast.model.event_transformer import EventTransformer
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +86,21 @@ def test_a_calibration_undoes_a_known_distortion() -> None:
     fixed = calibrated(both, np.stack([slope, shift]))
     assert (np.diff(fixed[:, 2], axis=-1) >= -1e-6).all()
     np.testing.assert_allclose(fixed[:, 0] + fixed[:, 1], fixed[:, 2], atol=1e-5)
+
+
+def test_actions_that_hardly_occur_stay_as_they_are() -> None:
+    """A small set of matches: nothing is learned from an action that never came, beyond that it is rare."""
+    rng = np.random.default_rng(0)
+    chance = rng.uniform(0, 0.02, (300, 10, 5)).astype(np.float32)
+    came = rng.random(chance.shape) < chance
+    came[:, 3] = False
+    middle = np.full((1, 3, 10, 5), 0.01, np.float32)
+    fixed = calibrated(middle, fit_calibration(chance, came))[0, 2]
+    assert ((fixed[3] > 0.0002) & (fixed[3] < 0.005)).all()
+    assert ((fixed[4] > 0.005) & (fixed[4] < 0.03)).all()
+    slope, shift = fit_calibration(np.full((50, 10, 5), 1e-9, np.float32), np.ones((50, 10, 5), bool))
+    assert np.isfinite(slope).all()
+    assert np.isfinite(shift).all()
 
 
 def test_the_interface_gives_a_frame(folder: Path, tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """Two processes on the CPU do what one does with the joined batch."""
 
+import gc
 import os
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +68,20 @@ def test_two_ranks_give_the_gradients_of_the_joined_batch(splits: Path, tmp_path
     assert len(alone) > 40
     for name, gradient in alone.items():
         torch.testing.assert_close(both[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_a_training_that_is_over_is_freed_at_once(splits: Path, tmp_path: Path) -> None:
+    """Without waiting for the garbage collector: DDP's threads must have ended before the process does."""
+    recipe = load(Recipe, Path("paper"), [*SMALL, *STILL, f"data.features={splits}", "train.ema=0.9"])
+    gc.disable()
+    try:
+        task = build_task(recipe, open_run(recipe, tmp_path / "run", torch.device("cpu"), Ranks()))
+        task.step(next(task.batches(0, 0)))
+        model = weakref.ref(task.learner)
+        del task
+        assert model() is None
+    finally:
+        gc.enable()
 
 
 def test_a_run_of_two_processes_is_the_run_of_one(splits: Path, tmp_path: Path) -> None:

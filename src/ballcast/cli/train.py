@@ -15,7 +15,7 @@ def train(
     config: Annotated[
         Path,
         typer.Argument(
-            help="A recipe: paper, e2e, e2e-head, faantra-ws, faantra, events, best, or a YAML file of your own."
+            help="A recipe: paper, e2e, e2e-head, faantra-ws, faantra, feed, events, best, or a YAML file of your own."
         ),
     ],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, for example train.lr=1e-4.")] = None,
@@ -24,28 +24,32 @@ def train(
     ] = Path("runs/train"),
     device: Device = "auto",
 ) -> None:
-    """Train an anticipator by a recipe; kill it at any time and run the same command to resume.
+    """Train a model by a recipe; kill it at any time and run the same command to resume.
 
     Needs a feature store per split (see `ballcast extract`) below data.features; e2e and faantra-ws need the videos
-    instead, in the folders of games.sources. At the end the best epoch's report is
-    OUT/report.html: scores, curves, calibration, timing, confusion, the best and the worst clips. On several GPUs:
-    torchrun --nproc-per-node 4 -m ballcast train …
+    instead, in the folders of games.sources; feed, the event transformer, needs event feeds in data.source. At the end
+    the best epoch's report is OUT/report.html: scores, curves, calibration, timing, confusion, the best and the worst
+    clips (not of feed). On several GPUs: torchrun --nproc-per-node 4 -m ballcast train …
 
     Examples:
 
     ballcast train paper data.features=features --out runs/paper
 
     ballcast train e2e games.sources=[snbaa/224p] --out runs/e2e
+
+    ballcast train feed data.source=wyscout_leagues.parquet --out runs/feed
     """
     from ballcast.core.anticipator_config import Recipe
-    from ballcast.core.config import load
+    from ballcast.core.feed_config import load_recipe
     from ballcast.training.data import fit_to_store
     from ballcast.training.distributed import joined
     from ballcast.training.progress import Display
     from ballcast.training.run import train as train_run
     from ballcast.workflows.run_report import report_run
 
-    recipe = fit_to_store(load(Recipe, config, overrides or ()), overrides or ())
+    recipe = load_recipe(config, overrides or ())
+    if isinstance(recipe, Recipe):
+        recipe = fit_to_store(recipe, overrides or ())
     with joined(device) as (ranks, chosen):
         display = Display(new_console(), recipe.train.epochs, quiet=not ranks.writes)
         with resumable(), display:
@@ -57,7 +61,7 @@ def train(
             else "no validation"
         )
         typer.echo(f"{run}: {progress.step} steps, {best}; the model is {run / 'best'}")
-        if report := report_run(recipe, run, device=chosen):
+        if isinstance(recipe, Recipe) and (report := report_run(recipe, run, device=chosen)):
             typer.echo(f"{report}: how it does on the validation clips")
 
 

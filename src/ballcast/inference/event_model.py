@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from ballcast.core.actions import ACTIONS
 from ballcast.core.errors import InputError, MissingExtra
 from ballcast.core.event_schema import HORIZONS_S, TOKENS, ZONES
+from ballcast.core.feed_config import KIND
 from ballcast.core.files import read_json
 from ballcast.inference.onnx_runtime import open_session
 
-KIND = "event-transformer"
 GRAPH = "events.onnx"
 INPUTS = ("codes", "values", "told")  # the names in graphs
 OUTPUTS = ("intensity", "chance", "zones")
@@ -72,8 +72,17 @@ def calibrated(chance: Floats, calibration: Floats) -> Floats:
     return (chance * (fixed / either)[:, None]).clip(0, 1).astype(np.float32)
 
 
+def neutral_calibration() -> Floats:
+    """The calibration (2, C, 5) that changes nothing."""
+    shape = (len(ACTIONS), len(HORIZONS_S))
+    return np.stack([np.ones(shape), np.zeros(shape)]).astype(np.float32)
+
+
 def fit_calibration(chance: Floats, came: NDArray[np.bool_], rounds: int = 25) -> Floats:
     """Fit slope and shift of the log-odds to what came, by Newton's method on the logistic loss.
+
+    Before the data, slope and shift are normally distributed around 1 and 0 with a deviation of 1, so that actions that
+    hardly occur stay nearly as the network has them.
 
     Args:
         chance: (n, C, 5) of either team.
@@ -86,10 +95,10 @@ def fit_calibration(chance: Floats, came: NDArray[np.bool_], rounds: int = 25) -
     x, y = np.log(p / (1 - p)), came.astype(np.float64)
     slope, shift = np.ones(x.shape[1:]), np.zeros(x.shape[1:])
     for _ in range(rounds):
-        q = 1 / (1 + np.exp(-(slope * x + shift)))
+        q = 1 / (1 + np.exp(-(slope * x + shift).clip(-50, 50)))
         w, error = q * (1 - q), q - y
-        a, b, c = (w * x * x).sum(0) + 1e-3, (w * x).sum(0), w.sum(0) + 1e-3
-        u, v = (error * x).sum(0) + 1e-3 * (slope - 1), error.sum(0) + 1e-3 * shift
+        a, b, c = (w * x * x).sum(0) + 1, (w * x).sum(0), w.sum(0) + 1
+        u, v = (error * x).sum(0) + slope - 1, error.sum(0) + shift
         det = a * c - b * b
         slope, shift = slope - (c * u - b * v) / det, shift - (a * v - b * u) / det
     return np.stack([slope, shift]).astype(np.float32)
@@ -119,7 +128,7 @@ def open_event_model(folder: Path, *, torch_device: str = "", threads: int | Non
         raise InputError(f"{folder / 'config.json'}: 'calibration' is not {shape} numbers; fetch it again")
     graph = folder / GRAPH
     if torch_device or not graph.is_file():
-        runtime, run = torch_device or "cpu", _torch_run(folder, network, torch_device or "cpu")
+        runtime, run = torch_device or "cpu", _torch_run(folder, torch_device or "cpu")
     else:
         runtime, run = "onnx", _onnx_run(graph, threads)
     about = {key: tree[key] for key in ("trained_on", "attribution", "license") if key in tree}
@@ -137,9 +146,9 @@ def _onnx_run(graph: Path, threads: int | None) -> Run:
     return run
 
 
-def _torch_run(folder: Path, network: Mapping[str, Any], device: str) -> Run:
+def _torch_run(folder: Path, device: str) -> Run:
     if find_spec("torch") is None:
         raise MissingExtra("torch", "train", f"{folder}: has no {GRAPH}, so it runs in torch only")
     from ballcast.inference.torch_event_model import load_torch
 
-    return load_torch(folder, network, device)
+    return load_torch(folder, device)

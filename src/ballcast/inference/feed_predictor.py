@@ -18,7 +18,7 @@ from ballcast.core.event_schema import ACTION, PAD
 from ballcast.core.events import Forecast, Prediction
 from ballcast.core.feed_forecast import SHOT, FeedForecast, MatchSummary, Shot
 from ballcast.data.events.event_grid import IDENTITIES, STEPS, WIDTHS, Detail, build_grid
-from ballcast.data.events.event_tokens import EventTable, build_table, detail_flags, hide, tokens_before
+from ballcast.data.events.event_tokens import EARLIEST_MS, EventTable, build_table, detail_flags, hide, tokens_before
 from ballcast.data.events.feed import PERIODS, Feed
 from ballcast.inference.event_model import EventModel
 from ballcast.inference.runtime import Runtime, TrainedModel
@@ -99,7 +99,6 @@ def predict_feed(
             progress(done, total)
 
 
-EARLIEST_MS = 5_000  # of a period: the event transformer was trained from there on
 EMIT_THRESHOLD = 0.1  # the least probability of a prediction in `FeedForecast.predictions`
 
 

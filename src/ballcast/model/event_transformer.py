@@ -5,14 +5,18 @@ action, and one over zones of the pitch. `decode_slots` reads them. B samples, N
 K slots, C actions, 2 teams (0: the team of the last event before T), Z zones.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from ballcast.core.actions import ACTIONS, HORIZON_MS, MAX_EVENTS
-from ballcast.core.config import Record
+from ballcast.core.actions import ACTIONS, HORIZON_MS
+from ballcast.core.checks import check_pair
+from ballcast.core.config import from_dict, to_dict
+from ballcast.core.errors import InputError, first_line
 from ballcast.core.event_schema import (
     ACTION,
     AGE,
@@ -24,30 +28,18 @@ from ballcast.core.event_schema import (
     OUTCOME,
     PAD,
     SAME_TEAM,
-    TOKENS,
     ZONES,
 )
 from ballcast.core.events import GRID_BINS
+from ballcast.core.feed_config import KIND as MODEL_KIND
+from ballcast.core.feed_config import EventTransformerConfig
+from ballcast.core.files import read_bytes, read_json, write_pair
 from ballcast.model.layers import EncoderLayer, embedding
 from ballcast.model.postprocess import BIN_MS
 
 C = len(ACTIONS)
 TEAMS = 2
 _FEATURES = 24  # of a token, from its values; see `_features`
-
-
-@dataclass(frozen=True)
-class EventTransformerConfig(Record):
-    """Sizes: `dim`, `heads`, `layers`, `ffn` of the encoder, `tokens` events at most, `observed_ms` back."""
-
-    dim: int = 256
-    heads: int = 8
-    layers: int = 4
-    ffn: int = 1024
-    dropout: float = 0.1
-    tokens: int = TOKENS
-    observed_ms: int = 30_000
-    slots: int = MAX_EVENTS
 
 
 class EventSlots(NamedTuple):
@@ -100,6 +92,41 @@ class EventTransformer(nn.Module):
         slots = self.norm(x[:, -self.config.slots :])
         times = self.time_head(slots).unflatten(-1, (C, GRID_BINS))
         return EventSlots(self.kind_head(slots), times, self.zone_head(slots))
+
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+
+
+def save_event_transformer(folder: Path, model: EventTransformer, about: dict[str, Any]) -> None:
+    """Write `model.safetensors` and `config.json`, linked by a hash (`core.files.write_pair`).
+
+    Args:
+        folder: where to write; made if needed.
+        model: the network.
+        about: further entries of `config.json`; `calibration` (2, C, 5) is needed to run the model.
+    """
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    write_pair(folder, WEIGHTS, save(weights), CONFIG, {"kind": MODEL_KIND, "network": to_dict(model.config), **about})
+
+
+def load_event_transformer(folder: Path) -> EventTransformer:
+    """Load a network in eval mode on the CPU; weights in half precision become single."""
+    path = folder / CONFIG
+    if not path.exists() and (folder / "best" / CONFIG).exists():
+        raise InputError(f"{folder}: is a run folder; give its model, {folder / 'best'}")
+    tree = read_json(path, "sizes of the model")
+    if not isinstance(tree, dict) or tree.get("kind") != MODEL_KIND or not isinstance(tree.get("network"), dict):
+        raise InputError(f"{path}: is not an event transformer's; give the folder of one made by `ballcast train feed`")
+    model = EventTransformer(from_dict(EventTransformerConfig, tree["network"], str(path), "network."))
+    raw = read_bytes(folder / WEIGHTS, "model's weights")
+    check_pair(folder / WEIGHTS, raw, path, tree)
+    try:
+        model.load_state_dict({name: tensor.float() for name, tensor in load(raw).items()})
+    except (SafetensorError, RuntimeError, KeyError, ValueError) as error:
+        fault = first_line(error)
+        raise InputError(f"{folder / WEIGHTS}: does not hold the model of config.json ({fault})") from None
+    return model.eval()
 
 
 # No tensor below is made of Python numbers or lists: copying them to a GPU would break a CUDA graph.

@@ -1,4 +1,4 @@
-"""Training data: the windows of feature stores, or the frames of games, that a recipe names.
+"""Training data: the windows of feature stores, the frames of games, or the event feeds that a recipe names.
 
 Stores are checked against each other and against the model, and their labels are read.
 """
@@ -16,11 +16,16 @@ from ballcast.core.anticipator_config import DataConfig, ModelConfig, Recipe
 from ballcast.core.backbone_config import BackboneIdentity
 from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.core.events import Clip
-from ballcast.data.events.event_grid import read_store
+from ballcast.core.feed_config import FeedDataConfig, FeedRecipe
+from ballcast.data.events.event_grid import read_store, split_matches
+from ballcast.data.events.feed_files import recognise
+from ballcast.data.events.kloppy_feed import AUTO, match_files, missing_details, read_match
+from ballcast.data.events.wyscout import read_table
 from ballcast.data.labels.games import choose_games
 from ballcast.data.labels.label_sets import LabelSet, choose_label_sets
 from ballcast.data.labels.soccernet import read_labels
 from ballcast.data.samples.feature_cache import FeatureCache
+from ballcast.data.samples.feed_samples import FeedEvents, FeedWindows, Match
 from ballcast.data.samples.frames import FrameCache, open_frames
 from ballcast.data.samples.windows import (
     PAPER_CLASS_WEIGHTS,
@@ -35,6 +40,8 @@ from ballcast.training.progress import Log, ProgressBar, ignore, no_bar
 
 Splits = list[tuple[FeatureStore, list[Clip]]]
 GameCache = FrameCache | FeatureCache
+
+# ------------------------------------------------------------------------------------------------------ feature stores
 
 
 def fit_to_store(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
@@ -195,6 +202,9 @@ def _warn_of_leak(store: FeatureStore) -> str:
     return f"{len(seen)} of {len(store)}"
 
 
+# ----------------------------------------------------------------------------------------------------- frames of games
+
+
 @dataclass(frozen=True)
 class EndToEndData:
     """The frames, or features, of the games to train on, to validate on and to test on; None: there are none.
@@ -235,3 +245,85 @@ def open_end_to_end_data(
     train = frames("train")
     assert train is not None  # `choose_games` refuses an empty one
     return EndToEndData(train, frames("valid"), frames("test"), others)
+
+
+# --------------------------------------------------------------------------------------------------------- event feeds
+
+
+@dataclass(frozen=True)
+class FeedData:
+    """The events to train on, and the windows to validate on (None: the last epoch is taken).
+
+    `matches`: the names of the training matches.
+    """
+
+    train: FeedEvents
+    valid: FeedWindows | None
+    matches: tuple[str, ...]
+
+
+def open_feed_data(recipe: FeedRecipe, device: torch.device, log: Log = ignore) -> FeedData:
+    """Read the matches of a recipe; `log` is called with a line for each kind of split."""
+    data = recipe.data
+    splits = read_matches(data)
+    train = [match for name in data.train for match in splits[name]]
+    valid = [match for name in data.valid for match in splits[name]]
+    names = tuple(match.feed.match for match in train)
+    if both := set(names) & {match.feed.match for match in valid}:
+        raise InputError(
+            f"match {min(both)} is trained on and validated on, which would choose the most overfitted model; "
+            "take it out of one, for example data.valid=[]"
+        )
+    events = FeedEvents.from_matches(train, device)
+    log(
+        f"train: {len(train)} match{'es' * (len(train) != 1)}, {len(events.table.clock)} events, "
+        f"{len(events.clock)} of them actions, in {events.total / 3_600_000:.1f} hours"
+    )
+    windows = None
+    if valid:
+        windows = FeedWindows.from_matches(valid, data.every_ms)
+        log(f"valid: {len(valid)} match{'es' * (len(valid) != 1)}, {len(windows)} windows")
+    return FeedData(events, windows, names)
+
+
+def read_matches(data: FeedDataConfig) -> dict[str, list[Match]]:
+    """The matches of each split that the recipe names.
+
+    In a folder, matches that cannot be read are left out with a warning.
+    """
+    source = Path(data.source)
+    names = dict.fromkeys((*data.train, *data.valid))
+    if not source.exists():
+        raise InputError(
+            f"{source}: no such file or folder; set data.source to the parquet table of events, or to a folder with a "
+            f"folder of feeds for each split ({', '.join(names)})"
+        )
+    if source.is_file():
+        splits = split_matches(read_table(source), data.size)
+        for name in names:
+            if name not in splits:
+                raise InputError(f"{source}: has the splits {', '.join(splits)}, and no split {name!r}")
+        return {name: [Match(feed) for feed in splits[name]] for name in names}
+    return {name: _read_folder(source / name, data.provider) for name in names}
+
+
+def _read_folder(folder: Path, provider: str) -> list[Match]:
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder; put the feeds of this split there, or change data.source")
+    provider = recognise(folder) if provider == AUTO else provider
+    matches, faults = [], []
+    for path in match_files(folder, provider):
+        try:
+            matches.append(Match(read_match(path, provider), missing_details(path, provider)))
+        except InputError as error:
+            faults.append(str(error))
+    if not matches:
+        raise InputError(f"{folder}: not one match could be read: {faults[0]}")
+    if faults:
+        warnings.warn(
+            f"{folder}: {len(faults)} of {len(faults) + len(matches)} matches cannot be read and are left out; the "
+            f"first: {faults[0]}",
+            BallcastWarning,
+            stacklevel=2,
+        )
+    return matches

@@ -1,9 +1,11 @@
-"""Scores of a model in training: on stored windows, and along games: anticipation at the official clips, spotting."""
+"""Scores of a model in training: on stored windows, on event feeds, and along games: official clips and spotting."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ballcast.core.actions import FPS, WINDOW_FRAMES
@@ -11,17 +13,22 @@ from ballcast.core.anticipator_config import EmitConfig
 from ballcast.core.backbone_config import BackboneConfig
 from ballcast.core.events import Clip, Prediction, merge_arrays, merge_bins
 from ballcast.core.pretrain_config import SpottingConfig
+from ballcast.data.events.event_tokens import hide, tokens_before
 from ballcast.data.samples.batches import Samples
 from ballcast.data.samples.feature_cache import FeatureCache
+from ballcast.data.samples.feed_samples import FeedWindows, on_device
 from ballcast.data.samples.frames import FrameCache
 from ballcast.data.samples.game_samples import evaluation_clips
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder
 from ballcast.features.stack_index import snippet_count, snippet_middle, snippet_span, start_frame
+from ballcast.inference.tuning import score_bins
 from ballcast.metrics.average_precision import Score, score, score_arrays
 from ballcast.metrics.spotting import Peaks, SpottingScore, random_score, spotting_score, suppress_non_maxima
 from ballcast.model.end_to_end import EndToEnd
-from ballcast.model.postprocess import emit, emit_flat
+from ballcast.model.event_transformer import EventTransformer, decode_slots
+from ballcast.model.postprocess import PEAKS, emit, emit_flat, select_times
+from ballcast.model.score_mapping import REACH_MS
 from ballcast.model.slots import Slots
 from ballcast.training.augment import planes
 from ballcast.training.data import GameCache
@@ -80,6 +87,44 @@ def join_slots(parts: list[Slots]) -> Slots:
         presence,
         counts=parts[0].counts,
     )
+
+
+# ------------------------------------------------------------------------------------ an event transformer on feeds
+
+
+class FeedOutputs(NamedTuple):
+    """Outputs for S windows: expected actions of either team (C, S, 32), and their chance within 1 … 5 s (S, C, 5)."""
+
+    intensity: NDArray[np.float32]
+    chance: NDArray[np.float32]
+
+
+@torch.inference_mode()
+def predict_feed_windows(
+    model: EventTransformer, windows: FeedWindows, *, ranks: Ranks | None = None, batch: int = 4096
+) -> FeedOutputs:
+    """Run the model on all windows. Several ranks share the work, and all get the result."""
+    ranks = ranks or Ranks()
+    config, device = model.config, next(model.parameters()).device
+    table = on_device(windows.table, device)
+    parts = []
+    with mode(model, training=False):
+        for begin in range(ranks.rank, len(windows), batch * ranks.count):
+            chosen = slice(begin, begin + batch * ranks.count, ranks.count)
+            at = torch.from_numpy(windows.at[chosen].copy()).to(device)
+            available = torch.from_numpy(windows.available[chosen].copy()).to(device)
+            codes, values = tokens_before(torch, table, at, tokens=config.tokens, observed_ms=config.observed_ms)
+            codes, values = hide(torch, codes, values, available)
+            intensity, chance, _ = decode_slots(model(codes, values, available.float()))
+            parts.append((intensity.sum(1), chance[:, 2]))
+    intensity, chance = (ranks.interleave(torch.cat(part), len(windows)) for part in zip(*parts, strict=True))
+    return FeedOutputs(np.ascontiguousarray(intensity.cpu().numpy().transpose(1, 0, 2)), chance.cpu().numpy())
+
+
+def score_feed_windows(outputs: FeedOutputs, windows: FeedWindows) -> Score:
+    """The official score of the times where most of each action is expected."""
+    scores = select_times(outputs.intensity, [REACH_MS] * len(outputs.intensity), PEAKS)
+    return score_bins(windows.clips, scores)
 
 
 # ---------------------------------------------------------------------------------- an end-to-end model along games

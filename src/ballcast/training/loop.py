@@ -5,8 +5,8 @@ run/environment.json   versions, git, seed   run/last/     the newest model
 run/steps.csv          losses of each step   run/state.safetensors   everything needed to resume
 run/epochs.csv         scores of each epoch  run/tensorboard/
 
-`Trainer` is the loop, `step.TrainStep` a step. What is trained is a `Task`: `AnticipationTask`, `EndToEndTask` or
-`PretrainTask`, each in a file of its name.
+`Trainer` is the loop, `step.TrainStep` a step. What is trained is a `Task`: `AnticipationTask`, `EndToEndTask`,
+`PretrainTask` or `FeedTask`, each in a file of its name.
 """
 
 import time
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from ballcast.core.anticipator_config import Recipe
 from ballcast.core.errors import BallcastError
+from ballcast.core.feed_config import FeedRecipe
 from ballcast.core.files import sweep
 from ballcast.core.pretrain_config import PretrainRecipe
 from ballcast.core.util import keep_freed_memory
@@ -33,7 +34,7 @@ from ballcast.training.progress import ProgressUpdate, Show, ignore
 from ballcast.training.run_folder import RunLog, check_folder, extends_training, run_lock, write_run_config
 from ballcast.training.step import TrainStep
 
-AnyRecipe = Recipe | PretrainRecipe
+AnyRecipe = Recipe | PretrainRecipe | FeedRecipe
 READ_EVERY = 25  # steps between two reads of the losses from a GPU; each read makes the host wait
 
 

@@ -1,6 +1,7 @@
 """The models to train, before their first step: weights as the recipe draws or loads them, and their metadata."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -10,14 +11,16 @@ from ballcast import __version__
 from ballcast.core.actions import ACTIONS
 from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import to_dict
-from ballcast.core.embedded import BACKBONE, MODEL
+from ballcast.core.embedded import BACKBONE, FEED_MODEL, MODEL
 from ballcast.core.errors import InputError
+from ballcast.core.feed_config import FeedRecipe
 from ballcast.core.pretrain_config import PretrainRecipe
 from ballcast.data.labels.games import Game
 from ballcast.features.backbone import Backbone, read_about
 from ballcast.features.imagenet import began_with, describe_games, is_backbone, load_imagenet, start_backbone
 from ballcast.model.anticipator import Anticipator, read_config
 from ballcast.model.end_to_end import EndToEnd, load_end_to_end
+from ballcast.model.event_transformer import EventTransformer, load_event_transformer
 from ballcast.training.data import TrainingData
 
 
@@ -121,6 +124,34 @@ def load_start(start: str) -> tuple[Backbone, Anticipator | None]:
         return Backbone.from_pretrained(start), None
     model = load_end_to_end(MODEL, BACKBONE) if start == "embedded" else load_end_to_end(Path(start))
     return model.backbone, model.anticipator
+
+
+def build_event_transformer(recipe: FeedRecipe) -> EventTransformer:
+    """Build an event transformer; the recipe's seed draws the weights, or `train.start` names them."""
+    torch.manual_seed(recipe.train.seed)
+    model = EventTransformer(recipe.model)
+    if recipe.train.start != "scratch":
+        start = _load_feed_model(recipe.train.start)
+        if replace(start.config, dropout=recipe.model.dropout) != recipe.model:
+            raise InputError(f"{recipe.train.start}: its sizes are not those of the recipe; set train.start=scratch")
+        model.load_state_dict(start.state_dict())
+    return model
+
+
+def load_teachers(recipe: FeedRecipe) -> list[EventTransformer]:
+    """Load the models whose outputs are targets of distillation."""
+    teachers = [_load_feed_model(name) for name in recipe.distil.teachers]
+    for name, teacher in zip(recipe.distil.teachers, teachers, strict=True):
+        if teacher.config.slots != recipe.model.slots or teacher.config.tokens < recipe.model.tokens:
+            raise InputError(
+                f"{name}: cannot teach this model, since it has {teacher.config.slots} slots and reads "
+                f"{teacher.config.tokens} events, and the recipe {recipe.model.slots} and {recipe.model.tokens}"
+            )
+    return [teacher.requires_grad_(False) for teacher in teachers]
+
+
+def _load_feed_model(name: str) -> EventTransformer:
+    return load_event_transformer(FEED_MODEL if name == "embedded" else Path(name))
 
 
 def build_backbone(recipe: PretrainRecipe, games: Sequence[Game], folder: Path, *, resumed: bool) -> Backbone:

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from ballcast.core.anticipator_config import TrainConfig
+from ballcast.core.feed_config import FeedTrainConfig
 from ballcast.core.pretrain_config import PretrainTrainConfig
 
 
@@ -37,6 +38,15 @@ def one_cycle(step: int, steps: int, *, top: float, warmup: float) -> float:
     return top * 0.5 * (1 + math.cos(math.pi * (step - rise) / max(steps - rise, 1)))
 
 
+def warmup_cosine(step: int, steps: int, *, top: float, warmup: float) -> float:
+    """The rate of step number `step` of `steps`: a cosine from `top` down to a hundredth, times a linear warm-up.
+
+    `warmup` is the share of all steps that the warm-up takes; it ends with its last step.
+    """
+    rise = min((step + 1) / (warmup * steps), 1.0) if warmup else 1.0
+    return top * rise * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * step / steps)))
+
+
 def decayed(model: nn.Module) -> set[nn.Parameter]:
     """The parameters weight decay applies to: matrices and kernels, but not embeddings (positions, slots)."""
     embedded = {p for m in model.modules() if isinstance(m, nn.Embedding) for p in m.parameters()}
@@ -45,9 +55,10 @@ def decayed(model: nn.Module) -> set[nn.Parameter]:
 
 def build_optimizer(
     model: nn.Module,
-    config: TrainConfig | PretrainTrainConfig,
+    config: TrainConfig | PretrainTrainConfig | FeedTrainConfig,
     *,
     recorded: bool = False,
+    beta2: float = 0.999,
     slower: nn.Module | None = None,
     factor: float = 1.0,
 ) -> torch.optim.AdamW:
@@ -57,6 +68,7 @@ def build_optimizer(
         model: the model.
         config: learning rate and weight decay.
         recorded: the steps are recorded as a CUDA graph, so the learning rate is a tensor on the device.
+        beta2: decay of the mean of squared gradients.
         slower: a part of the model whose learning rate is `factor` times that of the rest.
         factor: see `slower`.
     """
@@ -75,7 +87,8 @@ def build_optimizer(
     device = learning[0].device
     lr = torch.tensor(config.lr, device=device) if recorded else config.lr
     groups = [group for group in groups if group["params"]]
-    return torch.optim.AdamW(groups, lr=lr, fused=device.type == "cuda", capturable=recorded)
+    on_gpu = device.type == "cuda"
+    return torch.optim.AdamW(groups, lr=lr, betas=(0.9, beta2), fused=on_gpu, capturable=recorded)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

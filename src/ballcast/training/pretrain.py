@@ -75,19 +75,18 @@ class PretrainTask:
         self.ema = Ema(self.backbone, config.ema) if config.ema else None
 
         half = device.type == "cuda" and config.precision == "bf16"
-        logits_of = self._logits
+        backbone = self.backbone
+
+        def logits_of(frames: Tensor) -> Tensor:  # (B, P, H, W) in [0, 1] → (B, n, C)
+            return backbone.classifier(backbone.dropout(backbone.runs(frames)))
+
         if device.type == "cuda" and config.compile:
-            logits_of = torch.compile(self._logits, dynamic=False)
+            logits_of = torch.compile(logits_of, dynamic=False)
 
         def losses_of(batch: SnippetBatch) -> tuple[Tensor]:
             return spotting_losses(logits_of, batch, gamma=config.focal_gamma, alpha=config.focal_alpha, half=half)
 
         self.step = TrainStep(losses_of, self.optimizer, clip=config.clip, ema=self.ema)
-
-    def _logits(self, frames: Tensor) -> Tensor:
-        """Runs (B, P, H, W) in [0, 1] → logits (B, n, C)."""
-        backbone = self.backbone
-        return backbone.classifier(backbone.dropout(backbone.runs(frames)))
 
     @property
     def metadata(self) -> dict[str, Any]:

@@ -5,17 +5,20 @@ from pathlib import Path
 import torch
 
 from ballcast.core.errors import InputError
+from ballcast.core.feed_config import FeedRecipe
 from ballcast.core.pretrain_config import PretrainRecipe
 from ballcast.training.anticipation import AnticipationTask
 from ballcast.training.checkpoint import Progress
-from ballcast.training.data import EndToEndData, TrainingData
+from ballcast.training.data import EndToEndData, FeedData, TrainingData
 from ballcast.training.distributed import Ranks
 from ballcast.training.end_to_end import EndToEndTask
+from ballcast.training.feed import FeedTask
 from ballcast.training.loop import AnyRecipe, RunContext, Trainer, open_run
 from ballcast.training.pretrain import PretrainTask
 from ballcast.training.progress import Log, ProgressBar, Show, ignore, no_bar, show_estimate
 
-AnyTask = AnticipationTask | EndToEndTask | PretrainTask
+AnyTask = AnticipationTask | EndToEndTask | FeedTask | PretrainTask
+AnyData = TrainingData | EndToEndData | FeedData
 
 
 def train(
@@ -24,7 +27,7 @@ def train(
     *,
     device: torch.device,
     ranks: Ranks | None = None,
-    data: TrainingData | EndToEndData | None = None,
+    data: AnyData | None = None,
     show: Show = ignore,
     log: Log = ignore,
     bar: ProgressBar = no_bar,
@@ -36,7 +39,7 @@ def train(
         folder: the run's folder.
         device: where to compute.
         ranks: this process among those of the run; None: it is the only one.
-        data: replaces the windows of the stores, or the frames of the games, that the recipe names.
+        data: replaces the windows of the stores, the frames of the games, or the feeds that the recipe names.
         show: called with the progress after some steps and after each epoch.
         log: called with lines about the data, before the first step and after the last.
         bar: opens the progress bar of decoding.
@@ -54,7 +57,7 @@ def train(
 def build_task(
     recipe: AnyRecipe,
     context: RunContext,
-    data: TrainingData | EndToEndData | None = None,
+    data: AnyData | None = None,
     log: Log = ignore,
     bar: ProgressBar = no_bar,
 ) -> AnyTask:
@@ -63,8 +66,11 @@ def build_task(
         return PretrainTask(recipe, context, log, bar)
     if recipe.train.batch % context.ranks.count:
         raise InputError(f"train.batch={recipe.train.batch} does not divide among {context.ranks.count} processes")
+    if isinstance(recipe, FeedRecipe):
+        assert data is None or isinstance(data, FeedData)
+        return FeedTask(recipe, context, data, log)
     if recipe.train.backbone == "end_to_end":
-        assert not isinstance(data, TrainingData)
+        assert data is None or isinstance(data, EndToEndData)
         return EndToEndTask(recipe, context, data, log, bar)
-    assert not isinstance(data, EndToEndData)
+    assert data is None or isinstance(data, TrainingData)
     return AnticipationTask(recipe, context, data, log)

@@ -1,7 +1,8 @@
 """One step of training: forward, loss, backward, clipping, AdamW, moving average.
 
 `TrainStep` is the step of every kind of training. What differs between them is the forward pass and the loss of a
-batch: `anticipation_losses` on stored features, `end_to_end_losses` from frames, `spotting_losses` of a backbone.
+batch: `anticipation_losses` on stored features, `end_to_end_losses` from frames, `spotting_losses` of a backbone,
+`feed_losses` on event feeds.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,10 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from ballcast.core.anticipator_config import Recipe
+from ballcast.core.feed_config import FeedRecipe
+from ballcast.data.events.event_tokens import hide, tokens_before
 from ballcast.data.samples.batches import TrainingBatch
+from ballcast.data.samples.feed_samples import FeedBatch, FeedEvents, mirror, targets_after
 from ballcast.features.cuda_graph import record
 from ballcast.loss.criterion import Criterion, Losses, Reduce, soft_focal_bce
+from ballcast.loss.feed_criterion import FeedLosses, distillation, feed_criterion, with_distillation
 from ballcast.loss.matcher import Targets
+from ballcast.model.event_transformer import EventSlots, EventTransformer
 from ballcast.training.augment import Augmentation, apply_augmentation, mix
 from ballcast.training.ema import Ema
 
@@ -48,10 +54,11 @@ class TrainStep(Generic[B]):
         self.parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self.clip = clip
         self.ema = ema
-        self._update: Callable[[B], Tensor] = RecordedUpdate(self) if recorded else self.update
+        # No reference back to the step: a cycle would keep DDP and its threads beyond the end of a training.
+        self._recording: Recording[B] | None = Recording() if recorded else None
 
     def __call__(self, batch: B) -> Tensor:
-        return self._update(batch)
+        return self.update(batch) if self._recording is None else self._recording.update(self, batch)
 
     def update(self, batch: B) -> Tensor:
         """The step itself; it never waits for the device."""
@@ -210,32 +217,77 @@ def spotting_loss(logits: Tensor, target: Tensor, *, alpha: float, gamma: float)
     return soft_focal_bce(logits, target, gamma=gamma, alpha=alpha).mean()
 
 
+# ----------------------------------------------------------------------------------- forward and loss, event feeds
+
+
+def feed_losses(
+    model: nn.Module,
+    teachers: Sequence[EventTransformer],
+    events: FeedEvents,
+    batch: FeedBatch,
+    recipe: FeedRecipe,
+    *,
+    half: bool = False,
+) -> FeedLosses:
+    """The losses of B samples of event feeds; all is computed on the device.
+
+    Args:
+        model: an `EventTransformer`, or DDP around it.
+        teachers: see all details that a feed has; none: no distillation.
+        events: of the training matches.
+        batch: the times of the samples, and what is done with them.
+        recipe: of the run.
+        half: compute in bf16 where that is safe.
+    """
+    config = recipe.model
+
+    def forward(network: nn.Module, codes: Tensor, values: Tensor, available: Tensor) -> EventSlots:
+        # A CUDA graph must not read weights that autocast has kept from an earlier step.
+        with torch.autocast(batch.at.device.type, torch.bfloat16, enabled=half, cache_enabled=False):
+            return network(codes, values, available.float())
+
+    with torch.no_grad():
+        at, period = events.locate(batch.at)
+        codes, values = tokens_before(torch, events.table, at, tokens=config.tokens, observed_ms=config.observed_ms)
+        targets = targets_after(events, at, config.slots)
+        values, targets = mirror(values, targets, batch.mirrored)
+        available = events.available[period]
+        codes, values = hide(torch, codes, values, available)
+        taught = [forward(teacher, codes, values, available) for teacher in teachers]
+        shown = available & batch.shown
+        codes, values = hide(torch, codes, values, shown)
+    slots = forward(model, codes, values, shown)
+    losses = feed_criterion(slots, targets, recipe.loss, events.rates)
+    if taught:
+        losses = with_distillation(losses, distillation(slots, taught), recipe.distil.weight)
+    return losses
+
+
 # ------------------------------------------------------------------------------------------------------ CUDA graph
 
 
-class RecordedUpdate(Generic[B]):
+class Recording(Generic[B]):
     """`TrainStep.update` as a CUDA graph, recorded with the first batch.
 
     The graph reads and writes the same memory every time: each batch is copied into that of the first.
     """
 
-    def __init__(self, step: TrainStep[B]) -> None:
-        self.step = step
+    def __init__(self) -> None:
         self._batch: B | None = None
         self._replay: Callable[[], None] = lambda: None
         self._losses: Tensor | None = None
 
-    def __call__(self, batch: B) -> Tensor:
+    def update(self, step: TrainStep[B], batch: B) -> Tensor:
+        """Run `step.update` on the batch by replaying it."""
         if self._batch is None:
-            self._batch = self._record(batch)
+            self._batch = self._record(step, batch)
         self._batch.copy_(batch)  # type: ignore[attr-defined]
         self._replay()
         assert self._losses is not None
         return self._losses.clone()
 
-    def _record(self, batch: B) -> B:
+    def _record(self, step: TrainStep[B], batch: B) -> B:
         """Record the step on a copy of the batch, and undo what its warm-up changed."""
-        step = self.step
         ema, state = step.ema, step.optimizer.state
         memory: B = batch.clone()  # type: ignore[attr-defined]
         weights = [p.detach().clone() for p in step.parameters]

@@ -18,6 +18,7 @@ from ballcast.core.actions import ACTION_INDEX, OBSERVED_MS
 from ballcast.core.event_schema import CODES, DETAILS, GROUPS, KINDS, OTHER, PAD, RENAMED, TOKENS
 from ballcast.data.events.feed import Feed
 
+EARLIEST_MS = 5_000  # of a period: samples of training and forecasts begin there
 PERIOD_MS = 1 << 32  # more than any period lasts: the clock of a table puts its periods this far apart
 
 
