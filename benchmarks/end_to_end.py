@@ -59,6 +59,7 @@ from ballcast.model.postprocess import (
     PEAKS,
     POSITIONS_MS,
     SlotArrays,
+    SlotForm,
     SlotProbabilities,
     emit_flat,
     mean_intensity,
@@ -247,7 +248,7 @@ def write_outputs(learner: EndToEnd, tests: FrameCache, target: Path, about: dic
         _, slots = predict_clips(learner, cache, flip=flip)
         for key in ("objectness", "classes", "offsets"):
             arrays[f"{view}_{key}"] = getattr(slots, key).half().cpu().numpy()
-        arrays["counts"] = slots.counts
+        arrays["counts"] = slots.form == "counts"
         if learner.anticipator.config.auxiliary:
             spotted = [game_scores(learner, cache, g, flip=flip) for g in range(len(tests.games))]
             arrays |= {f"{view}_spotting": np.stack([s for s, _ in spotted]).astype(np.float16), "times": spotted[0][1]}
@@ -275,7 +276,7 @@ def frozen_rows(args: argparse.Namespace) -> None:
         about = {"row": f"{name}, {args.group}", "seconds": time.perf_counter() - began}
         slots = predict_slots(model, Samples(windows["test"], device, "auto"))
         arrays = {f"seen_{k}": getattr(slots, k).half().cpu().numpy() for k in ("objectness", "classes", "offsets")}
-        save_row(target, about, recipe.emission, {**arrays, "counts": slots.counts, **spotting})
+        save_row(target, about, recipe.emission, {**arrays, "counts": slots.form == "counts", **spotting})
 
 
 def frozen_windows(stores: dict[Path, FeatureStore], split: str, windows: int) -> WindowSet:
@@ -314,13 +315,13 @@ def save_row(target: Path, about: dict[str, Any], emit: EmitConfig, arrays: dict
 def anticipated(data: Any, chosen: slice, clips: Sequence[Any], *, mirrored: bool) -> Matches:
     """The matches of what a row emits for the clips; `mirrored`: scores averaged with those of mirrored frames."""
     emit = EmitConfig(**json.loads(str(data["emit"])))
-    counts = bool(data["counts"])
+    form: SlotForm = "counts" if data["counts"] else "bins"
 
     def slots(view: str) -> SlotArrays:
         objectness, classes, offsets = (
             data[f"{view}_{k}"][chosen].astype(np.float32) for k in ("objectness", "classes", "offsets")
         )
-        return SlotArrays(objectness, classes, offsets, 32, counts)
+        return SlotArrays(objectness, classes, offsets, 32, form)
 
     if emit.mode != "expected" or not mirrored or "mirrored_objectness" not in data:
         return match_arrays(list(clips), *merge_arrays(*emit_flat(slots("seen"), emit)))

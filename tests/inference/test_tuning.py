@@ -316,7 +316,7 @@ def test_a_slot_outside_the_horizon_fills_a_clip_at_its_end() -> None:
     """Scalar times may lie outside; the best slot is brought in, since no clip may stay empty."""
     classes = torch.zeros(1, 2, 10)
     classes[0, :, THROW_IN] = 5
-    slots = Slots(torch.tensor([[2.0, 1.0]]), classes, torch.tensor([[1.2, -0.3]]), 32)
+    slots = Slots(torch.tensor([[2.0, 1.0]]), classes, torch.tensor([[1.2, -0.3]]), 32, form="fraction")
     own = emission(slots, EmitConfig())
     assert not own.kept.any()
     assert np.flatnonzero(own.every[0, :, THROW_IN]).tolist() == [0, 31]

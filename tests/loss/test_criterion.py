@@ -160,7 +160,7 @@ def test_normalisers_averaged_over_ranks_give_the_whole_batch() -> None:
 
 
 def test_a_scalar_offset_is_judged_by_its_distance() -> None:
-    slots = Slots(torch.zeros(1, 4), torch.zeros(1, 4, 10), torch.tensor([[0.25, 0.0, 0.0, 0.0]]), 32)
+    slots = Slots(torch.zeros(1, 4), torch.zeros(1, 4, 10), torch.tensor([[0.25, 0.0, 0.0, 0.0]]), 32, form="fraction")
     targets = Targets.from_ms(torch.tensor([[1]]), torch.tensor([[34_000]]), 32)
     loss = criterion(matching="ordered", offset=10.0)(slots, targets)
     assert loss.offset.item() == pytest.approx(0.8 - 0.25)
@@ -267,10 +267,10 @@ def test_a_class_is_asked_for_its_own_time() -> None:
     slots, targets = batch()
     slots.presence = targets.presence = None
     measured = criterion()
-    alike = replace(slots, offsets=slots.offsets.unsqueeze(2).expand(-1, -1, 10, -1))
+    alike = replace(slots, offsets=slots.offsets.unsqueeze(2).expand(-1, -1, 10, -1), form="class bins")
     assert measured(alike, targets).total.item() == pytest.approx(measured(slots, targets).total.item(), rel=1e-6)
     offsets = torch.randn(6, 4, 10, 32, requires_grad=True)
-    measured(replace(slots, offsets=offsets), targets).offset.backward()
+    measured(replace(alike, offsets=offsets), targets).offset.backward()
     assert offsets.grad is not None
     touched = {tuple(place) for place in offsets.grad.abs().sum(-1).nonzero()[:, [0, 2]].tolist()}
     assert touched == {(b, int(c)) for b in range(6) for c in targets.classes[b] if c >= 0} & touched

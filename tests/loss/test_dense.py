@@ -37,7 +37,7 @@ def two_samples() -> tuple[Slots, Targets]:
         torch.tensor([[31_250, 30_000, 34_999, 30_000], [30_000, 32_600, 30_000, 30_000]]),
         4,
     )
-    return Slots(objectness, torch.zeros(2, 10, 10), offsets, 4, counts=True), targets
+    return Slots(objectness, torch.zeros(2, 10, 10), offsets, 4, form="counts"), targets
 
 
 def losses(slots: Slots, targets: Targets, weight: list[float] | None, reduce: Any = None, **changes: Any) -> Losses:

@@ -124,6 +124,7 @@ def test_the_cost_by_hand() -> None:
 def test_a_scalar_time_costs_by_its_bin() -> None:
     slots, targets = hand_made()
     slots.offsets = torch.tensor([[3.9 / 32, 10.1 / 32]])
+    slots.form = "fraction"
     bins, scalars = hand_made()[0], slots
     assert torch.equal(matching_cost(bins, targets, None, 2.0), matching_cost(scalars, targets, None, 2.0))
 

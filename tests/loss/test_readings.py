@@ -102,7 +102,7 @@ def two_events() -> tuple[Slots, Targets]:
     """Two samples of two slots: a pass at 1 s and a shot at 2 s in the first, nothing in the second."""
     classes = torch.full((2, 2, 10), -30.0)
     classes[:, 0, PASS], classes[:, 1, PASS], classes[:, 1, SHOT] = 0.0, math.log(3.0), 0.0  # sure; 1 in 4 a shot
-    slots = Slots(torch.zeros(2, 2), classes, torch.tensor([[0.3, 0.5], [0.0, 0.0]]), 32)
+    slots = Slots(torch.zeros(2, 2), classes, torch.tensor([[0.3, 0.5], [0.0, 0.0]]), 32, form="fraction")
     return slots, Targets.from_ms(torch.tensor([[PASS, SHOT], [-1, -1]]), torch.tensor([[31_000, 32_000]] * 2), 32)
 
 

@@ -45,7 +45,7 @@ def test_only_the_last_window_is_read(tiny_faantra: ModelConfig) -> None:
 
 def test_shapes(tiny_faantra: ModelConfig) -> None:
     slots = Anticipator(tiny_faantra)(torch.randn(2, 4, 7, 11))
-    assert slots.scalar
+    assert slots.form == "fraction"
     assert slots.offsets.shape == (2, 5)
     assert slots.presence is not None
     assert slots.presence.shape == (2, 7, 11)  # ten actions and background

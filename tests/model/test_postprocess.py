@@ -92,7 +92,7 @@ def test_nothing_above_tau_emits_nothing(slots: Slots) -> None:
 
 
 def test_a_scalar_at_the_very_end_stays_in_the_horizon() -> None:
-    slots = Slots(torch.full((1, 2), 9.0), torch.zeros(1, 2, 10), torch.tensor([[0.0, 1.0]]), 32)
+    slots = Slots(torch.full((1, 2), 9.0), torch.zeros(1, 2, 10), torch.tensor([[0.0, 1.0]]), 32, form="fraction")
     assert [p.position_ms for p in emit(slots, EmitConfig())[0]] == [30_000, 35_000]
 
 
@@ -100,9 +100,9 @@ def test_a_scalar_at_the_very_end_stays_in_the_horizon() -> None:
 def test_a_slot_outside_the_horizon_says_nothing(mode: Any) -> None:
     classes = torch.full((1, 3, 10), -1e9)
     classes[0, :, SHOT] = 0.0
-    slots = Slots(torch.full((1, 3), 9.0), classes, torch.tensor([[-0.01, 0.52, 1.01]]), 32)
+    slots = Slots(torch.full((1, 3), 9.0), classes, torch.tensor([[-0.01, 0.52, 1.01]]), 32, form="fraction")
     emitted = emit(slots, EmitConfig(mode=mode, threshold=0.0, inflation=1.0))[0]
-    alone = Slots(slots.objectness[:, 1:2], classes[:, 1:2], slots.offsets[:, 1:2], 32)
+    alone = Slots(slots.objectness[:, 1:2], classes[:, 1:2], slots.offsets[:, 1:2], 32, form="fraction")
     assert emitted == emit(alone, EmitConfig(mode=mode, threshold=0.0, inflation=1.0))[0]
     assert emitted
 
@@ -113,7 +113,7 @@ def apart(slots: Slots) -> Slots:
     offsets = torch.zeros(1, 2, 10, 32)
     for c in range(10):
         offsets[0, :, c, 3 + c] = 5.0
-    return Slots(slots.objectness, slots.classes, offsets, 32)
+    return Slots(slots.objectness, slots.classes, offsets, 32, form="class bins")
 
 
 def test_a_class_may_have_a_time_of_its_own(apart: Slots) -> None:

@@ -69,7 +69,7 @@ def test_a_models_bins_are_laid_on_the_scorers() -> None:
 
 
 def test_the_time_of_a_scalar_is_its_bin() -> None:
-    slots = Slots(torch.zeros(1, 2), torch.zeros(1, 2, 10), torch.tensor([[0.5, 1.0]]), 32)
+    slots = Slots(torch.zeros(1, 2), torch.zeros(1, 2, 10), torch.tensor([[0.5, 1.0]]), 32, form="fraction")
     assert SlotProbabilities.from_slots(slots).times[0, :, 0].argmax(-1).tolist() == [
         15,
         31,
@@ -82,9 +82,8 @@ def test_times_of_each_class_are_read_apart() -> None:
     offsets[0, 0, :, 4] = 0
     offsets[0, 0, DRIVE] = -1e9
     offsets[0, 0, DRIVE, 25] = 0
-    found = SlotProbabilities.from_slots(Slots(torch.zeros(1, 1), torch.zeros(1, 1, 10), offsets, 32)).intensity(
-        [1.0] * 10
-    )
+    slots = Slots(torch.zeros(1, 1), torch.zeros(1, 1, 10), offsets, 32, form="class bins")
+    found = SlotProbabilities.from_slots(slots).intensity([1.0] * 10)
     assert found[PASS, 0].sum() == pytest.approx(0.05)  # p_obj a half, one class of ten
     assert found[DRIVE, 0, 20:].sum() == pytest.approx(0.05)
     assert found[PASS, 0, 20:].sum() == 0
@@ -331,14 +330,14 @@ def test_counts_expect_the_softplus_of_their_logit() -> None:
     assert counts.intensity([1.0] * 10)[PASS, 0, 3] == pytest.approx(np.log(1 + exp(2)))
     assert counts.intensity([exp(3)] * 10)[PASS, 0, 3] == pytest.approx(np.log(1 + exp(-1)))
     assert SlotProbabilities.from_slots(
-        Slots(torch.zeros(1, 10), torch.zeros(1, 10, 10), torch.zeros(1, 10, 32), 32, counts=True)
+        Slots(torch.zeros(1, 10), torch.zeros(1, 10, 10), torch.zeros(1, 10, 32), 32, form="counts")
     ).counts
 
 
 def test_the_first_samples_of_arrays() -> None:
-    given = Slots(torch.arange(3.0)[:, None], torch.randn(3, 1, 10), torch.randn(3, 1, 32), 32, counts=True).arrays()
-    two = given.first(2)
-    assert (two.bins, two.counts) == (32, True)
+    given = Slots(torch.arange(3.0)[:, None], torch.randn(3, 1, 10), torch.randn(3, 1, 32), 32, form="counts").arrays()
+    two = given[:2]
+    assert (two.bins, two.form) == (32, "counts")
     assert two.objectness.tolist() == [[0.0], [1.0]]
     assert np.array_equal(two.classes, given.classes[:2])
     assert np.array_equal(two.offsets, given.offsets[:2])
@@ -346,5 +345,5 @@ def test_the_first_samples_of_arrays() -> None:
 
 def test_a_scalar_far_outside_the_horizon_is_nowhere() -> None:
     """1.5 of the horizon is 7500 ms, bin 46 of 32; −0.5 would be bin −15."""
-    slots = Slots(torch.zeros(1, 2), torch.zeros(1, 2, 10), torch.tensor([[1.5, -0.5]]), 32)
+    slots = Slots(torch.zeros(1, 2), torch.zeros(1, 2, 10), torch.tensor([[1.5, -0.5]]), 32, form="fraction")
     assert not SlotProbabilities.from_slots(slots).times.any()

@@ -1,10 +1,12 @@
-""""""
+"""Slots in every form, and the heads that compute them."""
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional
 from torch.utils import _pytree as pytree
 
+from ballcast.model.postprocess import SlotArrays, SlotForm
 from ballcast.model.slots import Heads, Slots
 
 
@@ -25,7 +27,7 @@ def test_equations_2_to_4_by_hand() -> None:
 
 def test_a_scalar_offset_is_a_fraction() -> None:
     slots = Heads(dim=4, classes=3, bins=8, offset="scalar")(100 * torch.randn(2, 5, 4))
-    assert slots.scalar
+    assert slots.form == "fraction"
     assert slots.offsets.shape == (2, 5)
     assert slots.offsets.min() >= 0
     assert slots.offsets.max() <= 1
@@ -35,7 +37,7 @@ def test_a_linear_offset_is_in_bins_and_may_leave_the_horizon() -> None:
     heads = Heads(dim=4, classes=3, bins=8, offset="linear")
     z = 100 * torch.randn(2, 5, 4)
     slots = heads(z)
-    assert slots.scalar
+    assert slots.form == "fraction"
     torch.testing.assert_close(8 * slots.offsets, heads.offset(z).squeeze(-1))
 
 
@@ -63,9 +65,9 @@ def test_logits_are_full_precision_under_autocast() -> None:
     assert slots.objectness.dtype == slots.classes.dtype == slots.offsets.dtype == torch.float32
 
 
-def slots(offsets: torch.Tensor, bins: int, presence: torch.Tensor | None = None) -> Slots:
+def slots(offsets: torch.Tensor, bins: int, presence: torch.Tensor | None = None, form: SlotForm = "bins") -> Slots:
     B, K = offsets.shape[:2]
-    return Slots(torch.zeros(B, K), torch.zeros(B, K, 10), offsets, bins, presence)
+    return Slots(torch.zeros(B, K), torch.zeros(B, K, 10), offsets, bins, presence, form=form)
 
 
 def test_bins_become_the_middle_of_the_likeliest_bin() -> None:
@@ -78,7 +80,7 @@ def test_bins_become_the_middle_of_the_likeliest_bin() -> None:
 
 
 def test_a_scalar_is_its_own_position_and_stays_on_the_grid() -> None:
-    given = slots(torch.tensor([[0.0, 0.49, 0.5, 1.0]]), 4)
+    given = slots(torch.tensor([[0.0, 0.49, 0.5, 1.0]]), 4, form="fraction")
     assert given.bin().tolist() == [[0, 1, 2, 3]]  # floor(0.49 · 4) = 1; 1.0 would be bin 4
     assert given.arrays().position()[0].tolist() == pytest.approx([0.0, 0.49, 0.5, 1.0])
 
@@ -92,8 +94,15 @@ def test_a_run_of_bins_finds_the_hump_not_the_spike() -> None:
     assert given.arrays().position(run=99).item() == pytest.approx(0.5)  # never longer than the horizon
 
 
+@pytest.mark.parametrize(("form", "shape"), [("bins", (1, 2)), ("fraction", (1, 2, 4)), ("class bins", (1, 2, 4))])
+def test_offsets_that_are_not_of_their_form_are_refused(form: SlotForm, shape: tuple[int, ...]) -> None:
+    """They would be read as something else, and give numbers all the same."""
+    with pytest.raises(ValueError, match=f"of the form '{form}' cannot have the shape"):
+        SlotArrays(np.zeros((1, 2)), np.zeros((1, 2, 10)), np.zeros(shape), 4, form)
+
+
 def test_scores_are_the_product_of_both_probabilities() -> None:
-    given = Slots(torch.tensor([[0.0]]), torch.tensor([[[1.0, 3.0, 1.0]]]).log(), torch.zeros(1, 1), 4)
+    given = Slots(torch.tensor([[0.0]]), torch.tensor([[[1.0, 3.0, 1.0]]]).log(), torch.zeros(1, 1), 4, form="fraction")
     assert given.arrays().scores().flatten().tolist() == pytest.approx([0.1, 0.3, 0.1])  # 0.5 · (1, 3, 1) / 5
 
 

@@ -25,7 +25,7 @@ from ballcast.inference.export_config import (
 )
 from ballcast.inference.onnx_check import check_graph
 from ballcast.inference.runtime import Floats, Frames
-from ballcast.model.postprocess import SlotArrays
+from ballcast.model.postprocess import SlotArrays, slot_form
 
 Graph = bytes | Path  # an ONNX file's content, or its path where its weights lie in another file beside it
 
@@ -149,7 +149,7 @@ class OnnxRuntime:
     def predict(self, tokens: Floats, present: NDArray[np.bool_]) -> SlotArrays:
         """See `Runtime`."""
         objectness, classes, offsets = self.run("slots", tokens, present)
-        return SlotArrays(objectness, classes, offsets, self.config.bins, self.config.kind == "dense")
+        return SlotArrays(objectness, classes, offsets, self.config.bins, slot_form(self.config))
 
     def predict_windows(self, features: NDArray[Any], present: NDArray[np.bool_] | None = None) -> SlotArrays:
         """See `Runtime`."""

@@ -191,7 +191,7 @@ def predict_together(
 def grid_scores(slots: SlotLike, config: EmitConfig) -> Floats:
     """The emitted scores of n samples in the scorer's bins, (n, 32, C)."""
     clip, position_ms, vectors = merge_arrays(*emit_flat(slots, config))
-    scores = np.zeros((len(slots.arrays().objectness), GRID_BINS, vectors.shape[-1]), np.float32)
+    scores = np.zeros((len(slots.arrays()), GRID_BINS, vectors.shape[-1]), np.float32)
     scores[clip, grid_bin(position_ms)] = vectors
     return scores
 
@@ -199,7 +199,7 @@ def grid_scores(slots: SlotLike, config: EmitConfig) -> Floats:
 def emission(slots: SlotLike, config: EmitConfig) -> Emission:
     """What a model emits with and without its threshold, in the scorer's bins; times are kept within the horizon."""
     given = slots.arrays()
-    if given.scalar:
+    if given.form == "fraction":
         given = replace(given, offsets=given.offsets.clip(0, 1))
     return Emission(grid_scores(slots, config), grid_scores(given, replace(config, threshold=0.0)))
 

@@ -142,7 +142,8 @@ class TorchRuntime:
         if not self._graphed:
             return self.network.anticipate(self._load(tokens), self._load(present)).arrays()
         graphs = self._model_graphs(len(tokens))
-        return graphs.anticipate(_filled(tokens, graphs.count), _filled(present, graphs.count)).first(len(tokens))
+        slots = graphs.anticipate(_filled(tokens, graphs.count), _filled(present, graphs.count))
+        return slots[: len(tokens)]
 
     @torch.inference_mode()
     def predict_windows(self, features: NDArray[Any], present: NDArray[np.bool_] | None = None) -> SlotArrays:

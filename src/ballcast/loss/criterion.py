@@ -80,7 +80,7 @@ class Criterion(nn.Module):
             matching: (B, K) as `match` returns it; None: computed here.
         """
         config = self.config
-        if slots.counts:
+        if slots.form == "counts":
             return self._dense(slots, targets, weight, reduce)
         pair = self.match(slots, targets) if matching is None else matching
         matched = (pair >= 0).float()  # (B, K)
@@ -181,15 +181,15 @@ class Criterion(nn.Module):
         return layers * self(slots, again, weight.repeat_interleave(layers), reduce=reduce).total
 
     def _offset_loss(self, slots: Slots, targets: Targets, event: Tensor) -> Tensor:
-        """(B, K): CE of the bins with Gaussian soft targets, or `scalar_loss` of a scalar time; `event` (B, K)."""
-        if slots.scalar:
+        """(B, K): CE of the bins with Gaussian soft targets, or `scalar_loss` of a fraction; `event` (B, K)."""
+        if slots.form == "fraction":
             given, truth = slots.offsets.float(), targets.times.gather(1, event)
             if self.config.scalar_loss == "exponential":
                 return (given.exp() - truth.exp()).square()
             return (given - truth).abs()
         soft = gaussian_targets(targets.bins.gather(1, event), slots.bins, self.config.sigma)  # (B, K, bins)
         offsets = slots.offsets.float()
-        if offsets.ndim == 4:  # (B, K, C, bins): take the distribution of the event's class
+        if slots.form == "class bins":  # (B, K, C, bins): take the distribution of the event's class
             action = targets.classes.gather(1, event).clamp(min=0)[:, :, None, None]  # (B, K, 1, 1)
             offsets = offsets.gather(2, action.expand(-1, -1, -1, slots.bins)).squeeze(2)  # (B, K, bins)
         return -(soft * torch.log_softmax(offsets, dim=-1)).sum(dim=-1)

@@ -106,7 +106,7 @@ def matching_cost(slots: Slots, targets: Targets, class_weights: Tensor | None, 
     of_class = actions.unsqueeze(1).expand(-1, log_p.shape[1], -1)  # (B, K, M)
     wrong_class = -log_p.gather(-1, of_class)  # (B, K, M)
     bins = slots.bin()
-    bins = bins.gather(-1, of_class) if bins.ndim == 3 else bins.unsqueeze(-1)  # of the event's class
+    bins = bins.gather(-1, of_class) if slots.form == "class bins" else bins.unsqueeze(-1)  # of the event's class
     wrong_time = (bins - targets.bins.unsqueeze(1)).abs() / slots.bins
     cost = wrong_class + mu * wrong_time
     return cost if class_weights is None else cost / class_weights[actions].unsqueeze(1)

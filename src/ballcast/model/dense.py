@@ -13,7 +13,7 @@ ABSENT = -4.0  # initial presence: an action in one of 50 stacks
 
 
 class Dense(nn.Module):
-    """Features (B, W, N, D) → tokens (B, W, N, d) → z (B, C, d) → `Slots` with `counts`: one slot for each class.
+    """Features (B, W, N, D) → tokens (B, W, N, d) → z (B, C, d) → `Slots` of the form "counts": one for each class.
 
     Slot c expects softplus(objectness) actions of class c, at times distributed as its offsets: a Poisson process with
     an intensity for each bin. Its likelihood is the criterion's (`loss.criterion`).
@@ -80,7 +80,7 @@ class Dense(nn.Module):
             z = z.to(self.count.weight.dtype)
             classes = CERTAIN * torch.eye(z.shape[1], device=z.device, dtype=z.dtype).expand(B, -1, -1)
             offsets = self.offset(z)  # (B, C, bins)
-            return Slots(self.count(z).squeeze(-1), classes, offsets, offsets.shape[-1], presence, counts=True)
+            return Slots(self.count(z).squeeze(-1), classes, offsets, offsets.shape[-1], presence, form="counts")
 
     @classmethod
     def from_config(cls, config: ModelConfig) -> "Dense":

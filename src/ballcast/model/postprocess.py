@@ -8,16 +8,37 @@ K slots per sample, C classes; the horizon is the 5 s that are anticipated.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import log
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ballcast.core.actions import ACTIONS, HORIZON_MS, OBSERVED_MS
-from ballcast.core.anticipator_config import EmitConfig
+from ballcast.core.anticipator_config import EmitConfig, ModelConfig
 from ballcast.core.events import GRID_BINS, GRID_FPS, Prediction
 
 Floats = NDArray[np.float32]
+
+# What the slots of a network are, and so what `offsets` and `objectness` hold:
+# "bins": the time of a slot as a distribution over equal bins of the horizon, logits (B, K, bins).
+# "class bins": the same for each class, conditional on it, logits (B, K, C, bins).
+# "fraction": the time as one number, a fraction of the horizon (B, K); outside [0, 1] a slot predicts nothing.
+# "counts": as "bins", but the slots are the C classes, one each, and the expected number of actions of a class is
+#     softplus(objectness) (`model.dense`); p_obj is then the probability of at least one.
+SlotForm = Literal["bins", "class bins", "fraction", "counts"]
+OFFSET_AXES: dict[SlotForm, int] = {"bins": 3, "class bins": 4, "fraction": 2, "counts": 3}
+
+
+def slot_form(config: ModelConfig) -> SlotForm:
+    """The form of a network's slots."""
+    if config.kind == "dense":
+        return "counts"
+    return offset_form(config.offset)
+
+
+def offset_form(offset: Literal["bins", "class bins", "scalar", "linear"]) -> SlotForm:
+    """The form of slots whose time is computed by the head that the key `model.offset` names."""
+    return "fraction" if offset == "scalar" or offset == "linear" else offset
 
 
 class SlotLike(Protocol):
@@ -30,36 +51,46 @@ class SlotLike(Protocol):
 class SlotArrays:
     """K slots per sample, as logits in float32; axes and meaning as in `Slots`.
 
-    - `objectness` (B, K), `classes` (B, K, C).
-    - `offsets` (B, K, bins), (B, K, C, bins), or (B, K) fractions of the horizon; `bins`, `counts` as in `Slots`.
+    - `objectness` (B, K), `classes` (B, K, C). `offsets`: the time, by the `form` of the slots. `bins`: of the horizon.
     """
 
     objectness: Floats
     classes: Floats
     offsets: Floats
     bins: int
-    counts: bool = False
+    form: SlotForm = "bins"
+
+    def __post_init__(self) -> None:
+        if self.offsets.ndim != OFFSET_AXES[self.form]:
+            raise ValueError(f"offsets of slots of the form {self.form!r} cannot have the shape {self.offsets.shape}")
+
+    def __len__(self) -> int:
+        return len(self.objectness)
+
+    def __getitem__(self, chosen: slice) -> "SlotArrays":
+        """Some of the samples."""
+        return replace(
+            self, objectness=self.objectness[chosen], classes=self.classes[chosen], offsets=self.offsets[chosen]
+        )
+
+    @classmethod
+    def join(cls, parts: "Sequence[SlotArrays]") -> "SlotArrays":
+        """Concatenate the samples of all parts."""
+        objectness, classes, offsets = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("objectness", "classes", "offsets")
+        )
+        return cls(objectness, classes, offsets, parts[0].bins, parts[0].form)
 
     def arrays(self) -> "SlotArrays":
         return self
 
-    def first(self, count: int) -> "SlotArrays":
-        """The first `count` samples."""
-        return replace(
-            self, objectness=self.objectness[:count], classes=self.classes[:count], offsets=self.offsets[:count]
-        )
-
-    @property
-    def scalar(self) -> bool:
-        """Whether the time is one number per slot instead of a distribution over bins."""
-        return self.offsets.ndim == 2
-
     def position(self, run: int = 1) -> Floats:
-        """(B, K) or (B, K, C): the time as a fraction of the horizon: the scalar, or the middle of the likeliest bins.
+        """(B, K) or, of "class bins", (B, K, C): the time as a fraction of the horizon; of bins the middle of the
+        likeliest.
 
         `run`: bins to read together. 1 is the paper's (b_k + 0.5) / bins; a longer run locates a broad mode better.
         """
-        if self.scalar:
+        if self.form == "fraction":
             return self.offsets
         if run == 1:
             return (self.offsets.argmax(-1).astype(np.float32) + np.float32(0.5)) / np.float32(self.bins)
@@ -68,8 +99,8 @@ class SlotArrays:
         return (mass.argmax(-1).astype(np.float32) + np.float32(run / 2)) / np.float32(self.bins)
 
     def within(self) -> NDArray[np.bool_]:
-        """(B, K) bool: whether the slot's time lies in the horizon; only scalar times can lie outside."""
-        if not self.scalar:
+        """(B, K) bool: whether the slot's time lies in the horizon; only a "fraction" can lie outside."""
+        if self.form != "fraction":
             return np.ones(self.objectness.shape, np.bool_)
         return (self.offsets >= 0) & (self.offsets <= 1)
 
@@ -116,7 +147,7 @@ class SlotProbabilities:
     - `objectness` (n, K): logits of p_obj, as the network outputs them.
     - `classes` (n, K, C): p_cls.
     - `times` (n, K, 1, 32): the probability of each bin; (n, K, C, 32) where every class has its own time.
-    - `counts`: as in `Slots`.
+    - `counts`: whether the form of the slots is "counts".
     """
 
     objectness: Floats
@@ -135,13 +166,13 @@ class SlotProbabilities:
     def from_slots(cls, slots: SlotLike) -> "SlotProbabilities":
         """Softmax of the logits, and times on the scorer's grid."""
         given = slots.arrays()
-        if given.scalar:
+        if given.form == "fraction":
             at = (given.offsets * HORIZON_MS / BIN_MS).astype(np.int64).clip(0, GRID_BINS - 1)  # (n, K)
             times = np.eye(GRID_BINS, dtype=np.float32)[at] * given.within()[..., None]
         else:
             times = softmax(given.offsets) @ _overlap(given.bins)
-        times = times if times.ndim == 4 else times[:, :, None]
-        return cls(given.objectness, softmax(given.classes), times, given.counts)
+        times = times if given.form == "class bins" else times[:, :, None]
+        return cls(given.objectness, softmax(given.classes), times, given.form == "counts")
 
     @classmethod
     def join(cls, parts: "Sequence[SlotProbabilities]") -> "SlotProbabilities":
@@ -267,7 +298,7 @@ def emit_arrays(
     if config.vector == "emitted":
         scores = np.where(keep, scores, np.float32(0))
     fraction = given.position(config.run).astype(np.float64)
-    fraction = np.broadcast_to(fraction if fraction.ndim == 3 else fraction[..., None], scores.shape)
+    fraction = np.broadcast_to(fraction if given.form == "class bins" else fraction[..., None], scores.shape)
     return np.rint(OBSERVED_MS + fraction * HORIZON_MS).astype(np.int64), scores, keep
 
 
@@ -291,7 +322,7 @@ def emit_flat(
         return b, POSITIONS_MS[at], found[b, at]
     given = slots.arrays()
     position_ms, scores, keep = emit_arrays(given, config, pos_weight=pos_weight)
-    if given.offsets.ndim < 4:
+    if given.form != "class bins":
         b, k = np.nonzero(keep.any(-1))
         return b, position_ms[b, k, 0], scores[b, k]
     b, k, c = np.nonzero(_written(keep, config))
@@ -331,7 +362,7 @@ def emit(slots: SlotLike, config: EmitConfig, *, pos_weight: float = 1.0) -> lis
             predictions[b].append(Prediction.from_scores(int(position), vector.tolist()))
         return predictions
     position_ms, scores, keep = emit_arrays(given, config, pos_weight=pos_weight)
-    own_times = given.offsets.ndim == 4
+    own_times = given.form == "class bins"
     for b, k, c in np.argwhere(_written(keep, config) if own_times else keep):
         vector = tuple(scores[b, k].tolist())
         if own_times:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ballcast.core.anticipator_config import ModelConfig
-from ballcast.model.postprocess import SlotArrays
+from ballcast.model.postprocess import SlotArrays, SlotForm, offset_form
 
 
 @dataclass
@@ -18,15 +18,13 @@ class Slots:
 
     - `objectness` (B, K): logits of p_obj, the probability that the slot holds an action.
     - `classes` (B, K, C): logits of p_cls, a softmax over the actions.
-    - `offsets`: the time. (B, K, bins) logits over equal bins of the horizon; (B, K, C, bins), conditional on the
-      class; or (B, K) fractions of the horizon, where a slot outside [0, 1] predicts nothing.
+    - `offsets`: the time, by `form`: logits (B, K, bins) or (B, K, C, bins), or fractions of the horizon (B, K).
     - `bins`: B of the paper, the number of bins of the horizon, whichever form `offsets` has.
     - `presence` (B, N, C): logits of the actions in the last window; (B, N, C + 1) of a segmentation, background last;
       None without the auxiliary head.
-    - `counts`: the slots are the C classes, one each, and the expected number of its actions is softplus(objectness)
-      (`model.dense`); p_obj is then the probability of at least one.
     - `earlier`: the slots of the L − 1 earlier decoder layers, (B (L − 1), …) sample by sample, in training with a
       loss on every layer; else None.
+    - `form`: what the slots are, see `SlotForm`.
     """
 
     objectness: Tensor
@@ -35,16 +33,11 @@ class Slots:
     bins: int
     presence: Tensor | None = None
     earlier: "Slots | None" = None
-    counts: bool = False
-
-    @property
-    def scalar(self) -> bool:
-        """Whether the time is one number per slot instead of a distribution over bins."""
-        return self.offsets.ndim == 2
+    form: SlotForm = "bins"
 
     def bin(self) -> Tensor:
-        """(B, K) or (B, K, C) int64: b_k, the likeliest bin, or the bin the scalar falls into."""
-        if self.scalar:
+        """(B, K) or, of "class bins", (B, K, C) int64: b_k, the likeliest bin, or the bin a fraction falls into."""
+        if self.form == "fraction":
             return (self.offsets * self.bins).long().clamp(0, self.bins - 1)
         return self.offsets.argmax(dim=-1)
 
@@ -53,14 +46,14 @@ class Slots:
         objectness, classes, offsets = (
             part.detach().float().cpu().numpy() for part in (self.objectness, self.classes, self.offsets)
         )
-        return SlotArrays(objectness, classes, offsets, self.bins, self.counts)
+        return SlotArrays(objectness, classes, offsets, self.bins, self.form)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Slots":
         """The same slots with `change` applied to every tensor: `slots.map(lambda x: torch.cat([x, x]))`."""
         presence = None if self.presence is None else change(self.presence)
         earlier = None if self.earlier is None else self.earlier.map(change)
         parts = change(self.objectness), change(self.classes), change(self.offsets)
-        return Slots(*parts, self.bins, presence, earlier, self.counts)
+        return Slots(*parts, self.bins, presence, earlier, self.form)
 
 
 _PARTS = ("objectness", "classes", "offsets", "presence", "earlier")
@@ -68,12 +61,12 @@ _PARTS = ("objectness", "classes", "offsets", "presence", "earlier")
 
 def _flatten(slots: Slots) -> tuple[list[Any], Any]:
     names = [name for name in _PARTS if getattr(slots, name) is not None]
-    return [getattr(slots, name) for name in names], (slots.bins, names, slots.counts)
+    return [getattr(slots, name) for name in names], (slots.bins, names, slots.form)
 
 
 def _unflatten(parts: Any, context: Any) -> Slots:
-    bins, names, counts = context
-    return Slots(bins=bins, counts=counts, **dict(zip(names, parts, strict=True)))
+    bins, names, form = context
+    return Slots(bins=bins, form=form, **dict(zip(names, parts, strict=True)))
 
 
 # Makes torch.compile, torch.export and tree_map treat slots as a tuple of tensors.
@@ -134,4 +127,4 @@ class Heads(nn.Module):
                 offsets = offsets.squeeze(-1) / self.bins
             elif self.kind == "class bins":
                 offsets = offsets.unflatten(-1, (-1, self.bins))  # (B, K, C, bins)
-        return Slots(objectness, classes, offsets, self.bins, presence)
+        return Slots(objectness, classes, offsets, self.bins, presence, form=offset_form(self.kind))

@@ -85,7 +85,7 @@ def join_slots(parts: list[Slots]) -> Slots:
         torch.cat([p.offsets for p in parts]),
         parts[0].bins,
         presence,
-        counts=parts[0].counts,
+        form=parts[0].form,
     )
 
 

@@ -27,7 +27,7 @@ from ballcast.inference.store_predictor import hashes
 from ballcast.inference.submission import check_submission, write_submission
 from ballcast.metrics.average_precision import score
 from ballcast.metrics.bootstrap import bootstrap
-from ballcast.model.postprocess import SlotArrays, emit
+from ballcast.model.postprocess import SlotArrays, emit, slot_form
 from ballcast.report.film_strip import Footage
 from ballcast.report.report import Report, write_report
 from ballcast.report.terminal import score_table
@@ -66,11 +66,12 @@ def run(out: Path, console: Console, *, device: str = "auto", samples: Path = SA
 
 def _slots(out: Path, console: Console, model: Model, video: Path, count: int) -> SlotArrays:
     """The slots of `count` clips of 30 s, one every 5 s of the video; computed once and kept in `out`."""
-    bins = model.window_model.config.bins
+    config = model.window_model.config
     kept = out / f"slots-{hashes([model.name])[0][:12]}.npz"
     if kept.is_file():
         with np.load(kept) as arrays:
-            return SlotArrays(arrays["objectness"], arrays["classes"], arrays["offsets"], bins)
+            parts = arrays["objectness"], arrays["classes"], arrays["offsets"]
+            return SlotArrays(*parts, config.bins, slot_form(config))
     predictor = model.predictor(every_ms=STEP_MS)
     made = []
     with VideoFile(video) as file, Prefetcher(file.frames()) as frames, _bar(console, "pixels to actions") as bar:
@@ -81,12 +82,7 @@ def _slots(out: Path, console: Console, model: Model, video: Path, count: int) -
                 made.append(predictor.slots)
             bar.advance(task)
         seconds = bar.tasks[task].elapsed or 0.0
-    slots = SlotArrays(
-        np.concatenate([one.objectness for one in made]),
-        np.concatenate([one.classes for one in made]),
-        np.concatenate([one.offsets for one in made]),
-        bins,
-    ).first(count)
+    slots = SlotArrays.join(made)[:count]
     content = BytesIO()
     np.savez(content, objectness=slots.objectness, classes=slots.classes, offsets=slots.offsets)
     write_bytes(kept, content.getvalue())

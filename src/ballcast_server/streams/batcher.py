@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from dataclasses import replace as changed
 from math import inf
 from typing import Any, Literal, Self
 
@@ -244,7 +243,7 @@ class Batcher:
         if kind == "window":
             return list(self.runtime.encode_windows(np.stack(given)))
         slots = self.runtime.predict(np.stack([g[0] for g in given]), np.stack([g[1] for g in given]))
-        return [_sample(slots, i) for i in range(len(works))]
+        return [slots[i : i + 1] for i in range(len(works))]
 
     def _call(self, given: Callable[[], Any]) -> Any:
         began = time.monotonic()
@@ -281,12 +280,6 @@ class Batcher:
         for stream in streams:
             runtime.close_stream(stream)
         return StepCost(0.0, forecast_s + stack_s) if shifted else StepCost(stack_s, forecast_s)
-
-
-def _sample(slots: SlotArrays, i: int) -> SlotArrays:
-    """Sample i of a batch, as a batch of one."""
-    own = slice(i, i + 1)
-    return changed(slots, objectness=slots.objectness[own], classes=slots.classes[own], offsets=slots.offsets[own])
 
 
 def _timed(step: Callable[[], object], clock: Callable[[], float]) -> float:
