@@ -14,6 +14,7 @@ from docs.world import AFTER, HAS
 
 from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import from_dict, keys, parse_overrides
+from ballcast.core.feed_config import FeedRecipe
 from ballcast.core.pretrain_config import PretrainRecipe
 
 BY_NAME = {path.name: path for path in PAGES}
@@ -87,7 +88,7 @@ def test_commands_within_sentences_exist(page: str) -> None:
 
 @pytest.mark.parametrize("page", BY_NAME)
 def test_overrides_within_sentences_are_understood(page: str) -> None:
-    known = {**dict.fromkeys(keys(PretrainRecipe), PretrainRecipe), **dict.fromkeys(keys(Recipe), Recipe)}
+    known = {key: recipe for recipe in (FeedRecipe, PretrainRecipe, Recipe) for key in keys(recipe)}
     for word in overrides(BY_NAME[page]):
         key = word.split("=")[0]
         assert key in known, f"{page}: `{word}`: there is no such key"

@@ -44,6 +44,7 @@ ADDED = {
     "ballcast train faantra": [*SMALL_MODEL, WIDTH],
     "ballcast train events": [*SMALL_MODEL, "train.batch=128"],
     "ballcast train best": [*SMALL_MODEL, "train.batch=128"],
+    "ballcast train feed": ["model.dim=32", "model.layers=1", "train.epochs=1", "train.steps=2", "train.batch=16"],
     "ballcast pretrain": SMALL_BACKBONE,
     "ballcast ablate": [*SMALL_MODEL, WIDTH, "--seeds", "1", "--variants", "variants.yaml"],
     "ballcast export": ["--video", "match.mp4"],

@@ -73,14 +73,17 @@ def exported(folder: Path) -> None:
 
 
 def feeds(folder: Path) -> None:
-    """match.json as Wyscout delivers it, and matches/ as StatsBomb does, with the sample match that kloppy ships."""
+    """match.json as Wyscout delivers it, and matches/ as StatsBomb does, with the sample match that kloppy ships.
+
+    Under another name it is the match to validate on.
+    """
     import kloppy
 
     (folder / "match.json").write_text(json.dumps({"events": made_up(90, seed=1)}))
     samples = Path(kloppy.__file__).parent / "tests" / "files"
-    for split in ("train", "valid"):
+    for split, name in (("train", "15986"), ("valid", "15987")):
         for what in ("event", "lineup"):
-            target = folder / "matches" / split / f"{what}s" / "15986.json"
+            target = folder / "matches" / split / f"{what}s" / f"{name}.json"
             target.parent.mkdir(parents=True)
             shutil.copyfile(samples / f"statsbomb_15986_{what}.json", target)
 

@@ -110,7 +110,7 @@ def test_real_matches_are_learned_from(shared: Path, tmp_path: Path) -> None:
     first, last = (update.losses["total"] for update in updates if update.ended)
     assert last < 0.9 * first
     opened = open_event_model(tmp_path / "run" / "best")
-    assert (opened.runtime, opened.tokens) == ("cpu", 24)
+    assert (opened.device, opened.tokens) == ("cpu", 24)
     assert opened.about["trained_on"].endswith("train: 1 matches")
 
 

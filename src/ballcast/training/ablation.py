@@ -23,7 +23,7 @@ from ballcast.training.data import fit_to_store, open_splits, scored_windows
 from ballcast.training.evaluation import predict, score_of
 from ballcast.training.run import train
 
-# The paper's ablations, and more of our own.
+# The paper's ablations and more.
 VARIANTS: dict[str, list[str]] = {
     "paper": [],
     "static queries": ["model.hierarchy.queries=static"],
@@ -31,7 +31,7 @@ VARIANTS: dict[str, list[str]] = {
     "τ 0.3, class": ["emit.mode=class"],
     "τ 0.05, class": ["emit.mode=class", "emit.threshold=0.05"],
     "emitted label only": ["emit.vector=emitted"],
-    # What the paper's ablation of τ must have been: several classes a slot, each with only its own label's score.
+    # What the paper's ablation of τ must have been: several classes per slot, each with only its label's score.
     "τ 0.3, class, emitted label only": ["emit.mode=class", "emit.vector=emitted"],
     "τ 0.05, class, emitted label only": ["emit.mode=class", "emit.vector=emitted", "emit.threshold=0.05"],
     "joint C + 1 softmax": ["model.hierarchy.heads=joint", "loss.pos_weight=1", "loss.label_smoothing=0"],

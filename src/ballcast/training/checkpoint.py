@@ -99,7 +99,7 @@ def _check(path: Path, tensors: dict[str, Tensor], model: nn.Module, ema: Ema | 
     if wrong:
         raise InputError(
             f"{path}: the state is damaged or of another model (see {wrong[0]}); resume with the recipe the run was "
-            "started with, or start anew in another folder"
+            "started with, or start a new run in another folder"
         )
 
 
@@ -108,20 +108,22 @@ def _kind(tensor: Tensor) -> tuple[tuple[int, ...], torch.dtype]:
 
 
 def _read(path: Path, *, tensors: bool = True) -> tuple[dict[str, Tensor], Progress]:
-    verify_checksum(read_bytes(path, "saved state"), path, "start the run anew in another folder")
+    verify_checksum(read_bytes(path, "saved state"), path, "start a new run in another folder")
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
             if FORMAT not in metadata:
-                raise InputError(f"{path}: is no saved state of a run; start anew in another folder")
+                raise InputError(f"{path}: is no saved state of a run; start a new run in another folder")
             names = file.keys() if tensors else []
             loaded = {key: file.get_tensor(key) for key in names}
         return loaded, _progress(json.loads(metadata[FORMAT]), path)
     except (SafetensorError, OSError, KeyError, ValueError, TypeError, RecursionError) as error:
-        raise InputError(f"{path}: cannot be read as a saved state ({error}); start anew in another folder") from None
+        raise InputError(
+            f"{path}: cannot be read as a saved state ({error}); start a new run in another folder"
+        ) from None
 
 
 def _progress(tree: Any, path: Path) -> Progress:
     if not isinstance(tree, dict) or tree.keys() != {field.name for field in fields(Progress)}:
-        raise InputError(f"{path}: does not say how far the run is; start anew in another folder")
+        raise InputError(f"{path}: does not say how far the run is; start a new run in another folder")
     return from_dict(Progress, tree, where=str(path))

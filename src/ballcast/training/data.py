@@ -51,9 +51,9 @@ def fit_to_store(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
     """
     if recipe.train.backbone == "end_to_end" or not recipe.data.train:
         return recipe
-    given = {text.partition("=")[0] for text in overrides}
+    overridden = {text.partition("=")[0] for text in overrides}
     store = FeatureStore.from_pretrained(recipe.data.features, recipe.data.train[0])
-    sizes = {key: getattr(store, key) for key in ("clips", "width") if f"model.{key}" not in given}
+    sizes = {key: getattr(store, key) for key in ("clips", "width") if f"model.{key}" not in overridden}
     return replace(recipe, model=replace(recipe.model, **sizes))
 
 
@@ -111,7 +111,7 @@ def describe_samples(windows: WindowSet, weights: Tensor) -> str:
 def check_stitching(windows: WindowSet, weights: Tensor, data: DataConfig) -> None:
     """Warn if most clips could not be joined, or if SN-BAA's training split gives other numbers than the paper's.
 
-    Samples that were left out for want of features have a warning of their own, and count here as made.
+    Samples that were left out because they have no features have another warning, and are counted here.
     """
     clips = sum(map(sum, windows.stretches))
     joined = clips - sum(map(len, windows.stretches))
@@ -125,11 +125,11 @@ def check_stitching(windows: WindowSet, weights: Tensor, data: DataConfig) -> No
             "overlap"
         )
     if abs(clips - PAPER_CLIPS) <= 0.02 * PAPER_CLIPS and data.every_ms == 1000:  # SN-BAA's whole training split
-        made = len(windows) + windows.left_out
-        if abs(made - PAPER_SAMPLES) > 0.05 * PAPER_SAMPLES:
-            faults.append(f"{clips} clips give {made} training samples where the paper has about {PAPER_SAMPLES}")
+        count = len(windows) + windows.left_out
+        if abs(count - PAPER_SAMPLES) > 0.05 * PAPER_SAMPLES:
+            faults.append(f"{clips} clips give {count} training samples where the paper has about {PAPER_SAMPLES}")
         found = (float(weights.min()), float(weights.max()))
-        if any(abs(own - paper) > 0.1 * paper for own, paper in zip(found, PAPER_CLASS_WEIGHTS, strict=True)):
+        if any(abs(ours - paper) > 0.1 * paper for ours, paper in zip(found, PAPER_CLASS_WEIGHTS, strict=True)):
             faults.append(
                 f"the class weights are {found[0]:.2f} to {found[1]:.2f} where the paper has "
                 f"{PAPER_CLASS_WEIGHTS[0]} to {PAPER_CLASS_WEIGHTS[1]}; check the labels with `ballcast data check`"
@@ -150,10 +150,10 @@ def _event_windows(splits: Splits, *, scored: bool) -> WindowSet:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Windows to train on, windows to be chosen by (None: the last epoch is taken), and what made their features.
+    """Windows to train on, windows that choose the best epoch (None: the last one is kept), and their backbone.
 
-    `leaks`: "3 of 10" by the split of `valid` whose videos the
-    backbone has seen. `picture_size`: H, W of the training videos; None: unknown, or not all the same.
+    - `leaks`: by split of `valid`, such as "3 of 10": the videos that the backbone was trained on.
+    - `picture_size`: H, W of the training videos; None: unknown, or not all the same.
     """
 
     train: WindowSet
@@ -252,7 +252,7 @@ def open_end_to_end_data(
 
 @dataclass(frozen=True)
 class FeedData:
-    """The events to train on, and the windows to validate on (None: the last epoch is taken).
+    """The events to train on, and the windows that choose the best epoch (None: the last one is kept).
 
     `matches`: the names of the training matches.
     """

@@ -60,15 +60,15 @@ class Ema:
 
     @contextmanager
     def swapped(self) -> Iterator[None]:
-        """The module holds the mean within the block, and its own weights again after it, in the same memory."""
-        own = {k: v.detach().clone() for k, v in _tensors(self.module).items()}
+        """Put the mean into the module within the block, and the weights back after it, in the same memory."""
+        weights = {k: v.detach().clone() for k, v in _tensors(self.module).items()}
         self.copy_to(self.module)
         try:
             yield
         finally:
             with torch.no_grad():
                 for key, value in _tensors(self.module).items():
-                    value.copy_(own[key])
+                    value.copy_(weights[key])
 
     def state_dict(self) -> dict[str, Tensor]:
         """`count` and `sum.<weight>`: the tensors themselves, not copies."""
@@ -94,7 +94,7 @@ def _learning(module: nn.Module) -> set[str]:
     """Names of the weights that learn, and of the buffers beside them."""
     names = set()
     for prefix, part in module.named_modules():
-        own = {k for k, p in part.named_parameters(recurse=False) if p.requires_grad}
-        beside = {k for k, _ in part.named_buffers(recurse=False)} if own else set()
-        names |= {f"{prefix}.{k}" if prefix else k for k in own | beside}
+        learning = {k for k, p in part.named_parameters(recurse=False) if p.requires_grad}
+        buffers = {k for k, _ in part.named_buffers(recurse=False)} if learning else set()
+        names |= {f"{prefix}.{k}" if prefix else k for k in learning | buffers}
     return names

@@ -4,7 +4,7 @@ Each sample is the windows of 5 s before any frame of a game; the spotting loss 
 the anticipation loss on what comes. Frames are decoded once (`FrameCache`); a step gathers them, changes them on the
 device, and never waits for the host.
 
-run/best, run/last                     the anticipator, as of any run; it names its backbone by hash
+run/best, run/last                     the anticipator, as in any run; it names its backbone by hash
 run/best_backbone, run/last_backbone   the frame encoder it was trained with, for `extract` and `predict`
 run/report.json                        scores of the best model on the test games
 """

@@ -7,7 +7,7 @@ run/best, run/last   a model for `ballcast predict --events FILE --model run/bes
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from ballcast.training.models import build_event_transformer, load_teachers
 from ballcast.training.optimizer import build_optimizer, warmup_cosine
 from ballcast.training.progress import Log, ignore
 from ballcast.training.step import TrainStep, feed_losses
-from ballcast.training.switches import mode
+from ballcast.training.switches import allow_tf32, mode, without_cudnn_attention
 
 STEP_COLUMNS = ("step", "epoch", "lr", *FeedLosses._fields)
 EPOCH_COLUMNS = ("epoch", "seconds", *FeedLosses._fields, *TOLERANCES, "avg")
@@ -92,8 +92,10 @@ class FeedTask:
     def prepare(self, step: int) -> None:
         """Nothing is left to prepare."""
 
-    def training(self) -> AbstractContextManager[None]:
-        return mode(self.model, training=True)
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        with mode(self.model, training=True), allow_tf32(self.context.device), without_cudnn_attention():
+            yield
 
     def batches(self, epoch: int, first: int) -> Iterator[FeedBatch]:
         recipe, ranks, device = self.recipe, self.context.ranks, self.context.device

@@ -108,7 +108,7 @@ def _git(folder: Path, *args: str) -> str:
 
 
 def _leaves(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Every value of a config by its dotted key; a mapping that is itself a value, such as boosts, by its own."""
+    """Every value of a config by its dotted key; mappings that are values, such as boosts, too."""
     found: dict[str, Any] = {}
     for key, value in tree.items():
         found |= _leaves(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
@@ -193,12 +193,12 @@ class RunLog:
     """steps.csv, epochs.csv, curves and the state in a run's folder; a resumed run drops what came after its state.
 
     Args:
-        folder: the run's.
+        folder: of the run.
         progress: how far the run is; its steps are counted here.
-        steps: columns of steps.csv: step, epoch, lr, then a loss each. epochs: of epochs.csv: epoch, seconds, the same
-            losses, then scores.
+        steps: columns of steps.csv: step, epoch, lr, then the losses.
+        epochs: columns of epochs.csv: epoch, seconds, the same losses, then the scores.
         per_epoch: steps of an epoch.
-        writes: False in the processes of a run that leave that to another.
+        writes: whether this process writes files; of several, one does.
     """
 
     def __init__(
@@ -211,7 +211,9 @@ class RunLog:
         per_epoch: int,
         writes: bool = True,
     ) -> None:
-        self._folder, self._progress, self._writes = folder, progress, writes
+        self._folder = folder
+        self._progress = progress
+        self._writes = writes
         self._losses = tuple(steps[3:])
         self._steps = Table(folder / "steps.csv", steps, keep_through=progress.step - 1)
         self._epochs = Table(folder / "epochs.csv", epochs, keep_through=progress.step // per_epoch)

@@ -37,7 +37,7 @@ class TrainStep(Generic[B]):
         clip: the largest norm of their gradient.
         ema: the moving average of the weights, updated by every step.
         recorded: record the first step as a CUDA graph and replay it (on one GPU, in one process). The optimizer must
-            be made for it, and batches are `batches.Tensors`.
+            be built for it (`build_optimizer`), and batches are `batches.Tensors`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Switches of torch for training: train or eval mode, TF32, cuDNN's search for algorithms, Triton kernels."""
+"""Switches of torch for training: train or eval mode, TF32, cuDNN's attention and search, Triton kernels."""
 
 import warnings
 from collections.abc import Iterator
@@ -35,6 +35,17 @@ def allow_tf32(device: torch.device) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+@contextmanager
+def without_cudnn_attention() -> Iterator[None]:
+    """Within the block, attention is not computed by cuDNN, which was not tried in CUDA graphs with a mask."""
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
 
 
 @contextmanager
