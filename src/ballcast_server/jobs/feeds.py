@@ -50,29 +50,12 @@ class Feeds:
         Raises:
             RequestError: 422, if it never will be.
         """
-        from ballcast.data.events.feed_files import find_lineup, recognise
-        from ballcast.data.events.kloppy_feed import PROVIDERS
-
-        files = [path for path in sorted(folder.iterdir()) if path.name != PAGE]
-        reasons = []
-        for path in files:
-            try:
-                provider = recognise(path)
-                if provider in PROVIDERS and PROVIDERS[provider].lineup:
-                    find_lineup(path, provider)
-                break
-            except InputError as error:
-                reasons.append(_without_folder(error, folder))
-        else:
-            if (len(files) == 1 and "second file" in reasons[0]) or "give its file of events" in reasons[0]:
-                return False, reasons[0]
-            raise RequestError(422, reasons[0])
         with self._reading:
             try:
-                read_match(folder, path.name, self._limits.memory_bytes)
+                needed = read_match(folder, self._limits.memory_bytes)
             except InputError as error:
-                raise RequestError(422, _without_folder(error, folder)) from None
-        return True, ""
+                raise RequestError(422, _without_folder(str(error), folder)) from None
+        return not needed, _without_folder(needed, folder)
 
     def page(self, feed_id: str) -> dict[str, Any]:
         """The data of a match's page; raises RequestError 404 if there is none."""
@@ -88,6 +71,6 @@ class Feeds:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _without_folder(error: InputError, folder: Path) -> str:
+def _without_folder(message: str, folder: Path) -> str:
     """A message without the folder's path."""
-    return str(error).replace(f"{folder.absolute()}{os.sep}", "").replace(f"{folder}{os.sep}", "")
+    return message.replace(f"{folder.absolute()}{os.sep}", "").replace(f"{folder}{os.sep}", "")

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from feeds import made_up
 
 from tests.server.conftest import Running, Serve
@@ -50,6 +51,19 @@ def test_a_feed_is_never_taken_for_its_page(serving: Serve) -> None:
     status, record = send(server, json.dumps({"events": made_up(60, 0)}).encode(), "page.json")
     assert (status, record["ready"]) == (201, True)
     assert 'id="timeline"' in server.client.get(f"/feeds/{record['id']}").text
+
+
+def test_a_feed_is_recognised_outside_the_server(serving: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python runs one thread at a time: what takes long in the server's process stops it as a whole."""
+    from ballcast.data.events import feed_files
+
+    def reached(*_: object) -> None:
+        raise AssertionError("a file of a user is read in the server's process")
+
+    monkeypatch.setattr(feed_files, "read_head", reached)
+    server = serving()
+    assert send(server, json.dumps({"events": made_up(60, 0)}).encode(), "match.json")[0] == 201
+    assert send(server, F24, "f24-1.xml")[1]["ready"] is False
 
 
 def test_a_second_file_is_asked_for(serving: Serve) -> None:
