@@ -49,6 +49,11 @@ def read_match(folder: Path, memory: int) -> str:
     return missing.decode(errors="replace").strip()
 
 
+def sent_files(folder: Path) -> list[Path]:
+    """The files of a match as they were sent, in order of their names."""
+    return [path for path in sorted(folder.iterdir()) if path.name != PAGE and not path.name.startswith(".")]
+
+
 def _find_events(folder: Path) -> tuple[Path | None, str]:
     """Find the file of events among the files of a match.
 
@@ -61,7 +66,7 @@ def _find_events(folder: Path) -> tuple[Path | None, str]:
     from ballcast.data.events.feed_files import find_lineup, recognise
     from ballcast.data.events.kloppy_feed import PROVIDERS
 
-    files = [path for path in sorted(folder.iterdir()) if path.name != PAGE]
+    files = sent_files(folder)
     reasons = []
     for path in files:
         try:
