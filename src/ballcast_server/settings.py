@@ -31,6 +31,9 @@ class Limits:
     uploads_a_user: int = 2
     waiting_a_user: int = 20  # jobs that are queued or running
     kept_a_user: int = 200  # jobs in all
+    feeds: int = 200  # matches of event feeds that are kept, of all users
+    feeds_a_user: int = 50
+    feed_files: int = 4  # of one match; providers deliver two
     pixels: int = 4096 * 2304  # of a frame: 4K; they are shrunk to the size of training as in `predict`
     video_s: float = 4 * 3600.0  # length of a video
     memory_bytes: int = 3 << 30  # of a decoder process

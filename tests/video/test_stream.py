@@ -434,7 +434,7 @@ def test_a_checked_stream_is_not_redirected(tmp_path: Path, ts: Path) -> None:
         assert isinstance(next(StreamSource(f"{outer.address}/a.ts", speed=0).items()), LiveFrame)
         assert len(inner.asked) == 1
         source = StreamSource(f"{outer.address}/a.ts", speed=0, give_up_s=0, check=checked.append)
-        with pytest.raises(InputError):
+        with pytest.raises(InputError, match="not a redirect"):
             list(source.items())
         assert len(inner.asked) == 1
     assert checked == [f"{outer.address}/a.ts"]

@@ -17,7 +17,8 @@ PUSHED = frozenset({"rtmp", "rtmps", "srt"})  # always live, even if the sender 
 UNPACED = frozenset({"rtsp", "rtsps", "udp", "rtp"}) | PUSHED  # frames come when they are taken
 PACED = frozenset({"http", "https", "tcp"})  # frames may come in bursts: HLS sends whole segments
 DEVICES = frozenset({"v4l2", "avfoundation", "dshow"})  # v4l2:/dev/video0, avfoundation:0, dshow:video=Camera
-SECRETS = re.compile(r"(?i)(\w*(?:pass|pwd|token|secret|key|auth|sig|streamid)\w*)=[^&;/?#\s]*")  # in a path or query
+# In a path or query. Each word is looked at once: from its beginning, and as a whole.
+SECRETS = re.compile(r"(?i)\b(?=\w*?(?:pass|pwd|token|secret|key|auth|sig|streamid))(\w++)=[^&;/?#\s]*")
 
 
 def is_stream(address: str) -> bool:

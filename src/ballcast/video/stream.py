@@ -19,7 +19,18 @@ from av.video.stream import VideoStream
 
 from ballcast.core.actions import FPS, FRAME_MS
 from ballcast.core.errors import InputError
-from ballcast.video.addresses import DEVICES, PUSHED, STDIN, UNPACED, SrtReceiver, Stdin, is_device, scheme_of, shown
+from ballcast.video.addresses import (
+    DEVICES,
+    PACED,
+    PUSHED,
+    STDIN,
+    UNPACED,
+    SrtReceiver,
+    Stdin,
+    is_device,
+    scheme_of,
+    shown,
+)
 from ballcast.video.container import ALONE, MAX_GAP_S, TOLERANT, declared_end, decoded, known_not_video, video_stream
 from ballcast.video.luma import SquarePixels, pixels, turn_of
 from ballcast.video.resample import FrameResampler
@@ -166,6 +177,8 @@ class StreamSource:
             if isinstance(error, av.ExitError):
                 why = f"no answer in {self._silent_s:g} s"
             fix = "pipe a video into it" if piped else "is the address right, and a video there?"
+            if "max_redirects" in options and self._scheme in PACED:
+                fix = "is the address right, a video there, and not a redirect, which is not followed?"
             # What a web server answers with will not become a video.
             final = isinstance(error, av.InvalidDataError) and self._scheme in ("http", "https")
             kind = _Final if final else InputError

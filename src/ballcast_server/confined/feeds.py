@@ -1,7 +1,7 @@
 """Read a match's event files and predict along it, in a separate process with bounds, in a sandbox.
 
-`python -m ballcast_server.confined.feeds BYTES FOLDER NAME` reads the match in FOLDER/NAME, and writes the data of its
-page to FOLDER/page.json.
+`python -m ballcast_server.confined.feeds BYTES FOLDER` finds the match's events among the files of FOLDER, and writes
+the data of its page to FOLDER/page.json; or prints which other file of the match is needed.
 """
 
 import subprocess
@@ -20,34 +20,70 @@ PAGE = "page.json"
 SECONDS = 120.0  # to read a match and predict along it
 
 
-def read_match(folder: Path, name: str, memory: int) -> None:
+def read_match(folder: Path, memory: int) -> str:
     """Run the process of a match.
 
     Args:
         folder: with the match's files; gets the data of its page.
-        name: of the file of events.
         memory: bytes that the process may use.
+
+    Returns:
+        Which other file of the match is needed, in one sentence that may hold the folder's path; "": it was read.
 
     Raises:
         InputError: the match cannot be read, in one sentence that may hold the folder's path.
     """
-    with start(__name__, str(memory), str(folder.absolute()), name) as running:
+    with start(__name__, str(memory), str(folder.absolute())) as running:
         try:
-            _, errors = running.communicate(timeout=SECONDS)
+            missing, errors = running.communicate(timeout=SECONDS)
         except subprocess.TimeoutExpired:
             running.kill()
-            raise InputError(f"{name}: takes more than {SECONDS:.0f} s to read; is it one match?") from None
+            raise InputError(f"the match takes more than {SECONDS:.0f} s to read; is it one match?") from None
         except BaseException:
             running.kill()
             raise
     report = errors.decode(errors="replace").strip().splitlines()
     if running.returncode:
         known = running.returncode == 2 and report
-        raise InputError(report[-1] if known else f"{name}: cannot be read within the memory limit")
+        raise InputError(report[-1] if known else "the match cannot be read within the memory limit")
+    return missing.decode(errors="replace").strip()
 
 
-def _read(folder: Path, name: str) -> None:
-    """Write the data of a match's page; runs in the process."""
+def sent_files(folder: Path) -> list[Path]:
+    """The files of a match as they were sent, in order of their names."""
+    return [path for path in sorted(folder.iterdir()) if path.name != PAGE and not path.name.startswith(".")]
+
+
+def _find_events(folder: Path) -> tuple[Path | None, str]:
+    """Find the file of events among the files of a match.
+
+    Returns:
+        The file, and ""; or None, and which other file is needed.
+
+    Raises:
+        InputError: no other file would help.
+    """
+    from ballcast.data.events.feed_files import find_lineup, recognise
+    from ballcast.data.events.kloppy_feed import PROVIDERS
+
+    files = sent_files(folder)
+    reasons = []
+    for path in files:
+        try:
+            provider = recognise(path)
+            if provider in PROVIDERS and PROVIDERS[provider].lineup:
+                find_lineup(path, provider)
+        except InputError as error:
+            reasons.append(str(error))
+        else:
+            return path, ""
+    if (len(files) == 1 and "second file" in reasons[0]) or "give its file of events" in reasons[0]:
+        return None, reasons[0]
+    raise InputError(reasons[0])
+
+
+def _read(folder: Path) -> None:
+    """Write the data of a match's page, or print which other file is needed; runs in the process."""
     from ballcast.data.events.kloppy_feed import open_feed
     from ballcast.inference.event_model import open_event_model
     from ballcast.inference.feed_predictor import predict_events, summarise
@@ -55,7 +91,11 @@ def _read(folder: Path, name: str) -> None:
 
     remove_stale(folder)
     confine(read=[], write=[folder])
-    feed, provider, missing = open_feed(folder / name)
+    events, needed = _find_events(folder)
+    if events is None:
+        sys.stdout.buffer.write(needed.encode())
+        return
+    feed, provider, missing = open_feed(events)
     model = open_event_model(Path(embedded_model(EVENTS)))
     made, match = list(predict_events(model, feed, missing=missing)), summarise(feed, provider, missing)
     about: dict[str, Any] = {"match": match.match, "provider": match.provider, "teams": list(match.teams)}
@@ -65,9 +105,9 @@ def _read(folder: Path, name: str) -> None:
 
 def main(arguments: list[str]) -> int:
     """Entry point of the process; returns its exit code."""
-    memory, folder, name = arguments
-    out_of_memory = f"{name}: needs more memory than is allowed here"
-    return run_confined(lambda: _read(Path(folder), name), memory=int(memory), out_of_memory=out_of_memory)
+    memory, folder = arguments
+    out_of_memory = "the match needs more memory than is allowed here"
+    return run_confined(lambda: _read(Path(folder)), memory=int(memory), out_of_memory=out_of_memory)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse
 
 from ballcast.core.feed_forecast import MatchSummary
-from ballcast_server.jobs.store import Job
 from ballcast_server.settings import RequestError
 from ballcast_server.web.guard import user_of
 from ballcast_server.web.job_routes import service_of
@@ -21,7 +20,12 @@ pages = APIRouter(include_in_schema=False)
 FeedId = Annotated[str, Path(pattern="^[0-9a-f]{16}$")]
 
 
-@router.post("/api/feeds", status_code=201, openapi_extra=UPLOAD_SCHEMA, responses=errors(400, 408, 413, 422, 503, 507))
+@router.post(
+    "/api/feeds",
+    status_code=201,
+    openapi_extra=UPLOAD_SCHEMA,
+    responses=errors(400, 404, 408, 409, 413, 422, 429, 503, 507),
+)
 async def send_feed(
     request: Request,
     x_file_name: Annotated[str, Header(max_length=2000)] = "events",
@@ -33,19 +37,22 @@ async def send_feed(
     first was answered with. `ready` is true once the match could be read.
     """
     service, user = service_of(request), user_of(request.scope)
-    feed_id = with_ or Job.new_id()
-    folder = service.feeds.folder(feed_id)
-    if with_ is not None and not folder.is_dir():
-        raise RequestError(404, "there is no such match; send its first file again")
+    if with_ is not None:
+        service.feeds.check_addition(with_, user)
     with service.uploads.enter(user):
-        folder.mkdir(parents=True, exist_ok=True)
+        feed_id = with_ or service.feeds.new(user)
+        folder = service.feeds.folder(feed_id)
+        path = None
         try:
             given, parts = await open_upload(request, x_file_name, service.limits)
-            path = folder / service.feeds.file_name(given)
+            path = service.feeds.new_file(feed_id, given)
             await save_body(request, path, service.limits.labels_bytes, service.limits, parts=parts)
             ready, message = await run_in_threadpool(service.feeds.read, folder)
         except BaseException:
-            await run_in_threadpool(shutil.rmtree, folder, ignore_errors=True)
+            if with_ is None:
+                await run_in_threadpool(shutil.rmtree, folder, ignore_errors=True)
+            elif path is not None:
+                path.unlink(missing_ok=True)
             raise
     await run_in_threadpool(service.feeds.remove_oldest)
     return FeedRecord(id=feed_id, ready=ready, message=message)

@@ -20,6 +20,9 @@ MOST_FILES = 2000  # beside a feed that are looked at
 class Marks:
     """How a provider's files are recognised, by patterns in the first bytes.
 
+    Files come from anyone: a pattern must take a time proportional to a file's length (`tests/test_patterns.py`). So
+    nothing that repeats may run past the place where the pattern could begin again.
+
     - `events`: all must be there. `lineup`: the same, for its second file.
     - `match_id`: a group that holds the match's id, in both files.
     - `named`: pairs (part of the events' name, part of the second file's name instead of it).
@@ -38,13 +41,13 @@ MARKS = {
     "opta": Marks(
         (r"<Games\b",),
         (r"<SoccerFeed\b",),
-        r'(?:<Game\b[^>]*?\bid|<SoccerDocument\b[^>]*?\buID)="f?(\d+)"',
+        r'(?:<Game\b[^<>]*?\bid|<SoccerDocument\b[^<>]*?\buID)="f?(\d+)"',
         (("f24", "f7"),),
     ),
     "statsperform": Marks(
-        (r"<matchEvents\b|\"liveData\"(?s:.)*?\"event\"\s*:",),
+        (r'<matchEvents\b|"liveData"', r'<matchEvents\b|"event"\s*:'),
         (r"<match>|\"matchInfo\"\s*:",),
-        r'(?:<matchInfo\b[^>]*?\bid=|"matchInfo"\s*:\s*\{\s*"id"\s*:\s*)"(\w+)"',
+        r'(?:<matchInfo\b[^<>]*?\bid=|"matchInfo"\s*:\s*\{\s*"id"\s*:\s*)"(\w+)"',
         (("ma3", "ma1"), ("MA3", "MA1")),
     ),
     "sportec": Marks(
