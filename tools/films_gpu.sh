@@ -2,10 +2,11 @@
 # Film and train on a machine that has a GPU and torch, NumPy and timm, but none of ballcast's other dependencies.
 #
 #   tools/films_gpu.sh start films.tar.xz WORK SECONDS [START]   films and trains in the background; START: a state.pt
-#   tools/films_gpu.sh wait WORK SECONDS OUT                     waits, shows the log, and copies the newest state to OUT
+#   tools/films_gpu.sh wait WORK SECONDS OUT                     waits, shows the logs, and copies the newest weights to OUT
+#   tools/films_gpu.sh fetch WORK OUT heads|features             copies what was trained on frozen features, or these
 #
-# Both processes outlive the shell, so that several `wait`s in a row can follow one training. `wait` splits state.pt
-# into pieces of 15 MB (`cat OUT/state_* > state.pt`). FILMERS: matches at a time; by default two cores are left to training.
+# Both processes outlive the shell, so that several `wait`s in a row can follow one training. FILMERS: matches at a time;
+# by default two cores are left to training. HEADS: rows of tools.train_heads to train at the end, at the same time.
 set -uo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 
@@ -19,24 +20,39 @@ start() {
   setsid bash -c "
     cd '$work'; mv films archive; mkdir films
     nice -n 5 archive/film films 10101-$((10100 + jobs)) --minutes 1.3 --jobs $jobs
-    nice -n 5 archive/film films ${SEEDS:-6001-6012 8001-8003 6013-6999} --jobs $jobs
+    nice -n 5 archive/film films ${SEEDS:-6001-6012 8001-8003 6013-6030 7001-7010 6031-6999} --jobs $jobs
   " > "$work/films.log" 2>&1 < /dev/null &
   setsid bash -c "
-    cd '$here'; export PYTHONPATH=src:. PYTHONUNBUFFERED=1 OMP_NUM_THREADS=4 PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+    cd '$here'; export PYTHONPATH=src:.:${SITE:-} PYTHONUNBUFFERED=1 OMP_NUM_THREADS=4 PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
     end=\$((\$(date +%s) + $seconds)); state='$start'
     for room in 120 90 60; do  # after a failure, continue with fewer films in the GPU's memory
       left=\$((end - \$(date +%s))); [ \$left -gt 60 ] || break
       [ -e '$work/run/state.pt' ] && state='$work/run/state.pt'
       python3 -m tools.bare tools.train_films '$work/films' '$work/run' --seconds \$left --room \$room --least ${LEAST:-12} \${state:+--start \$state} && break
     done
+    touch '$work/run/filmed'
+    pkill -f '$work/[a]rchive'
+    for row in ${HEADS:-}; do
+      python3 -m tools.bare tools.train_heads '$work/run/features' '$work/heads' --row \$row --films ${HEADS_FILMS:-85} --seconds ${HEADS_SECONDS:-300} > '$work/run/'\$row.txt 2>&1 &
+    done
+    wait
     touch '$work/run/ended'
   " > "$work/train.log" 2>&1 < /dev/null &
 }
 
 keep() {
-  cp "$1/run/log.txt" "$1/run/ema.pt" "$2/" 2> /dev/null
+  cp "$1"/run/*.txt "$1/run/ema.pt" "$2/" 2> /dev/null
   tail -c 20000 "$1/films.log" > "$2/films.txt"
-  [ ! -e "$1/run/state.pt" ] || split -b 15m -d "$1/run/state.pt" "$2/state_"
+}
+
+fetch() {
+  work=$1; out=$2
+  case $3 in
+    heads) for row in "$work"/heads/*/; do row=$(basename "$row"); for f in weights.pt outputs.npz best/config.json; do
+             cp "$work/heads/$row/$f" "$out/$row.$(basename $f)" 2> /dev/null; done; done ;;
+    features) (cd "$work/run/features" && tar cf - matches.json match_700* match_701* match_800* | split -b 15m -d - "$out/features_") ;;
+  esac
+  ls -la "$out"
 }
 
 wait_for() {
@@ -49,6 +65,7 @@ wait_for() {
   done
   keep "$work" "$out"
   tail -n 25 "$work/train.log"
+  for row in ${HEADS:-}; do tail -n 4 "$work/run/$row.txt"; done
   tail -n 3 "$work/films.log"
   [ ! -e "$work/run/ended" ] || [ -e "$work/run/done" ]
 }
@@ -56,5 +73,6 @@ wait_for() {
 case ${1:-} in
   start) shift; start "$@" ;;
   wait) shift; wait_for "$@" ;;
-  *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  fetch) shift; fetch "$@" ;;
+  *) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac

@@ -6,9 +6,12 @@
 FILMS is a folder into which `tools.simulate` or its archive writes films as arrays: match_SEED.npy (frames, 336·398)
 uint8, I420 of 224×398 at 12.5 frames a second, and matches.json with their actions. Films are taken once they are
 labelled, kept on the GPU, and removed from the folder; when there is no room left, a new film replaces the oldest.
-Seeds from 8001 to 8999 are for validation. The learning rate falls over the last quarter of the time.
+Seeds from 8001 to 8999 are for validation and 7001 to 7010 for testing. The learning rate falls over the last quarter
+of the time.
 
-OUT gets log.txt, and every minute state.pt: weights, their moving average, and the optimizer's state.
+OUT gets log.txt, every minute state.pt (weights and the optimizer's state) and ema.pt (the moving average of the
+weights), and at the end features/: match_SEED.npy, the features of the stacks of each film that is there, (stacks, D)
+float16, and matches.json with its actions. `tools.train_heads` trains anticipators on them.
 """
 
 import argparse
@@ -42,7 +45,9 @@ from ballcast.training.television import cut_in, lightly, like_television
 EVERY = 2  # video frames from one frame of a film to the next
 SIZE = (224, 398)  # H, W
 VALID = range(8001, 9000)
+TEST = range(7001, 7011)
 PASSES = (0, 3, 5)  # pass, high pass, cross
+FEATURES = "features"
 
 
 def _setting(default: Any, about: str) -> Any:
@@ -102,6 +107,7 @@ class Films:
         self.folder, self.device, self.room, self.sigma_ms = folder, device, room, sigma_ms
         self.train: list[Film] = []
         self.valid: list[Film] = []
+        self.test: list[Film] = []
         self.taken = 0
         self.stopped = False
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -133,6 +139,8 @@ class Films:
         film = Film(seed, frames, actions, self.sigma_ms)
         if seed in VALID:
             self.valid.append(film)
+        elif seed in TEST:
+            self.test.append(film)
         elif len(self.train) < self.room:
             self.train.append(film)
         else:
@@ -209,6 +217,20 @@ def presence_along(model: EndToEnd, film: Film, batch: int = 8) -> np.ndarray:
     return total / np.maximum(mass, 1)
 
 
+@torch.no_grad()
+def stack_features(model: EndToEnd, film: Film) -> Tensor:
+    """The features of every stack of a film, (stacks, D): stack i reads the film's frames i, i + 1 and i + 2."""
+    offsets = torch.from_numpy(model.frame_offsets // EVERY).to(film.frames.device)
+    count = int(offsets[-1]) + 1
+    last = len(film) - count
+    found = film.frames.new_empty((last + model.stacks, model.backbone.config.width), dtype=torch.float32)
+    for start in sorted({*range(0, last, model.stacks), last}):
+        seen = film.rgb(start, count)[offsets].flatten(0, 1)[None] / 255
+        with torch.autocast(seen.device.type, torch.bfloat16, enabled=seen.is_cuda):
+            found[start : start + model.stacks] = model.features(seen)[0, 0].float()
+    return found
+
+
 def frame_auc(scores: np.ndarray, times_s: np.ndarray, events_s: np.ndarray, within_s: float = 0.3) -> float:
     """The chance that a frame near an action scores above one that is not."""
     near = np.abs(times_s[:, None] - events_s).min(1, initial=np.inf) <= within_s
@@ -259,6 +281,8 @@ class FilmTraining:
         state: dict[str, Any] = torch.load(start, map_location=device, weights_only=True) if start else {}
         if "net" in state:
             self.model.load_state_dict(state["net"])
+        elif any(key.startswith("backbone.") for key in state):  # ema.pt
+            self.model.load_state_dict({k: v.float() if v.is_floating_point() else v for k, v in state.items()})
         else:
             self.model.backbone.load_state_dict({k: v.float() for k, v in state.items()}, strict=False)
         if device.type == "cuda":
@@ -306,6 +330,8 @@ class FilmTraining:
                 saved = now
         self.save()
         self.validate()
+        self.films.stopped = True
+        self.write_features()
         self.say(f"done: {self.step} steps, {self.films.taken} films")
         (self.out / "done").touch()
 
@@ -340,6 +366,26 @@ class FilmTraining:
         if self.films.valid:
             with self.ema.swapped():
                 self.say(f"step {self.step}: AUC {validate(self.model, self.films.valid)}")
+
+    def write_features(self) -> None:
+        """Write the features of the films that are there, by the moving average of the weights, and their actions."""
+        folder = self.out / FEATURES
+        folder.mkdir(exist_ok=True)
+        films = {film.seed: film for film in [*self.films.train, *self.films.valid, *self.films.test]}
+        with self.ema.swapped():
+            self.model.eval()
+            for seed, film in films.items():
+                np.save(folder / f"match_{seed}.npy", stack_features(self.model, film).half().cpu().numpy())
+        entries = [
+            {
+                "video": f"match_{seed}.npy",
+                "split": "valid" if seed in VALID else "test" if seed in TEST else "train",
+                "frames": len(film) * EVERY,
+                "actions": [{"position": position, "label": ACTIONS[action]} for position, action in film.events],
+            }
+            for seed, film in films.items()
+        ]
+        (folder / MATCHES).write_text(json.dumps(entries))
 
     def save(self) -> None:
         """Write state.pt and ema.pt, each whole or not at all; the optimizer's moments are kept as bfloat16."""
