@@ -6,7 +6,7 @@
 #   tools/films_gpu.sh fetch WORK OUT heads|features             copies what was trained on frozen features, or these
 #
 # Both processes outlive the shell, so that several `wait`s in a row can follow one training. FILMERS: matches at a time;
-# by default two cores are left to training. HEADS: rows of tools.train_heads to train at the end, at the same time.
+# by default two cores are left to training. ROOM: films kept on the GPU. HEADS: rows of tools.train_heads to train at the end, at the same time.
 set -uo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 
@@ -20,12 +20,12 @@ start() {
   setsid bash -c "
     cd '$work'; mv films archive; mkdir films
     nice -n 5 archive/film films 10101-$((10100 + jobs)) --minutes 1.3 --jobs $jobs
-    nice -n 5 archive/film films ${SEEDS:-6001-6012 8001-8003 6013-6030 7001-7010 6031-6999} --jobs $jobs
+    nice -n 5 archive/film films ${SEEDS:-6001-6012 8001-8003 6013-6030 7001-7010 8004-8012 6031-6999} --jobs $jobs
   " > "$work/films.log" 2>&1 < /dev/null &
   setsid bash -c "
     cd '$here'; export PYTHONPATH=src:.:${SITE:-} PYTHONUNBUFFERED=1 OMP_NUM_THREADS=4 PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
     end=\$((\$(date +%s) + $seconds)); state='$start'
-    for room in 120 90 60; do  # after a failure, continue with fewer films in the GPU's memory
+    for room in ${ROOM:-100} 80 60; do  # after a failure, continue with fewer films in the GPU's memory
       left=\$((end - \$(date +%s))); [ \$left -gt 60 ] || break
       [ -e '$work/run/state.pt' ] && state='$work/run/state.pt'
       python3 -m tools.bare tools.train_films '$work/films' '$work/run' --seconds \$left --room \$room --least ${LEAST:-12} \${state:+--start \$state} && break

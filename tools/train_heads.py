@@ -92,7 +92,7 @@ def recipe_of(row: str, features: int, overrides: list[str]) -> Recipe:
     name, changes = ROWS[row]
     tokens = snippet_count(film_recipe().encoder.network)
     sizes = [f"model.clips={tokens}", f"model.width={features}"]
-    return load(Recipe, find_recipe(Path(name)), [*changes, *sizes, "train.compile=false", *overrides])
+    return load(Recipe, find_recipe(Path(name)), [*changes, *sizes, *overrides])
 
 
 class OutOfTimeError(Exception):
