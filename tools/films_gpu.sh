@@ -6,7 +6,8 @@
 #   tools/films_gpu.sh fetch WORK OUT heads|features             copies what was trained on frozen features, or these
 #
 # Both processes outlive the shell, so that several `wait`s in a row can follow one training. FILMERS: matches at a time;
-# by default two cores are left to training. ROOM: films kept on the GPU. HEADS: rows of tools.train_heads to train at the end, at the same time.
+# by default two cores are left to training. ROOM: films kept on the GPU. HEADS: rows of tools.train_heads to train at
+# the end, at the same time.
 set -uo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 
@@ -74,5 +75,5 @@ case ${1:-} in
   start) shift; start "$@" ;;
   wait) shift; wait_for "$@" ;;
   fetch) shift; fetch "$@" ;;
-  *) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  *) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
