@@ -6,6 +6,7 @@ labels from a feed with places. `with_faults` makes what a spotter would report 
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -97,7 +98,8 @@ def as_broadcast(half: Feed) -> Feed:
 
 def _join(parts: list[Feed]) -> Feed:
     names = [name for name, value in vars(parts[0]).items() if isinstance(value, np.ndarray)]
-    return replace(parts[0], **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+    columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    return replace(parts[0], **columns)
 
 
 def broadcast_match(feed: Feed) -> Feed:
@@ -200,7 +202,7 @@ def with_faults(spots: Spots, faults: Faults, rng: np.random.Generator) -> tuple
     parts = [found, again, invented]
     happened = np.concatenate([happened, happened[twice] + later, invented.position_ms])
     is_wrong = np.concatenate([wrong, np.ones(len(twice), bool), np.ones(len(shift), bool)])
-    columns = {
+    columns: dict[str, Any] = {
         name: np.concatenate([getattr(part, name) for part in parts])
         for name in ("position_ms", "action", "team", "player")
     }
