@@ -117,13 +117,12 @@ def forecast(
             check_writable(path)
             check_not_source(path, spots)
     several = len(found.videos) > 1
-    targets = (
-        {} if submission else {v.name: _targets(spots, v, several, out, osl, csv, html, overlay) for v in found.videos}
-    )
     if several and video is not None:
         raise InputError(f"{spots}: has the spots of {len(found.videos)} videos; --video goes with those of one")
-    for own in targets.values():
-        own.check(video or spots)
+    targets = {one.name: _targets(spots, one.name, given, several=several) for one in found.videos}
+    if submission is None:
+        for own in targets.values():
+            own.check(video or spots)
     loaded = load(model or SPOTS, runtime=runtime, device=device)
     describe(spots, found.videos, found.left_out)
     if submission is not None:
