@@ -1,12 +1,12 @@
 """Make the embedded model of spots: train the spot transformer on Wyscout's leagues, calibrate and pack it.
 
-    python -m tools.make_spot_model train RUN [--steps 3000] [--threads 2]
+    python -m tools.make_spot_model train RUN [--steps 2800] [--threads 1]
     python -m tools.make_spot_model pack RUN [--out src/ballcast/samples/spot_model]
 
-`train` writes RUN/model.safetensors and RUN/config.json: the network, the calibration of its probabilities and the
-knots of its scores, fitted on validation matches. It learns from event feeds alone, labelled as broadcasts are, with a
-spotter's faults (`data/samples/spot_samples.py`); about half an hour on two cores. `pack` halves the weights and writes
-the ONNX graph that reads them by offset, with the model's card.
+`train` writes RUN/model.safetensors and RUN/config.json. It learns from event feeds alone, labelled as broadcasts are,
+with a spotter's faults (`data/samples/spot_samples.py`); about half an hour on one core. `pack` fits the calibration of
+the probabilities and the knots of the scores on validation matches, halves the weights, and writes the ONNX graph that
+reads them by offset, with the model's card.
 """
 
 import argparse
@@ -108,7 +108,7 @@ def train(args: argparse.Namespace) -> None:
     torch.set_num_threads(args.threads)
     rng = np.random.default_rng(args.seed)
     splits = split_matches(read_table(args.data), "full")
-    data, valid = (prepare(splits[name][: args.matches], rng) for name in ("train", "valid"))
+    data = prepare(splits["train"][: args.matches], rng)
     config = SpotTransformerConfig()
     model = SpotTransformer(config)
     ema = Ema(model, 0.998)
@@ -136,19 +136,17 @@ def train(args: argparse.Namespace) -> None:
         kept.append(float(loss.detach()))
         if step % 50 == 49:
             typer.echo(f"{step + 1}: loss {np.mean(kept[-50:]):.4f}, {time.perf_counter() - began:.0f} s")
+    metadata = {"matches": len(splits["train"][: args.matches]), "steps": args.steps, "seed": args.seed}
+    metadata |= {"batch": args.batch, "lr": args.lr, "ballcast": __version__}
     with ema.swapped():
-        model.eval()
-        about = fit(model, valid, config)
-        about |= {"metadata": {"matches": len(splits["train"][: args.matches]), "steps": args.steps, "seed": args.seed}}
-        about["metadata"] |= {"batch": args.batch, "lr": args.lr, "ballcast": __version__}
-        save_spot_transformer(args.run, model, about)
+        save_spot_transformer(args.run, model, {"metadata": metadata})
     typer.echo(f"{args.run}: {time.perf_counter() - began:.0f} s")
 
 
 @torch.inference_mode()
-def fit(model: SpotTransformer, valid: list[Seen], config: SpotTransformerConfig) -> dict[str, Any]:
+def fit(model: SpotTransformer, valid: list[Seen]) -> dict[str, Any]:
     """The calibration of the probabilities, and the knots that spread the scores, on validation matches."""
-    outputs = SpotOutputs(model)
+    config, outputs = model.config, SpotOutputs(model)
     chances, came, scores = [], [], []
     for data in valid:
         at, _ = data.truth.locate(torch.arange(0, data.truth.total, EVERY_MS))
@@ -168,11 +166,13 @@ def fit(model: SpotTransformer, valid: list[Seen], config: SpotTransformerConfig
 
 def pack(args: argparse.Namespace) -> None:
     trained = read_json(args.run / CONFIG, "sizes of the model")
+    valid = prepare(split_matches(read_table(args.data), "full")["valid"][: args.matches], np.random.default_rng(1))
+    fitted = fit(load_spot_transformer(args.run), valid)
     if args.out.exists():
         shutil.rmtree(args.out)
     with replacing(args.out) as folder:
         folder.mkdir(parents=True)
-        config = {key: trained[key] for key in ("kind", "network", "calibration", "peaks", "knots", "metadata")}
+        config = {key: trained[key] for key in ("kind", "network", "metadata")} | fitted
         config |= {"trained_on": "Wyscout, 2017/18, four leagues without England", "attribution": SOURCE}
         write_json(folder / CONFIG, config | {"license": "CC-BY-4.0"}, indent=1)
         write_bytes(folder / WEIGHTS, save({k: t.half() for k, t in load_file(args.run / WEIGHTS).items()}))
@@ -223,16 +223,17 @@ def main() -> None:
     commands = parser.add_subparsers(dest="what", required=True)
     trains = commands.add_parser("train")
     trains.add_argument("run", type=Path)
-    trains.add_argument("--data", type=Path, default=TABLE, help="wyscout_leagues.parquet")
-    trains.add_argument("--matches", type=int, help="only so many matches, to see that it works")
-    trains.add_argument("--steps", type=int, default=3000)
+    trains.add_argument("--steps", type=int, default=2800)
     trains.add_argument("--batch", type=int, default=384)
     trains.add_argument("--lr", type=float, default=2e-3)
-    trains.add_argument("--threads", type=int, default=2)
+    trains.add_argument("--threads", type=int, default=1)
     trains.add_argument("--seed", type=int, default=0)
     packs = commands.add_parser("pack")
     packs.add_argument("run", type=Path)
     packs.add_argument("--out", type=Path, default=SPOT_MODEL)
+    for one in (trains, packs):
+        one.add_argument("--data", type=Path, default=TABLE, help="wyscout_leagues.parquet")
+        one.add_argument("--matches", type=int, help="only so many matches, to see that it works")
     args = parser.parse_args()
     train(args) if args.what == "train" else pack(args)
 

@@ -261,6 +261,7 @@ def select_times(intensity: Floats, reach_ms: Sequence[int], count: int) -> Floa
 # is chosen for its own sake and not for what the wider ones would take as well.
 BOXES = (3, 6, 9, 12, 15, GRID_BINS - 1)
 BOX_WEIGHTS = (3, 2, 1, 1, 1, 1)
+NEAR = 1e-4  # decides between times that are as good
 
 
 def select_hits(intensity: Floats, count: int, weights: Sequence[float] = BOX_WEIGHTS) -> Floats:
@@ -268,7 +269,7 @@ def select_hits(intensity: Floats, count: int, weights: Sequence[float] = BOX_WE
 
     At a tolerance, a time is hit if an action lies within its box; of the m actions expected there that has the
     probability 1 − exp(−m), and the time takes so many of them from those selected later. The best time has the highest
-    mean of these probabilities over the tolerances, which is its score.
+    mean of these probabilities over the tolerances, which is its score; of equal times the one nearest to the actions.
 
     Args:
         intensity: (C, n, 32) expected actions in each bin.
@@ -281,6 +282,7 @@ def select_hits(intensity: Floats, count: int, weights: Sequence[float] = BOX_WE
     classes, samples, bins = intensity.shape
     distance = np.abs(np.arange(bins)[:, None] - np.arange(bins))
     boxes = np.stack([distance <= width for width in BOXES]).astype(np.float32)  # (6, 32, 32)
+    near = (NEAR * (1 - distance / bins)).astype(np.float32)
     share = (np.array(weights) / np.sum(weights)).astype(np.float32)[:, None, None]
     result = np.zeros((samples, bins, classes), np.float32)
     row = np.arange(samples)
@@ -291,7 +293,7 @@ def select_hits(intensity: Floats, count: int, weights: Sequence[float] = BOX_WE
             hit = -np.expm1(-mass)
             score = (share * hit).sum(0)
             score[result[:, :, c] > 0] = -1
-            best = score.argmax(-1)
+            best = (score + left[0] @ near).argmax(-1)
             result[row, best, c] = score[row, best]
             taken = hit[:, row, best] / mass[:, row, best].clip(1e-9)  # (6, n)
             left *= 1 - boxes[:, best] * taken[..., None]
