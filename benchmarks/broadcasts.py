@@ -71,9 +71,9 @@ def last_before(half: Spots, at: NDArray[np.int64]) -> tuple[NDArray[np.int64], 
     """The last sure spot before each T, −1: none, and ms since it."""
     sure = half.take(half.confidence >= LEAST)
     before = np.searchsorted(sure.position_ms, at)
-    newest = np.maximum(before - 1, 0)
-    since = np.where(before > 0, at - sure.position_ms[newest], OBSERVED_MS)
-    return np.where((before > 0) & (since < OBSERVED_MS), sure.action[newest], -1), since
+    position_ms, action = np.append(-OBSERVED_MS, sure.position_ms), np.append(-1, sure.action)  # [0]: none
+    since = np.minimum(at - position_ms[before], OBSERVED_MS)
+    return np.where(since < OBSERVED_MS, action[before], -1), since
 
 
 class Chain:
