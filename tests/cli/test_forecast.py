@@ -105,3 +105,12 @@ def test_help_teaches_the_formats(ballcast: Cli) -> None:
     shown = ballcast("forecast", "--help").stdout
     for word in ("results_spotting.json", "Labels-ball.json", "FOOTPASS", "OpenSportsLib", "time,label,confidence"):
         assert word in shown
+
+
+def test_live_a_forecast_after_each_line(ballcast: Cli) -> None:
+    done = ballcast("forecast", "-", stdin="1.0,PASS,0.9\nsoon,PASS\n2.5,DRIVE,0.8\n2.9,GOAL,1\n4.0\n")
+    assert done.returncode == 0, done.stderr
+    made = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(one["at_ms"], one["last"]) for one in made] == [(1001, "pass"), (2501, "drive"), (4000, "drive")]
+    assert "line 2: " in done.stderr
+    assert "left out" in done.stderr

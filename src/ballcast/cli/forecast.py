@@ -1,13 +1,15 @@
 """`ballcast forecast`: what comes next, from what any action spotter found in a video."""
 
+import json
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ballcast.cli.predict_video import SUFFIXES
-from ballcast.cli.runtime import Kind, Model
+from ballcast.cli.runtime import Kind, Model, RuntimeKind
 from ballcast.cli.shell import Device, app, frames_progress, new_console, seconds_option, step_progress
 from ballcast.core.actions import SHORT_NAMES
 from ballcast.core.errors import InputError
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
     from ballcast.api import Model as LoadedModel
     from ballcast.core.spots import Spots
+    from ballcast.inference.spot_model import SpotModel
     from ballcast.inference.spot_predictor import SpotForecast, SpotForecasts
     from ballcast.inference.timeline import OutputFiles
 
@@ -96,6 +99,9 @@ def forecast(
     spotter does not have (often high pass and out) is not forecast. Labels that are none of the ten actions are left
     out and counted.
 
+    SPOTS - reads spots as lines from standard input while a spotter finds them, rows as in a CSV or JSON records, and
+    prints a forecast as a line of JSON after each; a line with only a time asks for a forecast at that time.
+
     Examples:
 
     ballcast forecast results_spotting.json --table match.csv --html match.html
@@ -103,12 +109,17 @@ def forecast(
     ballcast forecast spots.csv --video match.mp4 --overlay overlay.mp4
 
     ballcast forecast clips.json --submission results_anticipation.zip --labels 224p/test
+
+    my-spotter rtsp://camera/1 | ballcast forecast -
     """
     from ballcast.api import load
     from ballcast.core.embedded import SPOTS
     from ballcast.core.files import check_not_source, check_writable
     from ballcast.data.labels.spots import read_spots
 
+    if str(spots) == "-":
+        _follow(model, device, runtime)
+        return
     given = {"out": out, "osl": osl, "csv": csv, "table": table, "html": html, "overlay": overlay}
     _check_options(given, video, submission, labels)
     found = read_spots(spots)  # before the model: a fault is noticed at once
@@ -140,6 +151,35 @@ def forecast(
         typer.echo(f"{table}: {len(timeline)} rows")
 
 
+def _follow(model: str | None, device: str, runtime: RuntimeKind) -> None:
+    """Print a forecast after each line of standard input; a line that is not understood is named and left out."""
+    import numpy as np
+
+    from ballcast.api import load
+    from ballcast.core.embedded import SPOTS
+    from ballcast.data.labels.spots import SpotLines
+    from ballcast.inference.spot_predictor import forecasts_at
+
+    network = _network(load(model or SPOTS, runtime=runtime, device=device))
+    lines = SpotLines()
+    for number, line in enumerate(sys.stdin, start=1):
+        try:
+            at_ms = lines.read(line)
+        except InputError as error:
+            typer.secho(f"ballcast: note: line {number}: {error}; left out", fg=typer.colors.YELLOW, err=True)
+            continue
+        if at_ms is not None:
+            for made in forecasts_at(network, lines.spots(), np.array([at_ms])):
+                typer.echo(json.dumps(made.to_json()))
+                sys.stdout.flush()
+
+
+def _network(model: "LoadedModel") -> "SpotModel":
+    if model.spot_model is None:
+        raise InputError(f"{model.name}: does not read spots; leave --model out")
+    return model.spot_model
+
+
 def _check_options(
     given: "Mapping[str, Path | None]", video: Path | None, submission: Path | None, labels: Path | None
 ) -> None:
@@ -161,8 +201,8 @@ def _targets(spots: Path, name: str, given: "Mapping[str, Path | None]", *, seve
     from ballcast.inference.timeline import OutputFiles
 
     if not several:
-        json = given["out"] or Path(f"{spots.stem}.anticipation.json")
-        return OutputFiles(json, given["osl"], given["csv"], given["overlay"], given["html"])
+        out = given["out"] or Path(f"{spots.stem}.anticipation.json")
+        return OutputFiles(out, given["osl"], given["csv"], given["overlay"], given["html"])
     stem = re.sub(r"[/\\:]+", "-", name.strip("/"))
 
     def place(option: str) -> Path | None:
@@ -171,8 +211,8 @@ def _targets(spots: Path, name: str, given: "Mapping[str, Path | None]", *, seve
             raise InputError(f"{folder}: there are several videos in {spots}; give a folder for their files")
         return None if folder is None else folder / f"{stem}{SUFFIXES[option]}"
 
-    json = place("out") or Path(f"{spots.stem}-anticipation") / f"{stem}{SUFFIXES['out']}"
-    return OutputFiles(json, place("osl"), place("csv"), None, place("html"))
+    out = place("out") or Path(f"{spots.stem}-anticipation") / f"{stem}{SUFFIXES['out']}"
+    return OutputFiles(out, place("osl"), place("csv"), None, place("html"))
 
 
 def describe(path: Path, videos: "Sequence[Spots]", left_out: "Mapping[str, int]") -> None:
@@ -197,10 +237,8 @@ def _submit(path: Path, labels: Path | None, model: "LoadedModel", videos: "Sequ
     from ballcast.inference.spot_predictor import predict_clips
     from ballcast.inference.submission import write_submission
 
-    if model.spot_model is None:
-        raise InputError(f"{model.name}: does not read spots; leave --model out")
     clips = read_labels(labels) if labels else None
-    predictions = predict_clips(model.spot_model, videos, clips)
+    predictions = predict_clips(_network(model), videos, clips)
     write_submission(path, predictions)
     count = sum(map(len, predictions.values()))
     typer.echo(f"{path}: {len(predictions)} clips, {count} predictions, {count / max(len(predictions), 1):.1f} a clip")

@@ -119,7 +119,7 @@ def predict_spots(
     for spots, at in zip(videos, times, strict=True):
         for begin in range(0, len(at), TOGETHER):
             some = at[begin : begin + TOGETHER]
-            yield from _forecasts(model, spots, some)
+            yield from forecasts_at(model, spots, some)
             done += len(some)
             progress(done, total)
 
@@ -131,7 +131,8 @@ def _times(spots: Spots, every_ms: int) -> NDArray[np.int64]:
     return np.arange(first // every_ms + 1, last // every_ms + 2, dtype=np.int64) * every_ms
 
 
-def _forecasts(model: SpotModel, spots: Spots, at_ms: NDArray[np.int64]) -> Iterator[SpotForecast]:
+def forecasts_at(model: SpotModel, spots: Spots, at_ms: NDArray[np.int64]) -> Iterator[SpotForecast]:
+    """Forecast from the spots of a video before each time (S,)."""
     intensity, chance = model.run(spots, at_ms)
     likely = select_times(intensity.transpose(1, 0, 2).copy(), REACHES_MS, count=2)
     newest = np.searchsorted(spots.position_ms, at_ms) - 1

@@ -13,7 +13,7 @@ from ballcast.core.actions import ACTIONS
 from ballcast.core.errors import InputError
 from ballcast.core.events import Event, Prediction
 from ballcast.data.labels.osl import write_osl
-from ballcast.data.labels.spots import action_of, read_spots
+from ballcast.data.labels.spots import SpotLines, action_of, read_spots
 
 PASS, DRIVE, SHOT = 0, 1, 6
 
@@ -229,3 +229,37 @@ def test_csv_and_osl_of_the_same_spots_are_read_alike(tmp_path_factory: pytest.T
 )
 def test_labels_however_they_are_written(label: str, action: int | None) -> None:
     assert action_of(label) == action
+
+
+def test_spots_that_arrive_as_lines() -> None:
+    lines = SpotLines()
+    assert lines.read("time,label,confidence,team\n") is None
+    assert lines.read("1.0,PASS,0.9,red") == 1001
+    assert lines.read('{"position_ms": 2500, "label": "drive", "confidence": 0.5, "team": "blue"}') == 2501
+    assert lines.read("4,GOAL,1") is None
+    assert lines.read("\n") is None
+    assert lines.read("5") == 5000
+    assert lines.read("4.5,PASS") == 5000  # reported late: the next forecast is not made in the past
+    assert lines.left_out == {"GOAL": 1}
+    spots = lines.spots()
+    assert (spots.position_ms.tolist(), spots.team.tolist()) == ([1000, 2500, 4500], [0, 1, -1])
+    assert spots.details == {"team", "confidence"}
+
+
+def test_lines_keep_a_minute_and_what_the_spotter_has() -> None:
+    lines = SpotLines()
+    for seconds in range(200):
+        lines.read(f"{seconds},{'OUT' if seconds == 3 else 'PASS'},0.9")
+    spots = lines.spots()
+    assert 60 <= len(spots) <= 61
+    assert "OUT" in spots.details
+
+
+@pytest.mark.parametrize("line", ["soon,PASS", "{", "[]", '{"label": 3}', "1,PASS,2", '{"label": "PASS"}'])
+def test_a_line_that_is_not_understood_changes_nothing(line: str) -> None:
+    lines = SpotLines()
+    lines.read("1,PASS,0.9")
+    with pytest.raises(InputError):
+        lines.read(line)
+    assert len(lines.spots()) == 1
+    assert lines.read("2,PASS,0.9") == 2001

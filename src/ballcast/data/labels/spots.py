@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ballcast.core.actions import ACTION_INDEX, ACTIONS, FPS
+from ballcast.core.actions import ACTION_INDEX, ACTIONS, FPS, OBSERVED_MS
 from ballcast.core.checks import Defects, finite, get, show
 from ballcast.core.errors import InputError
 from ballcast.core.files import parse_json, read_bytes
@@ -109,19 +109,24 @@ class _Reader:
             return
         self.videos.setdefault(name, []).append(_Spot(action, position_ms, sure, _text(team), _text(player)))
 
-    def finish(self) -> SpotFile:
+    def details(self) -> frozenset[str]:
+        """What the spots that were read have of `DETAILS`."""
         every = [spot for spots in self.videos.values() for spot in spots]
-        if not every:
-            found = f"; its labels are {', '.join(list(self.left_out)[:5])}" if self.left_out else ""
-            raise InputError(
-                f"{self.defects.file}: has no spot of the ten actions{found}; they are {', '.join(ACTIONS)}"
-            )
         classes = self.classes if self.classes is not None else {ACTIONS[spot.action] for spot in every}
         details = {name for name in DETAILS[:2] if name in classes}
         details |= {"team"} if any(spot.team for spot in every) else set()
         details |= {"player"} if any(spot.player for spot in every) else set()
         details |= {"confidence"} if any(spot.confidence is not None for spot in every) else set()
-        videos = (_spots_of(name, spots, frozenset(details)) for name, spots in self.videos.items())
+        return frozenset(details)
+
+    def finish(self) -> SpotFile:
+        if not any(self.videos.values()):
+            found = f"; its labels are {', '.join(list(self.left_out)[:5])}" if self.left_out else ""
+            raise InputError(
+                f"{self.defects.file}: has no spot of the ten actions{found}; they are {', '.join(ACTIONS)}"
+            )
+        details = self.details()
+        videos = (_spots_of(name, spots, details) for name, spots in self.videos.items())
         return SpotFile(tuple(videos), dict(self.left_out.most_common()))
 
 
@@ -293,9 +298,7 @@ def _read_csv(raw: bytes, reader: _Reader, path: Path) -> None:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError(f"{path}: is not text; give {FORMATS}") from None
-    lines = text.splitlines()
-    first = next((line for line in lines if line.strip()), "")
-    separator = next((mark for mark in ("\t", ";", ",") if mark in first), ",")
+    separator = _separator(next((line for line in text.splitlines() if line.strip()), ""))
     with reader.defects.at(""):
         columns: dict[str, int] | None = None
         for number, row in _rows(text, separator):
@@ -304,18 +307,29 @@ def _read_csv(raw: bytes, reader: _Reader, path: Path) -> None:
                     columns, is_header = _columns(row)
                     if is_header:
                         continue
-                cells = {name: row[i].strip() for name, i in columns.items() if i < len(row)}
-                label = cells.get("label", "")
-                if not label:
+                cells = _cells(row, columns)
+                if not cells.get("label"):
                     raise InputError("has no label; write rows of time,label,confidence")
-                reader.add(
-                    cells.get("video") or path.stem,
-                    label,
-                    _csv_time(cells),
-                    confidence=cells.get("confidence") or None,
-                    team=cells.get("team"),
-                    player=cells.get("player"),
-                )
+                _add_cells(reader, cells.get("video") or path.stem, cells)
+
+
+def _separator(line: str) -> str:
+    return next((mark for mark in ("\t", ";", ",") if mark in line), ",")
+
+
+def _cells(row: list[str], columns: Mapping[str, int]) -> dict[str, str]:
+    return {name: row[i].strip() for name, i in columns.items() if i < len(row)}
+
+
+def _add_cells(reader: _Reader, video: str, cells: Mapping[str, str]) -> None:
+    reader.add(
+        video,
+        cells["label"],
+        _csv_time(cells),
+        confidence=cells.get("confidence") or None,
+        team=cells.get("team"),
+        player=cells.get("player"),
+    )
 
 
 def _rows(text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
@@ -377,3 +391,64 @@ def _text(value: Any) -> str:
     """The name or number of a team or player; "": unknown."""
     text = "" if value is None or isinstance(value, dict | list) else str(value).strip()[:100]
     return "" if text.lower() in _NOBODY else text
+
+
+# ---------------------------------------------------------------------------------------------------------------- live
+
+
+class SpotLines:
+    """Spots that arrive one by one, as lines: rows as in a CSV, with or without a header, or JSON records.
+
+    A line with a time and no label asks for a forecast at that time.
+    """
+
+    def __init__(self, name: str = "live") -> None:
+        self.name = name
+        self._reader = _Reader(name)
+        self._reader.begin(name)
+        self._columns: dict[str, int] | None = None
+        self._details: frozenset[str] = frozenset()
+        self._newest = 0
+
+    @property
+    def left_out(self) -> Mapping[str, int]:
+        """How many lines of each label that is none of the ten actions."""
+        return self._reader.left_out
+
+    def read(self, line: str) -> int | None:
+        """Take a line.
+
+        Returns:
+            The time of the forecast that it asks for, in ms: just after its spot. None: it asks for none, as a header,
+            or a label that is none of the ten actions. An InputError if it is not understood.
+        """
+        text = line.strip().removeprefix("\ufeff")
+        if not text:
+            return None
+        spots = self._reader.videos[self.name]
+        known = len(spots)
+        if text.startswith("{"):
+            record = parse_json(text.encode(), self.name, "spots")
+            asked = None if record.get("label") else _position(record)
+            if asked is None:
+                _add_record(self._reader, self.name, record)
+        else:
+            row = next(csv.reader([text], delimiter=_separator(text)))
+            if self._columns is None:
+                self._columns, is_header = _columns(row)
+                if is_header:
+                    return None
+            cells = _cells(row, self._columns)
+            asked = None if cells.get("label") else _csv_time(cells)
+            if asked is None:
+                _add_cells(self._reader, self.name, cells)
+        if asked is None and len(spots) == known:
+            return None
+        self._newest = max(self._newest, spots[-1].position_ms + 1 if asked is None else asked)
+        self._details |= self._reader.details()
+        spots[:] = [spot for spot in spots if spot.position_ms >= self._newest - 2 * OBSERVED_MS]
+        return self._newest
+
+    def spots(self) -> Spots:
+        """The spots of the last minute. A class that has not occurred is one that the spotter does not have."""
+        return _spots_of(self.name, self._reader.videos[self.name], self._details)
