@@ -52,7 +52,7 @@ OTHERS: dict[str, Callable[[str], object]] = {
     "the host of a request": lambda text: guard._HOST.fullmatch(text),
     "a form's boundary": lambda text: multipart._BOUNDARY.search(text),
     "a form's file name": lambda text: multipart._EXTENDED.search(text.encode()),
-    "the clock of a label": lambda text: games._GAME_TIME.match(text),
+    "the clock of a label": lambda text: games.GAME_TIME.match(text),
     "a whole number": lambda text: checks._WHOLE.fullmatch(text),
 }
 
