@@ -77,7 +77,8 @@ def _write_report(
     from ballcast.report.film_strip import footage_in
     from ballcast.report.report import Report, write_report
 
-    (source,), labels = options.predictions, options.labels
+    (source,) = options.predictions
+    labels = options.labels
     footage = footage_in(videos or (labels if labels.is_dir() else labels.parent))
     if videos and not footage:
         raise InputError(f"{videos}: has no clips' videos; give the folder that holds clip_1, clip_2, …")

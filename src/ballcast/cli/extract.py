@@ -92,7 +92,8 @@ def extract_features(
     from ballcast.features.backbone import Backbone as BackboneNetwork
     from ballcast.features.extract import extract
 
-    network, console = BackboneNetwork.load(backbone), new_console(stderr=True)
+    network = BackboneNetwork.load(backbone)
+    console = new_console(stderr=True)
     with resumable(), frames_progress(console) as progress:
         report = extract(
             source,
@@ -220,7 +221,8 @@ def events(
         record.unlink()
     else:
         found = iterate_table(source) if provider == "parquet" else read_folder(source, provider, rich=detail == "rich")
-        every_ms, counts = round(1000 * (7.0 if every is None else every)), Counter[str]()
+        every_ms = round(1000 * (7.0 if every is None else every))
+        counts = Counter[str]()
         with match_progress(console, "", None if provider == "parquet" else len(match_files(source, provider))) as tick:
             store = write_store(out, _counted(found, counts), every_ms, detail=detail, tick=tick)
         failed += store.manifest.failed
@@ -255,7 +257,8 @@ def _begin_splits(out: Path, names: list[str], options: dict[str, str], source: 
     """
     from ballcast.core.files import read_json, write_json
 
-    record, table = out / ".events.json", source.stat()
+    record = out / ".events.json"
+    table = source.stat()
     wanted = {**options, "size": table.st_size, "mtime_ns": table.st_mtime_ns}
     if not record.is_file():
         if there := [name for name in names if (out / name).exists()]:

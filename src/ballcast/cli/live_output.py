@@ -79,7 +79,8 @@ def _line(record: Record) -> str:
     return json.dumps(record.to_json(), allow_nan=False) + "\n"
 
 
-ROWS, BAR = 6, 30
+ROWS = 6
+BAR = 30
 _STYLES = {"running": "green", "ended": "dim", "stopped": "dim", "error": "red", "opening": "dim"}
 
 
@@ -116,8 +117,10 @@ class LiveView:
         listed = sorted(coming.predictions, key=lambda p: -p.confidence)[:ROWS] if coming is not None else []
         for p in sorted(listed, key=lambda p: p.position_ms):
             assert coming is not None
-            action, ahead = ACTION_INDEX[p.label], p.position_ms - coming.at_ms
-            hue, place = DARK.actions[action], min(BAR - 1, BAR * ahead // HORIZON_MS)
+            action = ACTION_INDEX[p.label]
+            ahead = p.position_ms - coming.at_ms
+            hue = DARK.actions[action]
+            place = min(BAR - 1, BAR * ahead // HORIZON_MS)
             axis = Text().append("·" * place, "dim").append("●", hue).append("·" * (BAR - 1 - place), "dim")
             table.add_row(
                 Text(SHORT_NAMES[action], hue), f"in {ahead / 1000:.1f} s", f"{100 * p.confidence:.0f} %", axis

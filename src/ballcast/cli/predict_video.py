@@ -174,7 +174,9 @@ def _forecast(
     last = max((item.at_ms for item in kept if not isinstance(item, Gap)), default=None)
     if last is not None:
         typer.echo(f"{video.path}: {len(kept)} forecasts and gaps are kept from a run that was interrupted")
-    began, first, frames = time.perf_counter(), None, 0
+    began = time.perf_counter()
+    first = None
+    frames = 0
 
     def keep(item: "Forecast | Gap") -> None:
         part.append([item])
@@ -188,7 +190,8 @@ def _forecast(
 
         def progress(done: int, total: int | None) -> None:
             nonlocal first, frames
-            first, frames = done - FPS if first is None else first, done
+            first = done - FPS if first is None else first
+            frames = done
             advance(done, total)
 
         forecasts = model.video(
@@ -213,7 +216,8 @@ def _forecast(
             raise typer.Exit(130) from None
     if not part.complete:
         part.finish()
-        seconds, length = time.perf_counter() - began, (frames - max(0, first or 0)) / FPS
+        seconds = time.perf_counter() - began
+        length = (frames - max(0, first or 0)) / FPS
         typer.echo(f"{length:.1f} s of video in {seconds:.1f} s: {length / seconds:.1f} × real time")
     gaps = [item for item in kept if isinstance(item, Gap)]
     return [item for item in kept if not isinstance(item, Gap)], gaps, forecasts.about

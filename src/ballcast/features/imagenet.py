@@ -49,7 +49,8 @@ WHEELS = {
 
 def start_backbone(config: PretrainRecipe) -> Backbone:
     """The backbone that `config.train.start` names, in train mode; its metadata record what it started from."""
-    fresh, start = Backbone(config.network, name=config.name), config.train.start
+    fresh = Backbone(config.network, name=config.name)
+    start = config.train.start
     if start == "imagenet":
         fresh.metadata |= {"start": start, "start_weights": load_imagenet(fresh)}
     elif start == "scratch":
@@ -107,9 +108,11 @@ def load_imagenet(backbone: Backbone, key: str = "train.start") -> str:
     name = config.encoder
     if timm.get_pretrained_cfg(name) is None:
         raise InputError(f"encoder: timm has no ImageNet weights of {name}; take another one, or set {key}=scratch")
-    network, options = encoder, {"features_only": True, "out_indices": (4,)}
+    network = encoder
+    options = {"features_only": True, "out_indices": (4,)}
     if isinstance(encoder, FrameNetwork):
-        network, options = encoder.network, {"num_classes": 0}
+        network = encoder.network
+        options = {"num_classes": 0}
     wheel = WHEELS.get(name.partition(".")[0])
     if wheel is not None and (path := locate_wheel(wheel)) is not None:
         trained = timm.create_model(name, pretrained=False, **options)

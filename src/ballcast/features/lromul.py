@@ -57,7 +57,8 @@ def read_checkpoint(path: Path, *, fold: str | None = None) -> Checkpoint:
     state = {key: value[..., 0] if _pointwise(key, value) else value for key, value in state.items()}
     params = tree.get("params")
     params = params if isinstance(params, dict) else {}
-    config, size = _config(state, params, path), _picture_size(params, path)
+    config = _config(state, params, path)
+    size = _picture_size(params, path)
     if fold is None and (found := re.search(r"fold[_-]?(\w+?)(?=[_./-]|$)", str(path))):
         fold = found.group(1)
     warnings.warn(f"{path}: {LEAK}", BallcastWarning, stacklevel=3)

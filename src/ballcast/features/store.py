@@ -339,7 +339,9 @@ def _place(path: Path, shape: tuple[int, ...]) -> tuple[Path, int, tuple[int, ..
         total = file.seek(0, 2)
     try:
         tensor = json.loads(raw)["features"]
-        dtype, found, (begin, end) = tensor["dtype"], tuple(tensor["shape"]), tensor["data_offsets"]
+        dtype = tensor["dtype"]
+        found = tuple(tensor["shape"])
+        begin, end = tensor["data_offsets"]
     except (ValueError, KeyError, TypeError):
         raise InputError(f"{path}: is cut off or is not a shard of features; {again}") from None
     if dtype != "F16" or found != shape:

@@ -50,7 +50,8 @@ def import_npy(
         temporary.mkdir(parents=True)
         writer = StoreWriter(temporary, header)
         for clip, path in files.items():
-            features, stat = _read(path, clips), path.stat()
+            features = _read(path, clips)
+            stat = path.stat()
             if features.shape[1:] != first.shape[1:]:
                 raise InputError(f"{path}: windows of {features.shape[1:]}, the files before it have {first.shape[1:]}")
             writer.add(clip, features, source=path.name, size=stat.st_size, mtime_ns=stat.st_mtime_ns)

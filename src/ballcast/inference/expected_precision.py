@@ -172,7 +172,8 @@ def write_precision(folder: Path, measured: ExpectedPrecision, fitted_on: str) -
 
 def read_precision(folder: Path) -> ExpectedPrecision | None:
     """Read the `precision.json` of a model's folder; None if there is none, or it was measured with other weights."""
-    path, weights = folder / FILE_NAME, folder / "model.safetensors"
+    path = folder / FILE_NAME
+    weights = folder / "model.safetensors"
     if not path.is_file():
         return None
     tree = read_json(path, "expected precision")

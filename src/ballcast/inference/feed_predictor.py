@@ -49,7 +49,8 @@ def detail_of(model: TrainedModel) -> Detail | None:
 
 def period_begins(feed: Feed) -> dict[str, int]:
     """The begin of each period on the forecasts' clock, in ms: periods follow each other without a break."""
-    begins, clock = {}, 0
+    begins = {}
+    clock = 0
     for name, half in feed.periods():
         begins[name] = clock
         clock += int(half.t_ms.max())
@@ -83,7 +84,8 @@ def predict_feed(
     assert detail is not None, "see check_reads_events"
     begins = period_begins(feed)
     times = {name: np.arange(OBSERVED_MS, half.t_ms.max(), every_ms) for name, half in feed.periods()}
-    done, total = 0, sum(map(len, times.values()))
+    done = 0
+    total = sum(map(len, times.values()))
     if not total:
         raise InputError(f"match {feed.match}: no period is longer than 30 s")
     for name, half in feed.periods():
@@ -134,7 +136,8 @@ def predict_events(
     """
     begins, flags = period_begins(feed), detail_flags(missing)
     times = {name: _times(half, every_ms) for name, half in feed.periods()}
-    done, total = 0, sum(len(at_ms) for at_ms, _ in times.values())
+    done = 0
+    total = sum(len(at_ms) for at_ms, _ in times.values())
     if not total:
         raise InputError(f"match {feed.match}: no period is longer than 5 s")
     for name, half in feed.periods():

@@ -55,7 +55,8 @@ def _check_nodes(graph: _Message, where: str, folder: Path | None, outer: dict[s
         known[_text(tensor["name"])] = _integers(tensor)
     for message in _bytes(graph["nodes"]):
         node = _read(message, "node")
-        op, inputs = _text(node["op"]), [str(name, "utf-8") for name in _bytes(node["inputs"])]
+        op = _text(node["op"])
+        inputs = [str(name, "utf-8") for name in _bytes(node["inputs"])]
         values: list[int] = []
         for given in _bytes(node["attributes"]):
             attribute = _read(given, "attribute")
@@ -137,7 +138,9 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
     value = shift = 0
     while shift < 70:
         byte = message[at]
-        value, at, shift = value | (byte & 127) << shift, at + 1, shift + 7
+        value = value | (byte & 127) << shift
+        at = at + 1
+        shift = shift + 7
         if byte < 128:
             return value, at
     raise ValueError("not a protocol buffer")

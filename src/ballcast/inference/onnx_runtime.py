@@ -217,7 +217,8 @@ def open_session(graph: Graph, where: str, threads: int | None = None) -> Any:
     except ImportError:
         raise MissingExtra("ONNX Runtime") from None
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = count or cores(), 1
+    options.intra_op_num_threads = count or cores()
+    options.inter_op_num_threads = 1
     options.log_severity_level = 3
     # The decoder needs the cores between two frames: waiting threads sleep, and memory is returned.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")

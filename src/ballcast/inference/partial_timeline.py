@@ -86,7 +86,8 @@ class PartialTimeline:
                     self.kept.append(_item(record))
         # None, not ours, or damaged: begun anew.
         except (OSError, ValueError, LookupError, TypeError, OverflowError, AttributeError, RecursionError, InputError):
-            self.kept, self.complete = [], False
+            self.kept = []
+            self.complete = False
         while not self.complete and self.kept and isinstance(self.kept[-1], Gap):  # will be found again
             self.kept.pop()
 

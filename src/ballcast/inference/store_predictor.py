@@ -39,7 +39,8 @@ def check_fits(model: TrainedModel, store: FeatureStore, source: Path | str) -> 
         model: loaded from `source`, which messages name.
         store: the features.
     """
-    grid, backbone = (store.clips, store.width), store.manifest.header.backbone
+    grid = (store.clips, store.width)
+    backbone = store.manifest.header.backbone
     _check(model, str(source), grid, backbone, f"{store.path}: was made by", "extract with")
     if difference := other_size(store.manifest.picture_size, trained_size(model.metadata)):
         warnings.warn(f"{store.path}: {difference}; extract again with that --size", BallcastWarning, stacklevel=2)

@@ -191,7 +191,8 @@ class StackBatch:
         """Compile the networks; where that fails, warn and go on without. Returns whether they are compiled."""
         from torch._dynamo.exc import TorchDynamoException
 
-        eager, began = self._networks, time.perf_counter()
+        eager = self._networks
+        began = time.perf_counter()
         self._networks = _symbolic(self._encode), _symbolic(self._mix)
         try:
             self._advance(len(self._given))
@@ -208,7 +209,8 @@ def _symbolic(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     It is not compiled again: sizes that the compiled code does not fit, such as 1, run eagerly.
     """
-    compiled, first = torch.compile(function), True
+    compiled = torch.compile(function)
+    first = True
 
     def call(batch: Tensor, *others: Tensor) -> Tensor:
         nonlocal first

@@ -221,7 +221,8 @@ def _search_emission(emission: Emission, clips: Sequence[Clip], groups: Mask, po
     ap = np.stack([ranked_ap(clips, *_flat(_move(emission.kept, by)), groups, levels=LEVELS) for by in SHIFTS])
 
     def build(chosen: Sequence[Choice], known: Mask) -> ScoreMapping:
-        inside, part = [clip for clip, k in zip(clips, known, strict=True) if k], emission.select(known)
+        inside = [clip for clip, k in zip(clips, known, strict=True) if k]
+        part = emission.select(known)
         mapping = replace(_classes(chosen), times="emitted")
         mapping = _spread(mapping, mapping.shifted(part.kept))
         filled = [replace(mapping, fill=count) for count in FILLS]

@@ -67,7 +67,8 @@ class Broadcast(Generic[T]):
         """Send nothing more: listeners get what waits for them, and then are `over`."""
         with self.changed:
             self.ended = True
-            listeners, self._listeners = self._listeners, set()
+            listeners = self._listeners
+            self._listeners = set()
             self._notify(listeners)
 
     def is_wanted(self, kind: str) -> bool:
@@ -123,7 +124,8 @@ class Subscription(Generic[T]):
             if self._earlier:
                 return self._earlier.popleft()
             if self._missed:
-                missed, self._missed = self._missed, 0
+                missed = self._missed
+                self._missed = 0
                 return self._hub.missed(missed)
             return self._queue.popleft() if self._queue else None
 

@@ -120,7 +120,8 @@ def pooling_matrix(clips: int, steps: int) -> Tensor:
     Step s is the mean of the snippets floor(sN/S) to ceil((s+1)N/S) - 1. A matrix product is faster than the pooling
     kernel, and its gradient is deterministic.
     """
-    step, clip = torch.arange(steps)[:, None], torch.arange(clips)[None, :]
+    step = torch.arange(steps)[:, None]
+    clip = torch.arange(clips)[None, :]
     first = step * clips // steps
     end = ((step + 1) * clips + steps - 1) // steps
     inside = ((clip >= first) & (clip < end)).float()
@@ -241,7 +242,8 @@ class Hierarchy(nn.Module):
     @classmethod
     def from_config(cls, config: ModelConfig) -> "Hierarchy":
         """Build the network of `config.hierarchy`, in training mode, on the default device."""
-        h, d = config.hierarchy, config.hierarchy.dim
+        h = config.hierarchy
+        d = config.hierarchy.dim
         encoder = LocalEncoder(
             project=nn.Linear(config.width, d),
             positions=embedding(config.clips, d, std=POSITION_STD),

@@ -243,7 +243,8 @@ def select_times(intensity: Floats, reach_ms: Sequence[int], count: int) -> Floa
     classes, samples, bins = intensity.shape
     distance_ms = np.abs(np.arange(bins)[:, None] - np.arange(bins)) * BIN_MS
     kernel = np.exp(-0.5 * (distance_ms / np.array(reach_ms)[:, None, None]) ** 2).astype(np.float32)  # (C, 32, 32)
-    left, result = intensity.copy(), np.zeros((samples, bins, classes), np.float32)
+    left = intensity.copy()
+    result = np.zeros((samples, bins, classes), np.float32)
     row = np.arange(samples)
     for c in range(classes):
         for _ in range(count):

@@ -135,7 +135,8 @@ def store_card(repo_id: str, stores: Mapping[str, "FeatureStore"], *, licence: s
     for split, store in stores.items():
         windows = sum(shard.entries * shard.windows for shard in store.manifest.shards)
         size = store.manifest.resolution
-        labels, resolution = "yes" if store.labels else "no", f"{size[1]}×{size[0]}" if size else "–"
+        labels = "yes" if store.labels else "no"
+        resolution = f"{size[1]}×{size[0]}" if size else "–"
         failed = str(len(store.manifest.failed))
         rows.append([code(split), str(len(store)), str(windows), resolution, labels, failed])
         if seen := store.seen_in_training():

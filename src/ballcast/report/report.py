@@ -151,7 +151,8 @@ def _films(
     best = [name for name in order[: report.strips] if quality(near[name], REACH_MS) > 0]
     worst = [name for name in order[::-1][: report.strips] if name not in best]
     clips = {clip.name: clip for clip in report.clips}
-    total, done = len(best) + len(worst), 0
+    total = len(best) + len(worst)
+    done = 0
     groups = []
     for heading, names in (("Seen coming", best), ("Not seen coming", worst)):
         strips = []

@@ -62,7 +62,8 @@ def draw_augmentation(
     lost = rng.random((*shape, pictures)) < config.drop
     lost[..., 0] = False  # nothing is there before the first
     kept = np.maximum.accumulate(np.where(lost, 0, np.arange(pictures)), axis=-1)
-    share, partner = np.ones(shape, np.float32), np.broadcast_to(np.arange(batch), shape).copy()
+    share = np.ones(shape, np.float32)
+    partner = np.broadcast_to(np.arange(batch), shape).copy()
     if config.mixup:
         share = rng.beta(config.mixup, config.mixup, shape).astype(np.float32)
         partner = rng.permuted(partner, axis=1)
@@ -85,14 +86,16 @@ def apply_augmentation(pictures: Tensor, how: Augmentation, *, colour: bool = Fa
     shown = how.kept + P * torch.arange(B, device=pictures.device)[:, None]  # (B, P)
     x = planes(pictures.flatten(0, 1).index_select(0, shown.flatten()).unflatten(0, (B, P)), colour=colour)
     # Where the pixel at (x, y) of the result is taken from; what lies outside repeats the edge.
-    zero, scale = torch.zeros_like(how.zoom), 1 / how.zoom
+    zero = torch.zeros_like(how.zoom)
+    scale = 1 / how.zoom
     across = torch.stack([how.turn * scale, zero, -how.shift[:, 0]], 1)
     down = torch.stack([zero, scale, -how.shift[:, 1]], 1)
     grid = functional.affine_grid(torch.stack([across, down], 1), list(x.shape), align_corners=False)
     x = functional.grid_sample(x, grid, mode="bilinear", padding_mode="border", align_corners=False)
     blurred = functional.avg_pool2d(x, 3, 1, 1, count_include_pad=False)
     x = x.lerp_(blurred, _each(how.blur))  # in place where it can be: memory is what this takes time for
-    mean, contrast = x.mean((1, 2, 3), keepdim=True), _each(how.contrast)
+    mean = x.mean((1, 2, 3), keepdim=True)
+    contrast = _each(how.contrast)
     x = x.mul_(contrast).add_(mean * (1 - contrast) + _each(how.brightness)).clamp_(0, 1)
     return mix(x, how)
 

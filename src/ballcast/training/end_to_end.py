@@ -83,7 +83,8 @@ class EndToEndTask:
         self.samples_per_step = recipe.train.batch
         self.patience = recipe.train.patience
 
-        games, label_sets = data.train.games, data.others
+        games = data.train.games
+        label_sets = data.others
         self.learner = build_end_to_end(
             recipe,
             games,
@@ -93,7 +94,8 @@ class EndToEndTask:
             classes=[len(label_set.labels) for label_set in label_sets],
         ).to(device)
         read_once = bool(recipe.encoder.features)
-        stride, windows = recipe.encoder.network.stride, recipe.model.windows
+        stride = recipe.encoder.network.stride
+        windows = recipe.model.windows
         self.sampler = GameSampler(
             games,
             data.train.first,
@@ -156,7 +158,8 @@ class EndToEndTask:
 
         `mirrored`: of the training games also the features of mirrored frames.
         """
-        recipe, ranks = self.recipe, self.context.ranks
+        recipe = self.recipe
+        ranks = self.context.ranks
 
         def computed(frames: GameCache, title: str, every: int, *, mirrored: bool = False) -> FeatureCache:
             assert isinstance(frames, FrameCache)
@@ -201,8 +204,11 @@ class EndToEndTask:
             yield
 
     def batches(self, epoch: int, first: int) -> Iterator[FrameBatch]:
-        recipe, device, ranks = self.recipe, self.context.device, self.context.ranks
-        steps, batch = self.steps_per_epoch, recipe.train.batch
+        recipe = self.recipe
+        device = self.context.device
+        ranks = self.context.ranks
+        steps = self.steps_per_epoch
+        batch = recipe.train.batch
         size = batch // ranks.count  # samples of a step that are this process's
         drawn = self.sampler.draw(np.random.default_rng([recipe.train.seed, epoch]))  # the same in every process
         order = np.arange(steps * batch).reshape(steps, batch)
@@ -289,7 +295,8 @@ def _spread(table: np.ndarray, cache: GameCache) -> np.ndarray:
 
 def check_sizes(recipe: Recipe) -> None:
     """Raise an InputError unless the sections of the recipe fit each other, before videos are decoded."""
-    network, model = recipe.encoder.network, recipe.model
+    network = recipe.encoder.network
+    model = recipe.model
     for key, count in (("clips", snippet_count(network)), ("width", network.width)):
         if getattr(model, key) != count:
             raise InputError(f"the encoder gives {count} {key} a window; set model.{key}={count}")

@@ -98,7 +98,9 @@ class FeedTask:
             yield
 
     def batches(self, epoch: int, first: int) -> Iterator[FeedBatch]:
-        recipe, ranks, device = self.recipe, self.context.ranks, self.context.device
+        recipe = self.recipe
+        ranks = self.context.ranks
+        device = self.context.device
         plan = plan_feed_epoch(
             self.events.total,
             steps=self.steps_per_epoch,

@@ -98,7 +98,8 @@ class PretrainTask:
 
     def prepare(self, step: int) -> None:
         """Decode the games, and before the first step write the backbone, so that a resumed run finds its metadata."""
-        games, clips = self.games["train"], self.recipe.clips
+        games = self.games["train"]
+        clips = self.recipe.clips
         self.cache = self._open_frames("train", self.bar)
         self.held_out = self._open_frames("valid", self.bar) if self.games["valid"] else None
         self.backbone.metadata["picture_size"] = list(self.cache.size)  # other videos are resized to it
@@ -127,7 +128,9 @@ class PretrainTask:
             yield
 
     def batches(self, epoch: int, first: int) -> Iterator[SnippetBatch]:
-        recipe, device, steps = self.recipe, self.context.device, self.steps_per_epoch
+        recipe = self.recipe
+        device = self.context.device
+        steps = self.steps_per_epoch
         rng = np.random.default_rng([recipe.train.seed, epoch])
         begins = self.sampler.draw(steps, rng)  # (steps, B)
         offsets = self.sampler.frame_offsets  # (P,)

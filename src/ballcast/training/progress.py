@@ -142,7 +142,8 @@ class Display:
         if self.quiet:
             return
         self._bar.start()  # not before: the bar of decoding comes first
-        name, losses = f"{update.epoch + 1}/{self.epochs}", update.losses
+        name = f"{update.epoch + 1}/{self.epochs}"
+        losses = update.losses
         terms = " ".join(f"{key if key == 'loss' else key[:3]} {value:.3f}" for key, value in losses.items())
         if not update.ended:
             done = update.epoch * update.steps + update.step

@@ -125,7 +125,8 @@ class _Damage(Exception):
     """A picture that is not what was coded, at timestamp `at`; it may `spread` to some that are shown before it."""
 
     def __init__(self, at: int, *, spreads: bool) -> None:
-        self.at, self.spreads = at, spreads
+        self.at = at
+        self.spreads = spreads
 
 
 def decoded(
@@ -219,7 +220,9 @@ class _Account:
 
     def __init__(self, path: Path | str, stream: VideoStream, origin: int | None) -> None:
         assert stream.time_base is not None
-        self._path, self._stream, self._origin = path, stream, origin
+        self._path = path
+        self._stream = stream
+        self._origin = origin
         self._unit = Fraction(stream.time_base)
         self._most_ticks = floor(MAX_GAP_S / self._unit)  # between two frames; fractions would be slow
         self._avi = stream.container.format.name == "avi"  # its times are of decoding, not of display
@@ -262,7 +265,8 @@ class _Account:
             raise InputError(f"{self._path}: its frames carry no times; give it a container that has them: {_REMUX}")
         self._by_decoding = self._by_decoding or (self._unsorted and frame.pict_type == PictureType.B)
         if self._by_decoding:
-            self._counts, at = False, min(self._pending, default=at)
+            self._counts = False
+            at = min(self._pending, default=at)
         elif self._avi and last is not None:
             decoded_at = at if frame.dts is None else frame.dts  # ahead of its display by as much as frames wait
             self._ahead = decoded_at - last - 1 if self._ahead is None else self._ahead
@@ -303,11 +307,14 @@ class _Account:
 
     def sentence(self, at: int) -> DamageError:
         if self.unreadable:
-            fault, reason = f"{self.unreadable} after {self._time(at)}", "the file cannot be read further"
+            fault = f"{self.unreadable} after {self._time(at)}"
+            reason = "the file cannot be read further"
         elif self._cut:
-            fault, reason = f"is cut short, it ends inside the picture at {self._time(at)}", "the file is cut short"
+            fault = f"is cut short, it ends inside the picture at {self._time(at)}"
+            reason = "the file is cut short"
         else:
-            fault, reason = f"is corrupt at {self._time(at)}, where a picture is damaged", "a picture is damaged"
+            fault = f"is corrupt at {self._time(at)}, where a picture is damaged"
+            reason = "a picture is damaged"
         return DamageError(f"{self._path}: {fault}; fetch it again", at, reason)
 
     def _time(self, at: int) -> str:

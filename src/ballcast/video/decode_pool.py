@@ -158,7 +158,8 @@ class ProcessDecoder:
     """
 
     def __init__(self, device: str) -> None:
-        self._device, self.busy_s = device, 0.0
+        self._device = device
+        self.busy_s = 0.0
         self._running: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
 

@@ -55,9 +55,11 @@ class VideoFile:
     def __init__(
         self, path: Path | str, *, threads: int = 0, accel: HWAccel | None = None, strict: bool = True
     ) -> None:
-        self.path, self.strict = Path(path), strict
+        self.path = Path(path)
+        self.strict = strict
         self.decoder = "PyAV on the CPU" if accel is None else "PyAV on the GPU (NVDEC)"
-        self._threads, self._accel = threads, accel
+        self._threads = threads
+        self._accel = accel
         self._reading: tuple[int, bool, Iterator[np.ndarray]] | None = None
         container, stream = open_container(self.path)
         with container:
@@ -149,7 +151,8 @@ class VideoFile:
                     begins = max(n, self._grid.first(first[0]))
                     if begins > n or n > start:  # else it lies before the start
                         yield Gap(n * FRAME_MS, begins * FRAME_MS, lost)
-                    n, lost = begins, ""
+                    n = begins
+                    lost = ""
                 elif n == 0:
                     n = self._grid.first(first[0])
                     if n:
@@ -199,7 +202,8 @@ class VideoFile:
 
     def _first(self, container: InputContainer, stream: VideoStream) -> _Timed:
         """The timestamp from which times count, and the first whole picture."""
-        replay, origin = PacketReplay(container, stream), None
+        replay = PacketReplay(container, stream)
+        origin = None
         packets = replay.first()
         for _ in range(MOST_BEGINS):
             try:
@@ -209,7 +213,8 @@ class VideoFile:
             except DamageError as damage:
                 if self.strict:
                     raise
-                origin, packets = damage.at if origin is None else origin, replay.after(damage.at)
+                origin = damage.at if origin is None else origin
+                packets = replay.after(damage.at)
             else:
                 return (begin[0] if origin is None else min(origin, begin[0])), begin[1]
         raise InputError(f"{self.path}: no whole picture after {MOST_BEGINS} damaged ones; fetch it again")
@@ -226,7 +231,9 @@ class VideoFile:
 
     def _stretches(self, n: int) -> Iterator[Iterator[_Timed]]:
         """As `_from`, in stretches: each but the last ends with a `DamageError`. Read one before the next."""
-        target, damage, sought = self._grid.latest(n), None, None
+        target = self._grid.latest(n)
+        damage = None
+        sought = None
         for sought in self._places(n):
             with suppress(InputError):
                 first = next(self._decoded(sought), None)

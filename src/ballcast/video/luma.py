@@ -202,7 +202,8 @@ class FrameResizer:
     """
 
     def __init__(self, trained: Size | None, *, colour: bool = False) -> None:
-        self.trained, self.colour = trained, colour
+        self.trained = trained
+        self.colour = colour
         self._scaler: VideoReformatter | None = None
 
     def __call__(self, frame: np.ndarray) -> np.ndarray:

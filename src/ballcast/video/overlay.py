@@ -56,11 +56,14 @@ def write_overlay(
         height, width = video.size
         strip = Strip(width=width + width % 2, timeline=timeline, gaps=gaps, note=note)
         rate = Fraction(video.probe().rate or FPS).limit_denominator(1001)
-        begin, end = Fraction(begin_ms, 1000), None if end_ms is None else Fraction(end_ms, 1000)
-        written, total = 0, video.frame_count()
+        begin = Fraction(begin_ms, 1000)
+        end = None if end_ms is None else Fraction(end_ms, 1000)
+        written = 0
+        total = video.frame_count()
         with av.open(str(temporary), "w", format="mp4", options={"movflags": "faststart"}) as container:
             stream = container.add_stream("libx264", rate=rate, options={**ENCODER, "crf": str(quality)})
-            stream.width, stream.height = strip.width, height + height % 2 + strip.height
+            stream.width = strip.width
+            stream.height = height + height % 2 + strip.height
             stream.pix_fmt = "yuv420p"
             stream.codec_context.time_base = CLOCK
             with SoundCopy(source, container, origin=video.begin + begin, end=end and video.begin + end) as sound:
@@ -69,7 +72,8 @@ def write_overlay(
                         keep_colours(stream.codec_context, picture)
                     drawn = strip.draw(float(seconds * 1000))
                     frame = _compose(picture or _blank(video.size), drawn, video.upright if picture else np.asarray)
-                    frame.pts, frame.time_base = round((seconds - begin) / CLOCK), CLOCK
+                    frame.pts = round((seconds - begin) / CLOCK)
+                    frame.time_base = CLOCK
                     sound.copy_until(seconds - begin)
                     container.mux(stream.encode(frame))
                     written += 1
@@ -135,11 +139,14 @@ def _compose(picture: av.VideoFrame, strip: np.ndarray, upright: Turn) -> av.Vid
         canvas[:rows, :columns] = top
         canvas[rows:, :columns] = plane(below, i)
         target.update(canvas.tobytes())
-    frame.color_range, frame.colorspace = above.color_range, above.colorspace
+    frame.color_range = above.color_range
+    frame.colorspace = above.colorspace
     return frame
 
 
 def keep_colours(codec: av.VideoCodecContext, picture: av.VideoFrame) -> None:
     """Tell players to read the colours as they read the source's."""
-    codec.color_range, codec.colorspace = picture.color_range, picture.colorspace
-    codec.color_primaries, codec.color_trc = picture.color_primaries, picture.color_trc
+    codec.color_range = picture.color_range
+    codec.colorspace = picture.colorspace
+    codec.color_primaries = picture.color_primaries
+    codec.color_trc = picture.color_trc

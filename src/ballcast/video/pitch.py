@@ -86,7 +86,8 @@ def frames_and_scenes(
 
     any_video: do not look for a pitch.
     """
-    detector, n = None if any_video else PitchDetector(), start
+    detector = None if any_video else PitchDetector()
+    n = start
     for item in video.sampled(start, stop) if video.strict else video.sampled_and_gaps(start, stop):
         if isinstance(item, Gap):
             n = item.end_ms // FRAME_MS

@@ -73,14 +73,16 @@ class Pacer:
     """
 
     def __init__(self, speed: float, stopped: threading.Event) -> None:
-        self._speed, self._stopped = speed, stopped
+        self._speed = speed
+        self._stopped = stopped
         self._zero: float | None = None  # on time.monotonic: when the stream's time 0 is due
 
     def wait(self, at_ms: int) -> bool:
         """Wait for the time of `at_ms`; False: the source was closed meanwhile."""
         if not self._speed:
             return not self._stopped.is_set()
-        now, due = time.monotonic(), at_ms / 1000 / self._speed
+        now = time.monotonic()
+        due = at_ms / 1000 / self._speed
         if self._zero is None or now > self._zero + due:
             self._zero = now - due
         wait_s = max(0.0, self._zero + due - now)
@@ -128,7 +130,8 @@ class StreamClock:
         """When a stretch begins whose first frame is at `seconds` on the stream's clock."""
         now = time.monotonic()
         if self._began is None:
-            self._began, self._anchor = now, (seconds, 0)
+            self._began = now
+            self._anchor = (seconds, 0)
             return 0
         at_ms = max(self.end_ms, round(1000 * (now - self._began) * self._speed))
         if self._anchor is not None:
@@ -187,7 +190,8 @@ class FileSource:
     def __init__(
         self, path: Path | str, *, speed: float = 1.0, colour: bool = False, strict: bool = False, threads: int = 0
     ) -> None:
-        self.name, self._colour = str(path), colour
+        self.name = str(path)
+        self._colour = colour
         self._video = VideoFile(path, strict=strict, threads=threads)
         self._speed = speed
         self._stopped = threading.Event()
@@ -197,7 +201,9 @@ class FileSource:
         return not self._speed
 
     def items(self) -> Iterator[LiveFrame | StreamGap]:
-        pacer, lateness, turn = Pacer(self._speed, self._stopped), DelayMeter(self._speed), self._video.upright
+        pacer = Pacer(self._speed, self._stopped)
+        lateness = DelayMeter(self._speed)
+        turn = self._video.upright
         at_ms = 0
         for item in self._video.sampled() if self._video.strict else self._video.sampled_and_gaps():
             if isinstance(item, Gap):

@@ -123,7 +123,8 @@ class Archive:
             if member.path in seen:
                 raise self._fault(f"it holds {member.path} twice")
             seen.add(member.path)
-        total, packed = sum(m.size for m in self.members), self.path.stat().st_size
+        total = sum(m.size for m in self.members)
+        packed = self.path.stat().st_size
         if total > LARGEST_RATIO * packed:
             raise InputError(
                 f"{self.path}: refused, since {packed} bytes that unpack to {total} are no archive of videos"

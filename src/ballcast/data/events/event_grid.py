@@ -267,7 +267,9 @@ def build_windows(
     if not sum(sizes):
         raise InputError("no window could be made: the feeds have no period of more than 35 s")
     rows = np.empty((sum(sizes), WINDOWS, STEPS, WIDTHS[detail]), np.float16)
-    matches, names, done = [], [], 0
+    matches = []
+    names = []
+    done = 0
     for feed, size in zip(feeds, sizes, strict=True):
         match = _cut(feed, every_ms, detail, rows[done : done + size])
         names += window_names(feed.match, match.period, match.at_ms)
@@ -279,7 +281,10 @@ def build_windows(
 
 def _cut(feed: Feed, every_ms: int, detail: Detail, rows: NDArray[np.float16]) -> _Match:
     """Fill `rows` (S, WINDOWS, STEPS, width) with the match's windows."""
-    periods, times, parts, done = [], [], [], 0
+    periods = []
+    times = []
+    parts = []
+    done = 0
     for name, half in feed.periods():
         at_ms = window_ends(half, every_ms)
         rows[done : done + len(at_ms)] = build_grid(half, at_ms, detail=detail)

@@ -102,7 +102,8 @@ def tokens_before(
         table.located[index],
     ]
     place = table.place[index]  # (S, N, 4)
-    start, end = place[..., :2], place[..., 2:]
+    start = place[..., :2]
+    end = place[..., 2:]
     place = xp.concatenate([start, xp.where(ended[..., None], end, start)], -1)
     place = xp.where(same[..., None], place, 1 - place)
     place = xp.where(there[..., None], place, 0.5)
@@ -142,7 +143,8 @@ def hide(xp: Any, codes: Any, values: Any, available: Any) -> tuple[Any, Any]:
     outcome = xp.where(flag["outcome"], 1, outcome)
     player = xp.where(flag["player"], 0, player)
     no_end = flag["end"]
-    start, end = values[..., :2], values[..., 2:4]
+    start = values[..., :2]
+    end = values[..., 2:4]
     end = xp.where(no_end[..., None], start, end)
     values = xp.concatenate([start, end, values[..., 4:]], -1)
     return xp.stack([action, kind, outcome, team, player, ended, located], -1), values

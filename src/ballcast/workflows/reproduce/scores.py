@@ -113,7 +113,8 @@ def _tune(
     job: Reproduction, run: Run, model: Anticipator, valid: SplitSlots
 ) -> tuple[ScoreMapping | None, dict[str, float | bool]]:
     """Tune as `ballcast tune` does; no calibration if it does not help in folds it was not fitted on."""
-    emitted, target = emission(valid.slots, model.emit), run.folder / "best" / FILE_NAME
+    emitted = emission(valid.slots, model.emit)
+    target = run.folder / "best" / FILE_NAME
     outputs = [SlotProbabilities.from_slots(valid.slots)]
     fitted = fit(outputs, valid.clips, emitted.kept, pos_weight=model.pos_weight, emission=emitted)
     about: dict[str, float | bool] = {
@@ -192,7 +193,8 @@ def pending_submissions(job: Reproduction) -> list[str]:
     """List the zips that are missing, or not of the weights of the best runs."""
     if not all(is_scored(job, run) for run in job.runs()):
         return ["every zip"]
-    path, runs = job.out / "submissions" / INDEX, best_runs(job)
+    path = job.out / "submissions" / INDEX
+    runs = best_runs(job)
     made = read_json(path, "list of submissions") if path.is_file() else {}
     wanted = _index(job, runs)
     return [name for name in wanted if made.get(name) != wanted[name] or not (path.parent / name).is_file()]

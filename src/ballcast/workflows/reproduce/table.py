@@ -110,8 +110,10 @@ def _facts(job: Reproduction, scores: dict[str, list[dict[str, Any]]]) -> list[l
     facts = []
     for split in (s for s in job.splits if (job.features / s / FILE_NAME).is_file()):
         facts.append([f"clips of {split}", f"{OFFICIAL_CLIPS[split]}", f"{len(job.store(split))}"])
-    store, first = job.store("train"), next(iter(scores.values()))[0]
-    backbone, size = store.manifest.header.backbone, store.manifest.resolution
+    store = job.store("train")
+    first = next(iter(scores.values()))[0]
+    backbone = store.manifest.header.backbone
+    size = store.manifest.resolution
     size_text = f"{size[1]}×{size[0]}" if size else "unknown, or of several sizes"
     weights = first["class_weights"]
     facts += [
