@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ballcast.core.anticipator_config import EmitConfig
 from ballcast.core.errors import InputError
 from ballcast.core.events import Clip, ClipForecast, Forecast, Gap
+from ballcast.core.progress import ProgressCallback, no_progress
 from ballcast.inference.forecasts import FeedForecasts, Forecasts
 from ballcast.inference.loading import RuntimeKind, open_model
 
@@ -118,7 +119,7 @@ class Model:
         resumed: bool = False,
         strict: bool = False,
         any_video: bool = False,
-        progress: Callable[[int, int | None], None] = lambda done, total: None,
+        progress: ProgressCallback = no_progress,
         on_gap: Callable[[Gap], None] = lambda gap: None,
     ) -> Forecasts[Forecast]:
         """Forecast along a video file, from 5 s on.
@@ -213,7 +214,7 @@ class Model:
         lineup: Path | str | None = None,
         every_ms: int = 1000,
         emit: EmitConfig | None = None,
-        progress: Callable[[int, int], None] = lambda done, total: None,
+        progress: ProgressCallback = no_progress,
     ) -> "Forecasts[Forecast] | FeedForecasts":
         """Forecast along a match's event feed.
 
@@ -258,7 +259,7 @@ class Model:
         *,
         clips: Sequence[Clip] | None = None,
         emit: EmitConfig | None = None,
-        progress: Callable[[int, int], None] = lambda done, total: None,
+        progress: ProgressCallback = no_progress,
     ) -> Forecasts[ClipForecast]:
         """Predict the clips of a feature store, as for a submission: with calibrated scores if the model was tuned.
 

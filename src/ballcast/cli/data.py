@@ -10,6 +10,7 @@ import typer
 from ballcast.cli.shell import app, data_app, new_console, resumable
 from ballcast.core.errors import InputError
 from ballcast.core.hub import SNBAA
+from ballcast.core.progress import progress_bar
 
 
 @app.command()
@@ -119,11 +120,10 @@ def data_verify(
 
     Example: ballcast data verify runs/paper
     """
-    from ballcast.cli.shell import step_progress
     from ballcast.workflows.verify import verify
 
     console = new_console(stderr=True)
-    with step_progress(console, "bytes") as progress:
+    with progress_bar(console, "bytes") as progress:
         found = verify(folder, progress)
     for sentence in found.damaged:
         console.print(sentence, style="red", markup=False, soft_wrap=True)

@@ -7,10 +7,11 @@ from typing import Literal
 
 import typer
 
-from ballcast.cli.shell import new_console, step_progress
+from ballcast.cli.shell import new_console
 from ballcast.core.errors import InputError
 from ballcast.core.events import Clip
 from ballcast.core.files import check_not_source, check_writable, write_json
+from ballcast.core.progress import progress_bar
 from ballcast.core.util import print_table
 from ballcast.data.labels.soccernet import read_labels
 from ballcast.features.store import LABELS
@@ -154,13 +155,13 @@ def _intervals(matches: Mapping[str, Matches], clips: int, options: Options) -> 
     """Compute the intervals of each system, by its name, on the same resamples."""
     resamples = options.bootstrap if options.bootstrap is not None else RESAMPLES
     found = {}
-    with step_progress(new_console(stderr=True), "resampling") as progress:
+    with progress_bar(new_console(stderr=True), "resampling") as progress:
         for i, (name, matched) in enumerate(matches.items()):
             found[name] = bootstrap_matches(
                 matched,
                 clips,
                 resamples=resamples,
                 seed=options.seed,
-                progress=lambda done, total, i=i: progress(i * total + done, len(matches) * total),  # type: ignore[misc]
+                progress=lambda done, total, i=i: progress(i * total + done, len(matches) * total),
             )
     return found

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ballcast.cli.runtime import PictureSize
-from ballcast.cli.shell import Device, app, frames_progress, match_progress, new_console, resumable, seconds_option
+from ballcast.cli.shell import Device, app, new_console, resumable, seconds_option
 from ballcast.core.errors import InputError
+from ballcast.core.progress import FRAMES, MATCHES, progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -94,7 +95,7 @@ def extract_features(
 
     network = BackboneNetwork.load(backbone)
     console = new_console(stderr=True)
-    with resumable(), frames_progress(console) as progress:
+    with resumable(), progress_bar(console, unit=FRAMES) as progress:
         report = extract(
             source,
             out,
@@ -214,8 +215,8 @@ def events(
             if (out / name / FILE_NAME).is_file():
                 store = FeatureStore.open(out / name)  # finished before a kill
             else:
-                with match_progress(console, name, len(feeds)) as tick:
-                    store = write_store(out / name, feeds, EVERY_MS[name], detail=detail, tick=tick)
+                with progress_bar(console, name, unit=MATCHES, total=len(feeds)) as progress:
+                    store = write_store(out / name, feeds, EVERY_MS[name], detail=detail, progress=progress)
             failed += store.manifest.failed
             typer.echo(_describe_events(store))
         record.unlink()
@@ -223,8 +224,9 @@ def events(
         found = iterate_table(source) if provider == "parquet" else read_folder(source, provider, rich=detail == "rich")
         every_ms = round(1000 * (7.0 if every is None else every))
         counts = Counter[str]()
-        with match_progress(console, "", None if provider == "parquet" else len(match_files(source, provider))) as tick:
-            store = write_store(out, _counted(found, counts), every_ms, detail=detail, tick=tick)
+        total = None if provider == "parquet" else len(match_files(source, provider))
+        with progress_bar(console, unit=MATCHES, total=total) as progress:
+            store = write_store(out, _counted(found, counts), every_ms, detail=detail, progress=progress)
         failed += store.manifest.failed
         typer.echo(_describe_events(store))
         _describe_counts(source, provider, counts)

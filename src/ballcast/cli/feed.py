@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ballcast.cli.runtime import changed_emission
-from ballcast.cli.shell import new_console, step_progress
+from ballcast.cli.shell import new_console
 from ballcast.core.errors import InputError
+from ballcast.core.progress import progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -64,7 +65,7 @@ def predict_feed(given: dict[str, Any], changes: list[str]) -> None:
     emit = changed_emission(model.emit, changes, shown=True) if grids else None
     if changes and not grids:
         raise InputError(f"{changes[0]} is for models of `ballcast train`; leave it out, or give one with --model")
-    with step_progress(new_console(stderr=True), "forecasts") as progress:
+    with progress_bar(new_console(stderr=True), "forecasts") as progress:
         where = {"provider": given["provider"] or "auto", "lineup": given["lineup"], "every_ms": given["every_ms"]}
         forecasts = model.feed(events, **where, emit=emit, progress=progress)
         timeline = tuple(forecasts)

@@ -8,11 +8,12 @@ import typer
 from ballcast.cli.feed import Clips, Kickoff, Lineup, Plot, Table, predict_feed
 from ballcast.cli.predict_video import Begin, End, Html, Strict, predict_videos
 from ballcast.cli.runtime import AnyVideo, Kind, PictureSize, RuntimeKind, changed_emission
-from ballcast.cli.shell import Device, app, new_console, seconds_option, step_progress
+from ballcast.cli.shell import Device, app, new_console, seconds_option
 from ballcast.core.errors import InputError
+from ballcast.core.progress import ProgressCallback, progress_bar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ballcast.api import Model as LoadedModel
     from ballcast.core.events import Clip, Prediction
@@ -228,7 +229,7 @@ def predict_features(
     clips = read_labels(labels) if labels else None
     loaded = [load(source, runtime=runtime, device=device) for source in sources]
     first = loaded[0].window_model
-    with step_progress(new_console(stderr=True), "clips") as progress:
+    with progress_bar(new_console(stderr=True), "clips") as progress:
         if several or len(stores) > 1:
             predictions, about = _predict_together(loaded, sources, stores, clips, calibration, progress)
         else:
@@ -247,7 +248,7 @@ def _predict_together(
     stores: "list[FeatureStore]",
     clips: "list[Clip] | None",
     calibration: Path | None,
-    progress: "Callable[[int, int], None]",
+    progress: ProgressCallback,
 ) -> "tuple[Mapping[str, Sequence[Prediction]], str]":
     """Predict with several models, or with a calibration from a file; also return a note on how it was done."""
     from ballcast.core.events import Clip

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ballcast.cli.runtime import changed_emission, load_model
-from ballcast.cli.shell import frames_progress, new_console
+from ballcast.cli.shell import new_console
 from ballcast.core.actions import ACTION_INDEX, FPS, SHORT_NAMES
 from ballcast.core.errors import BallcastError, InputError
+from ballcast.core.progress import REAL_TIME, progress_bar
 
 if TYPE_CHECKING:
     from ballcast.api import Model as LoadedModel
@@ -186,7 +187,7 @@ def _forecast(
         if last is None or gap.begin_ms >= last:  # else it is of the earlier run
             keep(gap)
 
-    with frames_progress(new_console(stderr=True), real_time=True) as advance:
+    with progress_bar(new_console(stderr=True), unit=REAL_TIME) as advance:
 
         def progress(done: int, total: int | None) -> None:
             nonlocal first, frames
@@ -235,7 +236,7 @@ def _write(
     if targets.overlay is None:
         targets.write(timeline, path, about, gaps=gaps)
     else:  # drawing may take as long again
-        with frames_progress(new_console(stderr=True), real_time=True) as drawn:
+        with progress_bar(new_console(stderr=True), unit=REAL_TIME) as drawn:
             targets.write(timeline, path, about, drawn, gaps=gaps, part=(options.begin_ms, options.end_ms))
     if targets.html is not None:
         from ballcast.report.video_page import write_video_page

@@ -8,6 +8,7 @@ import typer
 
 from ballcast.cli.shell import Device, app, new_console, resumable
 from ballcast.core.errors import InputError
+from ballcast.core.progress import FRAMES, progress_bar
 
 
 @app.command()
@@ -86,7 +87,6 @@ def pretrain(
 
     `ballcast pretrain pretrain data.sources=[SN-BAS] "data.train=['*']" "data.valid=['*Leeds*']"`
     """
-    from ballcast.cli.shell import frames_progress
     from ballcast.core.config import load
     from ballcast.core.pretrain_config import PretrainRecipe
     from ballcast.training.distributed import training_device
@@ -104,7 +104,7 @@ def pretrain(
             device=training_device(device),
             show=display.show,
             log=display.log,
-            bar=lambda: frames_progress(new_console(stderr=True)),
+            bar=lambda: progress_bar(new_console(stderr=True), unit=FRAMES),
         )
     best = (
         f"best spotting AP {100 * progress.best:.2f} in epoch {progress.best_epoch}"

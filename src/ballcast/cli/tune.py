@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ballcast.cli.shell import Device, app, new_console, step_progress
+from ballcast.cli.shell import Device, app, new_console
 from ballcast.core.errors import InputError
+from ballcast.core.progress import progress_bar
 
 if TYPE_CHECKING:
     import torch
@@ -136,9 +137,9 @@ def _fit(
     outputs = run_models(loaded, windows)
     emitted = run_emission(loaded, windows)
     before = scores_untuned(loaded, outputs, emitted)
-    with step_progress(new_console(stderr=True), "settings tried") as progress:
+    with progress_bar(new_console(stderr=True), "settings tried") as progress:
         weight = loaded[0].pos_weight
-        fitted = fit(outputs, windows[0].clips, before, pos_weight=weight, emission=emitted, tick=progress)
+        fitted = fit(outputs, windows[0].clips, before, pos_weight=weight, emission=emitted, progress=progress)
     precision = measure_precision(loaded[0], windows[0]) if len(loaded) == 1 else None
     return fitted, len(windows[0]), precision
 

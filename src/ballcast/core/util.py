@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 T = TypeVar("T")
-ProgressCallback = Callable[[int, int], None]  # how many are done, how many there are
 
 
 def cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:

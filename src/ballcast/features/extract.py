@@ -20,7 +20,8 @@ from ballcast.core.actions import FPS, WINDOW_FRAMES
 from ballcast.core.backbone_config import trained_size
 from ballcast.core.errors import BallcastError, BallcastWarning, InputError
 from ballcast.core.files import exclusive_lock, make_parents, replacing
-from ballcast.core.util import ProgressCallback, cores
+from ballcast.core.progress import ProgressCallback, no_progress
+from ballcast.core.util import cores
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder, one_thread
 from ballcast.features.device import choose_device
@@ -77,7 +78,7 @@ def extract(
     pad: int = FPS,
     mirrored: bool = False,
     cluster: str | None = None,
-    progress: ProgressCallback = lambda done, total: None,
+    progress: ProgressCallback = no_progress,
 ) -> Report:
     """Make the store at `out`, or finish it.
 

@@ -5,7 +5,7 @@ Each forecast uses only events that a live feed would have delivered by then (`d
 of event grids, `predict_events` the event transformer.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +17,7 @@ from ballcast.core.errors import InputError
 from ballcast.core.event_schema import ACTION, PAD
 from ballcast.core.events import Forecast, Prediction
 from ballcast.core.feed_forecast import SHOT, FeedForecast, MatchSummary, Shot
+from ballcast.core.progress import ProgressCallback, no_progress
 from ballcast.data.events.event_grid import IDENTITIES, STEPS, WIDTHS, Detail, build_grid
 from ballcast.data.events.event_tokens import EARLIEST_MS, EventTable, build_table, detail_flags, hide, tokens_before
 from ballcast.data.events.feed import PERIODS, Feed
@@ -63,7 +64,7 @@ def predict_feed(
     *,
     every_ms: int,
     config: EmitConfig,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: ProgressCallback = no_progress,
 ) -> Generator[Forecast, None, None]:
     """Forecast along a whole match.
 
@@ -119,7 +120,7 @@ def predict_events(
     *,
     missing: Sequence[str] = (),
     every_ms: int = 1000,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: ProgressCallback = no_progress,
 ) -> Generator[FeedForecast, None, None]:
     """Forecast along a whole match at regular intervals and at every event.
 

@@ -14,7 +14,8 @@ from ballcast.core.anticipator_config import EmitConfig
 from ballcast.core.backbone_config import BackboneIdentity, trained_size
 from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.core.events import GRID_BINS, Clip, ClipForecast, Prediction, grid_bin, merge_arrays
-from ballcast.core.util import ProgressCallback, natural
+from ballcast.core.progress import ProgressCallback, no_progress
+from ballcast.core.util import natural
 from ballcast.data.events.event_grid import read_store
 from ballcast.data.samples.windows import ABSENT, WindowSet, official_windows
 from ballcast.features.stack_index import snippet_count
@@ -147,7 +148,7 @@ def open_windows(store: FeatureStore, clips: Sequence[Clip], windows: int) -> Wi
 
 
 def slots_of_windows(
-    model: Runtime, windows: WindowSet, progress: ProgressCallback = lambda done, total: None
+    model: Runtime, windows: WindowSet, progress: ProgressCallback = no_progress
 ) -> Iterator[SlotArrays]:
     """Yield the slots of all samples in order, `BATCH` samples at a time."""
     for begin in range(0, len(windows), BATCH):
@@ -158,7 +159,7 @@ def slots_of_windows(
 
 
 def predict_clips(
-    model: Runtime, windows: WindowSet, config: EmitConfig, progress: ProgressCallback = lambda done, total: None
+    model: Runtime, windows: WindowSet, config: EmitConfig, progress: ProgressCallback = no_progress
 ) -> Generator[ClipForecast, None, None]:
     """Yield what the model emits for each sample, with its own scores; predictions of one bin are not merged."""
     names = iter(windows.names)
@@ -171,7 +172,7 @@ def predict_together(
     models: Sequence[Runtime],
     windows: Sequence[WindowSet],
     mapping: ScoreMapping,
-    progress: ProgressCallback = lambda done, total: None,
+    progress: ProgressCallback = no_progress,
 ) -> Generator[ClipForecast, None, None]:
     """Yield the predictions of an ensemble, or of a tuned model, for each sample: one per bin.
 

@@ -6,7 +6,7 @@ that was undone.
 """
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 from ballcast.core.errors import InputError
 from ballcast.core.events import Forecast, Gap
 from ballcast.core.files import check_not_source, check_writable, write_bytes, write_json
+from ballcast.core.progress import ProgressCallback, no_progress
 from ballcast.data.labels.osl import write_osl
 from ballcast.video.overlay import check_overlay, write_overlay
 
@@ -52,7 +53,7 @@ class OutputFiles:
         timeline: Sequence[Forecast],
         video: Path,
         about: Mapping[str, Any],
-        progress: Callable[[int, int | None], None] = lambda done, total: None,
+        progress: ProgressCallback = no_progress,
         *,
         source: Mapping[str, str] | None = None,
         gaps: Sequence[Gap] = (),

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ballcast.core.actions import ACTIONS
 from ballcast.core.errors import InputError
 from ballcast.core.events import Clip
+from ballcast.core.progress import ProgressCallback, no_progress
 from ballcast.data.samples.windows import WindowSet
 from ballcast.features.store import FeatureStore
 from ballcast.inference.runtime import Runtime, TrainedModel
@@ -142,7 +143,7 @@ def fit(
     emission: Emission | None = None,
     folds: int = FOLDS,
     least: int = LEAST,
-    tick: Callable[[int, int], None] = lambda done, all_: None,
+    progress: ProgressCallback = no_progress,
 ) -> TuningResult:
     """Fit the score mapping of a model or an ensemble.
 
@@ -154,7 +155,7 @@ def fit(
         emission: what the one model emits by its own settings; None for an ensemble: only expected times are tried.
         folds: blocks of the cross-validation.
         least: events a class must have to be tuned.
-        tick: called with the choices tried and in all.
+        progress: called with the choices tried and in all.
     """
     if len(clips) < folds:
         raise InputError(f"a calibration is fitted on {folds} or more labelled clips, here are {len(clips)}")
@@ -164,7 +165,7 @@ def fit(
     inflations = [pos_weight * part for part in INFLATIONS]
     expected = _Search(
         list(product(inflations, REACHES_MS, SHIFTS)),
-        _evaluate(outputs, clips, groups, inflations, tick),
+        _evaluate(outputs, clips, groups, inflations, progress),
         lambda chosen, known: _build(chosen, outputs, known),
         lambda mapping, fold: mapping.scores([a[fold] for a in outputs]),
     )
@@ -240,7 +241,7 @@ def _evaluate(
     clips: Sequence[Clip],
     groups: Mask,
     inflations: Sequence[float],
-    tick: Callable[[int, int], None],
+    progress: ProgressCallback,
 ) -> Doubles:
     """(choices, groups, C): AP, the mean over the tolerances, of each choice in each group of clips (groups, n)."""
     pairs = list(product(inflations, REACHES_MS))
@@ -250,7 +251,7 @@ def _evaluate(
         found = select_times(intensity, [reach_ms] * len(ACTIONS), ScoreMapping().peaks)
         for j, by in enumerate(SHIFTS, start=i * len(SHIFTS)):
             ap[j] = ranked_ap(clips, *_flat(_move(found, by)), groups, levels=LEVELS)
-            tick(j + 1, len(ap))
+            progress(j + 1, len(ap))
     return ap
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from ballcast.core.actions import FPS, FRAME_MS
 from ballcast.core.errors import InputError
 from ballcast.core.events import Forecast, Gap, Scene
+from ballcast.core.progress import ProgressCallback, no_progress
 from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.video.queues import Prefetcher
 
@@ -116,7 +117,7 @@ class VideoPredictor:
 def predict_video(
     video: "VideoFile",
     predictor: StreamPredictor,
-    progress: Callable[[int, int | None], None] = lambda done, total: None,
+    progress: ProgressCallback = no_progress,
     span: Span = Span(),
     *,
     any_video: bool = True,

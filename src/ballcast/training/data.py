@@ -17,6 +17,7 @@ from ballcast.core.backbone_config import BackboneIdentity
 from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.core.events import Clip
 from ballcast.core.feed_config import FeedDataConfig, FeedRecipe
+from ballcast.core.progress import ProgressBar, no_bar
 from ballcast.data.events.event_grid import read_store, split_matches
 from ballcast.data.events.feed_files import recognise
 from ballcast.data.events.kloppy_feed import AUTO, match_files, missing_details, read_match
@@ -36,7 +37,7 @@ from ballcast.data.samples.windows import (
     stitched_windows,
 )
 from ballcast.features.store import LABELS, FeatureStore
-from ballcast.training.progress import Log, ProgressBar, ignore, no_bar
+from ballcast.training.progress import Log, ignore
 
 Splits = list[tuple[FeatureStore, list[Clip]]]
 GameCache = FrameCache | FeatureCache

@@ -25,6 +25,7 @@ from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import to_dict
 from ballcast.core.errors import InputError
 from ballcast.core.files import write_json
+from ballcast.core.progress import ProgressBar, no_bar
 from ballcast.data.labels.games import count_actions
 from ballcast.data.labels.label_sets import LabelSet
 from ballcast.data.samples.feature_cache import FeatureCache
@@ -44,7 +45,7 @@ from ballcast.training.evaluation import score_clips, score_spotting
 from ballcast.training.loop import RunContext
 from ballcast.training.models import build_end_to_end
 from ballcast.training.optimizer import build_optimizer, learning_rate
-from ballcast.training.progress import Log, ProgressBar, ignore, no_bar
+from ballcast.training.progress import Log, ignore
 from ballcast.training.run_folder import EPOCH_COLUMNS, STEP_COLUMNS
 from ballcast.training.step import FrameBatch, TrainStep, end_to_end_losses
 from ballcast.training.switches import allow_tf32, mode, use_triton

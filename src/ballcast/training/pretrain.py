@@ -18,6 +18,7 @@ from ballcast.core.actions import ACTIONS
 from ballcast.core.config import to_dict
 from ballcast.core.files import write_json
 from ballcast.core.pretrain_config import PretrainRecipe
+from ballcast.core.progress import ProgressBar, no_bar
 from ballcast.data.labels.games import choose_games, count_actions
 from ballcast.data.samples.frames import FrameCache, open_frames
 from ballcast.data.samples.snippets import SnippetSampler, frame_targets
@@ -31,7 +32,7 @@ from ballcast.training.evaluation import score_chance, score_games
 from ballcast.training.loop import RunContext
 from ballcast.training.models import build_backbone
 from ballcast.training.optimizer import build_optimizer, one_cycle
-from ballcast.training.progress import Log, ProgressBar, ignore, no_bar
+from ballcast.training.progress import Log, ignore
 from ballcast.training.step import SnippetBatch, TrainStep, spotting_losses
 from ballcast.training.switches import mode, search_convolutions
 

@@ -4,7 +4,7 @@ The picture keeps its size, its rate and its colours: its planes are copied, not
 is copied as it is, where MP4 can hold it. Where pictures are damaged, the copy is blank.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from ballcast.core.actions import FPS, FRAME_MS
 from ballcast.core.errors import InputError
 from ballcast.core.events import Forecast, Gap
 from ballcast.core.files import check_not_source, replacing
+from ballcast.core.progress import ProgressCallback, no_progress
 from ballcast.video.file import VideoFile
 from ballcast.video.luma import Turn, plane
 from ballcast.video.overlay_strip import Strip
@@ -34,7 +35,7 @@ def write_overlay(
     quality: int = 20,
     begin_ms: int = 0,
     end_ms: int | None = None,
-    progress: Callable[[int, int | None], None] = lambda done, total: None,
+    progress: ProgressCallback = no_progress,
 ) -> int:
     """Write `source` to `target` with the forecasts drawn on a strip below it.
 

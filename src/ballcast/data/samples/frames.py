@@ -21,7 +21,8 @@ from torch import Tensor
 from ballcast.core.actions import FPS
 from ballcast.core.errors import InputError
 from ballcast.core.pretrain_config import GamesConfig
-from ballcast.core.util import ProgressCallback, cores
+from ballcast.core.progress import ProgressCallback, no_progress
+from ballcast.core.util import cores
 from ballcast.data.labels.games import Game, VideoSegment
 from ballcast.data.samples.batches import place
 from ballcast.video.decode_pool import Decoder, DecoderPool, LocalDecoder, SharedMemory, VideoSpec
@@ -47,7 +48,7 @@ def open_frames(
     *,
     title: str = "",
     log: Callable[[str], None] = lambda line: None,
-    progress: ProgressCallback = lambda done, total: None,
+    progress: ProgressCallback = no_progress,
     colour: bool = False,
 ) -> "FrameCache":
     """Decode games as a recipe has it; `log` gets one line, which begins with `title`: how many, and where they are."""
@@ -96,7 +97,7 @@ class FrameCache:
         *,
         lines: int = 0,
         workers: int = 0,
-        progress: ProgressCallback = lambda done, total: None,
+        progress: ProgressCallback = no_progress,
         colour: bool = False,
     ) -> None:
         self.games, self.device, self.colour = list(games), device, colour
