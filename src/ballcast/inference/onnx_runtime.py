@@ -96,29 +96,25 @@ class OnnxRuntime:
 
     @property
     def backbone(self) -> BackboneConfig:
-        """See `Runtime`."""
         if self.export.backbone.config is None:
             raise InputError(f"{self.name}: reads event feeds, not videos; give a model for videos")
         return self.export.backbone.config
 
     def for_streams(self, streams: int) -> Self:
-        """See `Runtime`."""
         other = copy.copy(self)
         other.streams = streams
         return other
 
     def prepare(self) -> None:
-        """See `Runtime`."""
+        """Nothing to do: the sessions are ready."""
 
     def open_stream(self, size: tuple[int, int]) -> "OnnxStream":
-        """See `Runtime`."""
         return OnnxStream(self.backbone)
 
     def close_stream(self, stream: "OnnxStream") -> None:
-        """See `Runtime`."""
+        """Nothing to do: a stream holds no memory of the runtime."""
 
     def encode_stacks(self, streams: Sequence["OnnxStream"]) -> Floats:
-        """See `Runtime`."""
         config = self.backbone
         frames = np.stack([stream.frames for stream in streams])  # (b, stack, H, W); if shifted (b, N, stack, …)
         if config.shift != "none":
@@ -143,16 +139,13 @@ class OnnxRuntime:
         return self.run("clips", maps)[0]
 
     def encode_windows(self, features: Floats) -> Floats:
-        """See `Runtime`."""
         return self.run("window", features)[0]
 
     def predict(self, tokens: Floats, present: NDArray[np.bool_]) -> SlotArrays:
-        """See `Runtime`."""
         objectness, classes, offsets = self.run("slots", tokens, present)
         return SlotArrays(objectness, classes, offsets, self.config.bins, slot_form(self.config))
 
     def predict_windows(self, features: NDArray[Any], present: NDArray[np.bool_] | None = None) -> SlotArrays:
-        """See `Runtime`."""
         if present is None:
             present = np.ones(features.shape[:2], np.bool_)
         read = features[:, -self.lookback :].astype(np.float32)  # (B, `lookback`, N, D)
@@ -170,7 +163,6 @@ class OnnxStream:
         self._own = snippet_stacks(config, 1)[0].tolist()  # the stacks of a snippet, counted from its first
 
     def fill(self, frames: Frames) -> None:
-        """See `Stream`."""
         self.frames = _pad(np.stack(list(frames)), self._config)
 
     @property

@@ -63,7 +63,6 @@ class TorchStream:
             tensor.record_stream(copies)  # it may be let go while frames are still on their way
 
     def fill(self, frames: Frames) -> None:
-        """See `Stream`."""
         np.stack(list(frames), out=self._array)
         if self._copied is not None:
             with torch.cuda.stream(self._copies):
@@ -132,18 +131,15 @@ class StackBatch:
         return self._spare - len(self._free)
 
     def open(self) -> TorchStream:
-        """See `Runtime.open_stream`."""
         if not self._free:
             raise InputError(f"no place for another stream: {self._spare} are followed at once")
         return TorchStream(self, self._free.pop(), self._shape, self._copies)
 
     def close(self, stream: TorchStream) -> None:
-        """See `Runtime.close_stream`."""
         self._free.append(stream.number)
 
     @torch.inference_mode()
     def run(self, streams: Sequence[TorchStream]) -> Floats:
-        """See `Runtime.encode_stacks`."""
         rows = [self._rows(stream) for stream in streams]
         count = next((size for size in sorted(self._steps) if size >= len(streams)), len(streams))
         rows += [[self._spare * self._ring] * len(rows[0])] * (count - len(streams))

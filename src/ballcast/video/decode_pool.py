@@ -102,13 +102,11 @@ class LocalDecoder:
         self._context: av.CodecContext | None = None
 
     def open(self, recording: VideoSpec) -> Opened:
-        """See `Decoder`."""
         video = self.video(recording.path)
         seen = fitted(video.size, recording.size, colour=recording.colour)
         return Opened(array_shape(seen, colour=recording.colour), seen, video.decoder)
 
     def read(self, recording: VideoSpec, start: int, stop: int, memory: SharedMemory, offset: int = 0) -> int:
-        """See `Decoder`."""
         shape = self.open(recording).shape
         size = (stop - start) * shape[0] * shape[1]
         return self.fill(recording, start, memory.array[offset : offset + size].reshape(-1, *shape))
@@ -146,7 +144,6 @@ class LocalDecoder:
         return video
 
     def close(self) -> None:
-        """See `Decoder`."""
         while self._videos:
             self._videos.popitem()[1].close()
 
@@ -164,12 +161,10 @@ class ProcessDecoder:
         self._socket: socket.socket | None = None
 
     def open(self, recording: VideoSpec) -> Opened:
-        """See `Decoder`."""
         answer = self._ask({"recording": asdict(recording)}, [])
         return Opened(tuple(answer["shape"]), tuple(answer["seen"]), answer["decoder"])
 
     def read(self, recording: VideoSpec, start: int, stop: int, memory: SharedMemory, offset: int = 0) -> int:
-        """See `Decoder`."""
         assert memory.fd is not None
         part = {"start": start, "stop": stop, "offset": offset}
         answer = self._ask({"recording": asdict(recording), **part}, [memory.fd])
@@ -177,7 +172,6 @@ class ProcessDecoder:
         return int(answer["frames"])
 
     def close(self) -> None:
-        """See `Decoder`."""
         if self._running is not None and self._socket is not None:
             self._running.kill()
             self._running.wait()

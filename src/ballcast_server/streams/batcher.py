@@ -60,7 +60,6 @@ class BatchedStream:
     size: tuple[int, int]
 
     def fill(self, frames: Frames) -> None:
-        """See `Stream`."""
         self.stream.fill(frames)
 
 
@@ -105,15 +104,13 @@ class Batcher:
 
     @property
     def backbone(self) -> BackboneConfig:
-        """See `Runtime`."""
         return self.runtime.backbone
 
     def for_streams(self, streams: int) -> Self:
-        """See `Runtime`; it has room for all streams already."""
+        """Return itself: it has room for all streams."""
         return self
 
     def prepare(self) -> None:
-        """See `Runtime`."""
         self.compute("call", self.runtime.prepare)
 
     @property
@@ -123,7 +120,7 @@ class Batcher:
 
     @property
     def capacity(self) -> int:
-        """Seconds of the device a second, as of `used_s`."""
+        """Device-seconds per second (see `used_s`): 1 for a GPU, the number of cores for a CPU."""
         return cores() if self.by_cores else 1
 
     @property
@@ -153,7 +150,7 @@ class Batcher:
         return work.result
 
     def open_stream(self, size: tuple[int, int]) -> BatchedStream:
-        """See `Runtime`; the first stream of a size has its steps timed."""
+        """Open a stream; the first of a size has its steps timed."""
 
         def opened() -> Stream:
             stream = self.runtime.open_stream(size)
@@ -164,25 +161,23 @@ class Batcher:
         return BatchedStream(self.compute("call", opened), size)
 
     def close_stream(self, stream: BatchedStream) -> None:
-        """See `Runtime`."""
         self.compute("call", lambda: self.runtime.close_stream(stream.stream))
 
     def encode_stacks(self, streams: Sequence[BatchedStream]) -> Floats:
-        """See `Runtime`; of one stream."""
+        """Encode the newest stack of one stream, in a batch with those of others."""
         (stream,) = streams
         return self.compute("stack", stream.stream, stream.size)[None]
 
     def encode_windows(self, features: Floats) -> Floats:
-        """See `Runtime`; of one stream."""
+        """Encode the window of one stream, in a batch with those of others."""
         (window,) = features
         return self.compute("window", np.asarray(window, np.float32))[None]
 
     def predict(self, tokens: Floats, present: NDArray[np.bool_]) -> SlotArrays:
-        """See `Runtime`; of one stream."""
+        """Compute the slots of one stream, in a batch with those of others."""
         return self.compute("slots", (tokens[0], present[0]))
 
     def predict_windows(self, features: NDArray[Any], present: NDArray[np.bool_] | None = None) -> SlotArrays:
-        """See `Runtime`."""
         return self.compute("call", lambda: self.runtime.predict_windows(features, present))
 
     def close(self) -> None:

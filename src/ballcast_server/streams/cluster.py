@@ -62,7 +62,6 @@ class ClusterSession:
         return self
 
     def subscribe(self, *, previews: bool = False, capacity: int = 64) -> Subscription[Record]:
-        """See `LiveSession.subscribe`."""
         return self._broadcast.subscribe(previews=previews, capacity=capacity)
 
     @property
@@ -76,7 +75,6 @@ class ClusterSession:
         return self._started and not self._over.is_set()
 
     def timestamp(self, at_ms: int) -> float | None:
-        """See `LiveSession.timestamp`."""
         return None if self._zero_s is None else self._zero_s + (at_ms - self._offset_ms) / 1000
 
     def close(self) -> None:

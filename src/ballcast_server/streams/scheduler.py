@@ -159,13 +159,11 @@ class Scheduler:
     # ------------------------------------------------------------------------------ called by sessions, from any thread
 
     def enter(self, session: LiveSession) -> None:
-        """See `Admission`."""
         with self._lock:
             self._waiting.append(session)
         self._wake.set()
 
     def leave(self, session: LiveSession) -> None:
-        """See `Admission`."""
         with self._lock:
             self._loads.pop(session, None)
             self._notified.pop(session, None)

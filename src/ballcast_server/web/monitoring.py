@@ -56,7 +56,6 @@ class ServerMetrics(Collector):
         self._service = service
 
     def collect(self) -> Iterator[Metric]:
-        """See `Collector`."""
         yield _gauge("build_info", "The version of ballcast.", {(__version__,): 1}, ["version"])
         yield from self._of_streams()
         yield from self._of_the_scheduler()
@@ -147,7 +146,6 @@ class JsonFormatter(logging.Formatter):
     """One JSON object a line: time, level, logger, message, and what the record has besides, such as `stream`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """See `logging.Formatter`."""
         tree: dict[str, object] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
