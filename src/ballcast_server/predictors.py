@@ -27,7 +27,7 @@ class PredictorFactory:
         new: returns a predictor with its own state, for one video or stream.
         about: metadata that is written into results.
         scheduler: makes the scheduler of all streams, or the cluster that follows them; None: each has a
-            predictor of its own.
+            separate predictor.
         any_video: forecast also where no football pitch is seen.
     """
 

@@ -115,7 +115,7 @@ def predict(
     runtime: Kind = "auto",
     size: PictureSize = None,
 ) -> None:
-    """Anticipate along a video of your own, along a match's event feed, or for every clip of a feature store.
+    """Anticipate along a video, along a match's event feed, or for every clip of a feature store.
 
     VIDEO, of any rate and size: one forecast a second from 5 s on, from the last seconds (30 for the paper's model, 5
     for the embedded one). Times are in milliseconds of the video. Interrupted, it resumes when run again. Of several

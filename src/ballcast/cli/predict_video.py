@@ -1,4 +1,4 @@
-"""`ballcast predict VIDEO …`: forecasts along videos; what was interrupted goes on when it is run again."""
+"""`ballcast predict VIDEO …`: forecasts along videos; an interrupted run resumes when it is run again."""
 
 import re
 import time
@@ -30,7 +30,7 @@ Html = Annotated[
     Path | None, typer.Option("--html", help="VIDEO: also write a page with the video's timeline, to share (.html).")
 ]
 Strict = Annotated[
-    bool, typer.Option("--strict", help="VIDEO: stop at damage; by default go on after it and list the gap.")
+    bool, typer.Option("--strict", help="VIDEO: stop at damage; by default continue after it and list the gap.")
 ]
 SUFFIXES = {"out": ".anticipation.json", "osl": ".osl.json", "csv": ".csv", "overlay": ".overlay.mp4", "html": ".html"}
 HIGHLIGHTS = 3  # that are printed
@@ -212,7 +212,7 @@ def _forecast(
                 for forecast in () if part.complete else forecasts:
                     keep(forecast)
         except KeyboardInterrupt:
-            words = f"stopped at {frames / FPS:.0f} s of {video.path}; run the same command again to go on"
+            words = f"stopped at {frames / FPS:.0f} s of {video.path}; run the same command again to resume"
             typer.secho(f"ballcast: {words}", fg=typer.colors.YELLOW, err=True)
             raise typer.Exit(130) from None
     if not part.complete:

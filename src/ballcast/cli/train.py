@@ -16,7 +16,7 @@ def train(
     config: Annotated[
         Path,
         typer.Argument(
-            help="A recipe: paper, e2e, e2e-head, faantra-ws, faantra, feed, events, best, or a YAML file of your own."
+            help="A recipe: paper, e2e, e2e-head, faantra-ws, faantra, feed, events, best, or your YAML file."
         ),
     ],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, for example train.lr=1e-4.")] = None,
@@ -68,14 +68,14 @@ def train(
 
 @app.command()
 def pretrain(
-    config: Annotated[Path, typer.Argument(help="A recipe: pretrain, or a YAML file of your own.")],
+    config: Annotated[Path, typer.Argument(help="A recipe: pretrain, or your YAML file.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, for example train.lr=5e-4.")] = None,
     run: Annotated[
         Path, typer.Option("--out", "-o", help="The run's folder; an unfinished run there is resumed.")
     ] = Path("runs/pretrain"),
     device: Device = "auto",
 ) -> None:
-    """Train a backbone of your own: it learns to spot ball actions in videos with labels.
+    """Train a backbone: it learns to spot ball actions in videos with labels.
 
     Reads SN-BAA as it unpacks, games of SN-BAS, and simulated matches. Scores the held-out games after each epoch:
     average precision of the actions spotted within 1 s. The best backbone is OUT/best, for `ballcast extract`.

@@ -118,7 +118,7 @@ class Forecast:
 class Gap:
     """A part of a video for which nothing is forecast, from `begin_ms` to `end_ms`, for a `reason` in a few words.
 
-    kind: "damage": it has no good pictures; "pitch": they show no football pitch.
+    kind: "damage": it has no good frames; "pitch": they show no football pitch.
     """
 
     begin_ms: int

@@ -84,7 +84,7 @@ def keep_freed_memory() -> None:
     chosen = {"MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_"} & os.environ.keys()
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" and not chosen else None
     if mallopt is not None:
-        mallopt(-4, 0)  # M_MMAP_MAX: no block has a mapping of its own
+        mallopt(-4, 0)  # M_MMAP_MAX: no block gets a separate mapping
         mallopt(-1, -1)  # M_TRIM_THRESHOLD: the heap is never cut
 
 

@@ -353,7 +353,7 @@ def read_about(folder: Path) -> dict[str, Any]:
 
 
 def pad_frames(frames: Tensor, multiple: int, *, pairs: bool = False) -> Tensor:
-    """Zero-pad (…, H, W) to a multiple, the picture centred, an odd row or column after it.
+    """Zero-pad (…, H, W) to a multiple, the frame centred, an odd row or column after it.
 
     pairs: as `pad_i420` does, for the red, green and blue of a frame encoder that sees colour.
     """

@@ -29,7 +29,7 @@ MEASURED = 125  # frames of the first video that show what decodes it faster
 
 @dataclass(frozen=True)
 class Decoders:
-    """What decodes for one network: so many decoders on the CPU, and sessions of NVDEC. why: a sentence about it."""
+    """Decoders for one network: how many on the CPU, and how many NVDEC sessions. why: a sentence about it."""
 
     cores: int = 1
     sessions: int = 0

@@ -71,7 +71,7 @@ def later(x: Tensor) -> Tensor:
 
 
 class GatedShift(nn.Module):
-    """Gate-shift-fuse (Sudhakaran et al. 2023) on a quarter of the channels; arguments as of `TemporalShift`.
+    """Gate-shift-fuse (Sudhakaran et al. 2023) on a quarter of the channels; for the arguments see `TemporalShift`.
 
     A gate in (−1, 1) for each pixel and half of these channels chooses what is shifted, one half back and one forward;
     what is shifted and what stays are then added, weighted by channel.

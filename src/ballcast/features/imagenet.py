@@ -73,7 +73,7 @@ def is_backbone(folder: Path) -> bool:
 
 
 def began_with(given: Backbone) -> dict[str, Any]:
-    """What a backbone that goes on from the weights of `given` records of it: its name, hash and all its games."""
+    """What a backbone records of `given`, whose weights its training starts from: its name, hash and all its games."""
     return {"start": given.name, "start_hash": given.hash, "started_on": list(given.identity.trained_on)}
 
 
@@ -249,7 +249,7 @@ def fold_normalisation(network: nn.Module, name: str, key: str = "train.start") 
     """Make timm's network `name`, which expects (x − mean) / deviation of each colour, give the same for x in [0, 1].
 
     Mean and deviation, timm's for these weights, go into the first convolution and into its bias or the norm after it.
-    Only at the border is the result another one: the zeros around the picture now stand for black instead of the mean.
+    Only at the border is the result another one: the zeros around the frame now stand for black instead of the mean.
     """
     import timm
 

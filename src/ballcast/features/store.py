@@ -66,7 +66,7 @@ class Entry(config.Record):
     mtime_ns: int
     shard: int  # index of its shard
     index: int  # its row there
-    height: int = 0  # of its pictures as the network saw them; 0: features made elsewhere
+    height: int = 0  # of its frames as the network saw them; 0: features made elsewhere
     width: int = 0
     padded: int = 0  # black frames put at its end, where a clip had fewer than it must have
 
@@ -123,7 +123,7 @@ class Manifest(config.Record):
 
     @property
     def resolution(self) -> tuple[int, int] | None:
-        """H, W of the pictures as the network saw them; None: unknown, or not all the same."""
+        """H, W of the frames as the network saw them; None: unknown, or not all the same."""
         found = {(entry.height, entry.width) for entry in self.entries}
         return found.pop() if len(found) == 1 and (0, 0) not in found else None
 
@@ -231,7 +231,7 @@ class FeatureStore:
         return cls.open(folder / split)
 
     def push_to_hub(self, repo_id: str, *, private: bool = True, licence: str = "other") -> str:
-        """Upload the store, its labels too, as the folder of its own name; see `push_stores`."""
+        """Upload the store, its labels too, as a folder of its name; see `push_stores`."""
         return push_stores([self], repo_id, private=private, licence=licence)
 
     def __len__(self) -> int:
@@ -287,7 +287,7 @@ class FeatureStore:
         return [entry.name for entry in self.manifest.entries if {entry.name, Path(entry.source).stem} & games]
 
     def check_same_backbone(self, other: "FeatureStore") -> None:
-        """Features of two backbones, or of pictures of two sizes, do not go into one model."""
+        """Features of two backbones, or of frames of two sizes, do not go into one model."""
         if self.identity != other.identity:
             named = ((s.path, s.manifest.header.backbone.name, s.identity[:12]) for s in (self, other))
             mine, theirs = (f"{path} is of {name} ({identity})" for path, name, identity in named)
@@ -311,7 +311,7 @@ def read_rows(blocks: Sequence[np.ndarray], rows: np.ndarray) -> np.ndarray:
 
 
 def push_stores(stores: Sequence[FeatureStore], repo_id: str, *, private: bool = True, licence: str = "other") -> str:
-    """Upload stores of one backbone, each as the folder of its own name, with a card; returns the address.
+    """Upload stores of one backbone, each as a folder of its name, with a card; returns the address.
 
     The repository is a data set on the hub; other splits in it stay. `licence`: of the features, its short name there.
     """

@@ -99,7 +99,7 @@ class Piece:
     first: int
     windows: int
     every: int
-    picture_size: Size | None = None  # H, W that its pictures are fitted into; None: they stay as they are
+    picture_size: Size | None = None  # H, W that its frames are fitted into; None: they stay as they are
     pad: int = 0  # frames that may be missing at the end of a clip
     colour: bool = False  # frames are I420
     mirrored: bool = False  # left and right of its frames are exchanged
@@ -116,7 +116,7 @@ class Piece:
 
 
 def cut(source: Source, frames: int, every: int) -> list[Piece]:
-    """The pieces of a video of so many frames."""
+    """The pieces of a video of `frames` frames."""
     windows = window_count(frames, every)
     most = window_count(CLIP_FRAMES, every)  # windows a piece
     return [Piece(source, i, at, min(most, windows - at), every) for i, at in enumerate(range(0, windows, most))]
@@ -128,7 +128,7 @@ class Outcome:
 
     piece: Piece
     features: np.ndarray | None = None  # (M, N, D) float16
-    resolution: tuple[int, int] = (0, 0)  # H, W of its pictures as the network saw them
+    resolution: tuple[int, int] = (0, 0)  # H, W of its frames as the network saw them
     padded: int = 0  # black frames at its end
     reason: str = ""
     frames: int = 0  # decoded and padded
@@ -152,7 +152,7 @@ class BufferPool:
         self._changed = threading.Condition()
 
     def take(self, size: int) -> "SharedMemory":
-        """Wait for memory of at least so many bytes."""
+        """Wait for memory of at least `size` bytes."""
         from ballcast.video.decode_pool import SharedMemory
 
         with self._changed:
@@ -208,7 +208,7 @@ class DecodedPiece:
 
 
 def decode(piece: Piece, buffers: BufferPool, decoder: "Decoder") -> DecodedPiece:
-    """The piece's frames, fitted into its picture size.
+    """The piece's frames, fitted into its frame size.
 
     T is smaller than planned only at the end of a video of unknown length. A clip of SN-BAA that lacks up to
     `piece.pad` frames at its end gets black ones there, as in FAANTRA's loader; one that lacks more is an error.

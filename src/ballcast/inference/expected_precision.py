@@ -39,7 +39,7 @@ class ExpectedPrecision(Record):
 
     - `actions`: label → points (confidence, precision), interpolated from (0, 0) and constant after the last.
     - `default`: the precision from which on predictions are shown: with the best F1 on the samples.
-    - `tolerance_ms`: a prediction is right if its action comes within this time of its own.
+    - `tolerance_ms`: a prediction is right if its action comes within this time of the predicted one.
     - `samples`, `predictions`: it was measured on. `weights`: SHA-256 of the `model.safetensors` it belongs to.
     """
 

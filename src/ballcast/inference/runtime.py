@@ -83,7 +83,7 @@ class Runtime(TrainedModel, Protocol):
         ...
 
     def for_streams(self, streams: int) -> Self:
-        """The same networks for up to so many other streams."""
+        """The same networks for up to `streams` other streams."""
         ...
 
     def prepare(self) -> None:

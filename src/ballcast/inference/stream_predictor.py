@@ -168,7 +168,7 @@ class _Rows:
         return self._all[self._begin : self._end]
 
     def add(self, rows: Floats, *, drop: int) -> int:
-        """Add rows, then drop up to so many of the oldest; returns how many were dropped."""
+        """Add rows, then drop up to `drop` of the oldest; returns how many were dropped."""
         if self._end + len(rows) > len(self._all):
             kept = self.rows
             self._all = np.empty((2 * (len(kept) + len(rows)), kept.shape[1]), np.float32)

@@ -79,7 +79,7 @@ class TorchStream:
 class StackBatch:
     """Encodes the next stacks of several streams, all of one frame size, in one call.
 
-    The maps of the latest stacks stay on the device, those of a stream in a ring of its own.
+    The maps of the latest stacks stay on the device, a ring for each stream.
 
     Args:
         encoder: the backbone.
@@ -184,7 +184,7 @@ class StackBatch:
         return torch.cat([encoder.backbone.mix(some) for some in picked.split(encoder.at_once * len(self._own))])
 
     def _compile(self) -> bool:
-        """Compile the networks; where that fails, warn and go on without. Returns whether they are compiled."""
+        """Compile the networks; where that fails, warn and continue without. Returns whether they are compiled."""
         from torch._dynamo.exc import TorchDynamoException
 
         eager = self._networks

@@ -34,8 +34,8 @@ class Span:
 class VideoPredictor:
     """Turns the items of a video into forecasts, in order of time.
 
-    After damage the memory starts anew: a forecast needs 5 s without a gap, and no window has one in it. While no
-    pitch is seen, the memory goes on and its forecasts are withheld; a gap says from when to when.
+    After damage the memory starts again: a forecast needs 5 s without a gap, and no window has one in it. While no
+    pitch is seen, the memory is kept and its forecasts are withheld; a gap says from when to when.
 
     Args:
         predictor: the predictor; it is reset first.

@@ -21,7 +21,7 @@ class Broadcast(Generic[T]):
     Args:
         keep: for each kind of item, how many of the latest a new listener gets; None: all. It gets them in the order of
             the kinds here; items of other kinds are not kept.
-        missed: makes the notice that a listener has missed so many items.
+        missed: makes the notice of how many items a listener has missed.
     """
 
     def __init__(self, keep: Mapping[str, int | None], missed: Callable[[int], T]) -> None:

@@ -199,7 +199,7 @@ class Hierarchy(nn.Module):
     """The whole network: features (B, W, N, D) → tokens (B, W, N, d) → memory (B, T, d) → z (B, K, d) → `Slots`.
 
     Args:
-        lookback: number of latest windows it reads, here all W; streams keep the tokens of so many.
+        lookback: number of latest windows it reads, here all W; streams keep the tokens of that many.
         encoder, aggregator, decoder, heads: the four stages.
         presence: the auxiliary head; None: without it.
         every_layer: in training, also return the slots of the decoder's earlier layers.

@@ -350,7 +350,7 @@ def emit(slots: SlotLike, config: EmitConfig, *, pos_weight: float = 1.0) -> lis
     """The predictions of each sample in order of time: one for each label that each slot emits; see `emit_arrays`.
 
     Several may lie in one of the scorer's bins; submissions merge them (`core.events.merge_bins`). Where every class
-    has its own time, a prediction's vector holds only the score of its own label. `config.mode` expected: one
+    has its own time, a prediction's vector holds only the score of its label. `config.mode` expected: one
     prediction per bin with any score, as in `emit_flat`.
 
     Returns:

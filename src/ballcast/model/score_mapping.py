@@ -88,7 +88,7 @@ class ScoreMapping(Record):
 
     - `times`: expected: where most actions of each class are expected; emitted: what one model emits (`Emission`).
     - `peaks`: expected times per class and sample.
-    - `fill`: emitted times: a sample in which nothing is emitted gets its so many best predictions.
+    - `fill`: emitted times: number of predictions to emit, the best ones, where none passes the threshold.
     - `actions`: by label; others have the defaults.
     - `weights`: SHA-256 of the `model.safetensors` it belongs to, of each model of an ensemble in order.
     - `fitted_on`: the store of the samples; `figures`: their number, and mAP before and after.

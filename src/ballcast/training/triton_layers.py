@@ -21,7 +21,7 @@ COLUMNS = 64  # of a tile; neighbours in memory
 ROWS = 64  # of a tile
 TILES = 32  # a program of a sum reads, at least
 PROGRAMS = 1056  # of a sum: 8 for each of an H200's 132 multiprocessors
-# Numbers that no kernel is compiled anew for; of K and C it matters whether 16 divides them.
+# Numbers that do not cause a recompilation; of K and C it matters whether 16 divides them.
 SIZES = ["rows", "C", "parts"]
 SIDES = ["H", "W", "Ho", "Wo", "top", "left"]
 ACTS: dict[type[nn.Module], int] = {nn.Identity: 0, nn.ReLU: 1, nn.ReLU6: 2, nn.SiLU: 3}

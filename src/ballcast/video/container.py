@@ -39,7 +39,7 @@ class VideoInfo:
     container: str  # "mov,mp4,m4a,3gp,3g2,mj2"
     codec: str  # "h264"
     pixels: str  # "yuv420p"
-    height: int  # of the upright picture
+    height: int  # of the upright frame
     width: int
     rate: float | None  # frames a second on average, as the file states it
     duration_ms: int | None  # None: not stated in the file
@@ -122,7 +122,7 @@ _Timed = tuple[int, av.VideoFrame]
 
 
 class _Damage(Exception):
-    """A picture that is not what was coded, at timestamp `at`; it may `spread` to some that are shown before it."""
+    """A frame that is not what was coded, at timestamp `at`; it may `spread` to some that are shown before it."""
 
     def __init__(self, at: int, *, spreads: bool) -> None:
         self.at = at
@@ -155,12 +155,12 @@ def decoded(
         stream.codec_context.flush_buffers()
     else:
         stream.thread_type = "AUTO"
-        # With several, FFmpeg's h264 may give a picture out before the thread that decodes it finds it damaged.
+        # With several, FFmpeg's h264 may give a frame out before the thread that decodes it finds it damaged.
         stream.codec_context.thread_count = 1 if stream.codec_context.name == "h264" else threads
     if sought is not None:
         container.seek(sought, stream=stream, backward=True)
     account = _Account(path, stream, origin)
-    # A damaged picture spoils those that are predicted from it, and B-frames among them are shown before it is. So
+    # A damaged frame spoils those that are predicted from it, and B-frames among them are shown before it is. So
     # frames wait here until no later one can be their source.
     waiting: deque[_Timed] = deque()
     begun = begins or (sought is None and packets is None)
@@ -170,7 +170,7 @@ def decoded(
         for packet in _packets(container, every, account, begins=begun):
             for frame in account.decode(packet):
                 begun = begun or frame.key_frame
-                if begun:  # what comes out before the key frame refers to pictures that were not read
+                if begun:  # what comes out before the key frame refers to frames that were not read
                     waiting.append((account.check(frame), frame))
             while len(waiting) > stream.codec_context.reorder_depth:
                 yield waiting.popleft()
@@ -275,7 +275,7 @@ class _Account:
             self._origin = at
         if last is None:  # an edit list, or a recording that begins between key frames: expect nothing earlier
             self._pending = {t for t in self._pending if t >= at}
-        self._counts = self._counts and not frame.interlaced_frame  # a field may be a packet of its own
+        self._counts = self._counts and not frame.interlaced_frame  # a field may be a separate packet
         lost = min(self._missing(), default=at)
         if self._hole is not None:
             if last is not None and 2 * (at - last) > 3 * self._period:  # in the file and on its clock: they are lost

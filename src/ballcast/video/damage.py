@@ -11,7 +11,7 @@ from ballcast.core.errors import InputError
 
 KEPT = 64  # packets that may be with the decoder's threads while a damaged one before them comes out
 FAILURES = 8  # of reading in a row, after which the rest of a file is lost
-MOST_BETWEEN = 256  # bytes between two packets of Matroska: heads of blocks and clusters, what is added to a picture
+MOST_BETWEEN = 256  # bytes between two packets of Matroska: heads of blocks and clusters, what is added to a frame
 
 
 class DamageError(InputError):
@@ -81,7 +81,7 @@ class PacketReplay:
         return packet
 
     def _packets(self) -> Iterator[av.Packet]:
-        """The packets that can be read; reading goes on where it fails, unless it fails again and again."""
+        """The packets that can be read; reading continues where it fails, unless it fails again and again."""
         failures = 0
         while failures < FAILURES:
             try:

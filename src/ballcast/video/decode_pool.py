@@ -1,4 +1,4 @@
-"""Decode videos in processes of their own, into memory shared with this one.
+"""Decode videos in separate processes, into memory shared with this one.
 
 Threads would share one interpreter, whose lock the work in Python around every frame takes: 16 of them kept fewer than
 two cores busy. Here a thread only waits for its process. On systems other than Linux the threads decode themselves.
@@ -59,7 +59,7 @@ class SharedMemory:
 class VideoSpec:
     """A video, and how its frames are wanted.
 
-    size: H, W that pictures are fitted into (see `FrameResizer`); None: their own. colour: as I420.
+    size: H, W that frames are fitted into (see `FrameResizer`); None: their own. colour: as I420.
     """
 
     path: str
@@ -69,7 +69,7 @@ class VideoSpec:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """shape: of a frame's pixels, as fitted. seen: H, W of the picture. decoder: what decodes it, in words."""
+    """shape: of a frame's pixels, as fitted. seen: H, W of the frame. decoder: what decodes it, in words."""
 
     shape: Size
     seen: Size
@@ -98,7 +98,7 @@ class LocalDecoder:
     def __init__(self, device: str = "cpu") -> None:
         self._device = device
         self._videos: OrderedDict[str, VideoFile] = OrderedDict()
-        self._works = device == "cpu"  # known of NVDEC once it has decoded a picture
+        self._works = device == "cpu"  # known of NVDEC once it has decoded a frame
         self._context: av.CodecContext | None = None
 
     def open(self, recording: VideoSpec) -> Opened:
@@ -135,7 +135,7 @@ class LocalDecoder:
     def _open(self, path: str) -> VideoFile:
         if self._device == "cpu":
             return VideoFile(path, threads=1)
-        if self._works:  # `open_video` would decode a picture on the GPU to find out
+        if self._works:  # `open_video` would decode a frame on the GPU to find out
             return VideoFile(path, threads=1, accel=nvdec(self._device))
         with suppress(av.FFmpegError, NotImplementedError, RuntimeError):  # keeps the GPU's context between videos
             self._context = self._context or av.CodecContext.create("h264", "r", hwaccel=nvdec(self._device))
@@ -149,7 +149,7 @@ class LocalDecoder:
 
 
 class ProcessDecoder:
-    """A decoder in a process of its own, started when it is first needed.
+    """A decoder in a separate process, started when it is first needed.
 
     device: as for `LocalDecoder`. Attribute busy_s: seconds of CPU time that its `read`s took.
     """

@@ -23,7 +23,7 @@ from ballcast.video.damage import DamageError, PacketReplay
 from ballcast.video.luma import SquarePixels, Turn, array_shape, even, luma, pixels, turn_of
 from ballcast.video.resample import FrameResampler
 
-MOST_BEGINS = 200  # damaged stretches before the first whole picture
+MOST_BEGINS = 200  # damaged stretches before the first whole frame
 _Timed = tuple[int, av.VideoFrame]
 
 
@@ -79,7 +79,7 @@ class VideoFile:
 
     @property
     def size(self) -> tuple[int, int]:
-        """(height, width) of the upright picture."""
+        """(height, width) of the upright frame."""
         return self._info.height, self._info.width
 
     @property
@@ -102,7 +102,7 @@ class VideoFile:
             yield pixels(picture, self._turn, colour=colour)
 
     def sampled(self, start: int = 0, stop: int | None = None) -> Iterator[av.VideoFrame]:
-        """The same as decoded pictures, in colour and as coded; `upright` turns their planes for display."""
+        """The same as decoded frames, in colour and as coded; `upright` turns their planes for display."""
         if start < 0:
             raise ValueError(f"frames are counted from 0, start is {start}")
         if stop is not None and start >= stop:
@@ -140,7 +140,7 @@ class VideoFile:
         self._reading = (start + taken, colour, source)
 
     def sampled_and_gaps(self, start: int = 0, stop: int | None = None) -> Iterator[av.VideoFrame | Gap]:
-        """As `sampled`, but goes on at the next whole key frame after damage, with a `Gap` for what is between."""
+        """As `sampled`, but continues at the next whole key frame after damage, with a `Gap` for what is between."""
         n, lost = start, ""  # the next output frame, and why those before it are missing
         for stretch in self._stretches(start):
             try:
@@ -188,7 +188,7 @@ class VideoFile:
 
     @property
     def upright(self) -> Turn:
-        """What lays a plane (H, W) of the file's pictures out for display."""
+        """What lays a plane (H, W) of the file's frames out for display."""
         return self._turn
 
     def close(self) -> None:
@@ -201,7 +201,7 @@ class VideoFile:
         self.close()
 
     def _first(self, container: InputContainer, stream: VideoStream) -> _Timed:
-        """The timestamp from which times count, and the first whole picture."""
+        """The timestamp from which times count, and the first whole frame."""
         replay = PacketReplay(container, stream)
         origin = None
         packets = replay.first()

@@ -1,7 +1,7 @@
 """A copy of a video with the anticipations drawn below it, as H.264 in MP4.
 
-The picture keeps its size, its rate and its colours: its planes are copied, not converted to RGB and back. The sound
-is copied as it is, where MP4 can hold it. Where pictures are damaged, the copy is blank.
+The frame keeps its size, its rate and its colours: its planes are copied, not converted to RGB and back. The sound
+is copied as it is, where MP4 can hold it. Where frames are damaged, the copy is blank.
 """
 
 from collections.abc import Iterator, Sequence
@@ -95,7 +95,7 @@ def check_overlay(source: Path, target: Path) -> None:
 def _with_blanks(
     video: VideoFile, gaps: Sequence[Gap], begin: Fraction, end: Fraction | None
 ) -> Iterator[tuple[Fraction, av.VideoFrame | None]]:
-    """The video's pictures between two times, in seconds; None, 25 times a second, where they are damaged."""
+    """The video's frames between two times, in seconds; None, 25 times a second, where they are damaged."""
     lost = [
         Fraction(at, 1000)
         for gap in gaps
@@ -115,7 +115,7 @@ def _with_blanks(
 
 
 def _blank(size: tuple[int, int]) -> av.VideoFrame:
-    """A dark picture of `size` (H, W) that shows nothing."""
+    """A dark frame of `size` (H, W) that shows nothing."""
     height, width = (side + side % 2 for side in size)
     planes = np.full((height * 3 // 2, width), 128, np.uint8)
     planes[:height] = 32
@@ -123,7 +123,7 @@ def _blank(size: tuple[int, int]) -> av.VideoFrame:
 
 
 def _compose(picture: av.VideoFrame, strip: np.ndarray, upright: Turn) -> av.VideoFrame:
-    """The picture (any pixel format) above the strip (h, W, 3) as one yuv420p frame of even size."""
+    """The frame (any pixel format) above the strip (h, W, 3) as one yuv420p frame of even size."""
     above = picture if picture.format.name in ("yuv420p", "yuvj420p") else picture.reformat(format="yuv420p")
     below = av.VideoFrame.from_ndarray(strip, format="rgb24").reformat(
         format="yuv420p",

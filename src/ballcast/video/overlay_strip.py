@@ -141,7 +141,7 @@ class Strip:
         top = self._axis + 1.5 * u + label.row * self._row
         bottom = top + self._row - 1.5 * u
         box = (round(left), round(top), round(left + label.width), round(bottom))
-        # Drawn on a patch of its own and blended, so that everything in it fades together.
+        # Drawn on a separate patch and blended, so that everything in it fades together.
         patch = image.crop(box)
         pen = ImageDraw.Draw(patch)
         wide, tall = patch.size

@@ -97,7 +97,7 @@ class BoundedQueue(Generic[T]):
 
 
 class Prefetcher(Generic[T]):
-    """An iterator whose items are made up to `ahead` items early on a thread of its own; the order stays.
+    """An iterator whose items are made up to `ahead` items early on another thread; the order stays.
 
     An error in the iterator is raised here, after the items before it. Use it as a context manager, or exhaust it:
     leaving the block stops the thread, also when the queue is full.

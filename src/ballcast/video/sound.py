@@ -59,7 +59,7 @@ class SoundCopy:
                     return None
                 if packet.size and packet.pts is not None and not packet.is_corrupt:
                     self._next = packet
-        except (av.FFmpegError, OSError, IndexError):  # as damaged as the pictures may be: the copy is silent from here
+        except (av.FFmpegError, OSError, IndexError):  # as damaged as the frames may be: the copy is silent from here
             self._failed = True
         return self._next
 

@@ -30,11 +30,11 @@ DRIFT = 0.001  # clocks that differ by less than this are taken for two clocks, 
 class LiveFrame:
     """A frame at 25 fps."""
 
-    pixels: np.ndarray  # (H, W) uint8, or I420 (3H/2, W), memory of its own
+    pixels: np.ndarray  # (H, W) uint8, or I420 (3H/2, W), not shared with the decoder
     at_ms: int  # when it begins, on the stream's clock: since the session's first frame
     arrived: float  # Unix time in seconds when it could first be read
     picture: "av.VideoFrame | None" = None  # in colour, as decoded, for previews
-    turn: "Turn | None" = None  # what brings the picture's planes upright
+    turn: "Turn | None" = None  # what brings the frame's planes upright
     pitch: bool = True  # whether a football pitch was seen in the last seconds
     late_ms: int = 0  # of the stream, more than the promptest before it: the source or its decoding does not keep up
 
@@ -58,7 +58,7 @@ class LiveSource(Protocol):
         ...
 
     def items(self) -> Iterator[LiveFrame | StreamGap]:
-        """Frames as they come. An InputError where it cannot go on, a plain end where it is over or closed."""
+        """Frames as they come. Raises an InputError if it fails; ends where the source ends or is closed."""
         ...
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ class DelayMeter:
 
 
 class StreamClock:
-    """The session's clock through breaks: by timestamps where they go on, else by the time that passed."""
+    """The session's clock through breaks: by timestamps where they continue, else by the time that passed."""
 
     def __init__(self, speed: float) -> None:
         self.end_ms = 0  # of the last frame
@@ -166,7 +166,7 @@ def open_source(
     """Open the file or stream that a user names; an InputError if there is none.
 
     speed: of a file or stdin; 0: as fast as they are read. give_up_s: how long a stream that broke is tried for.
-    colour: frames are I420 (`BackboneConfig.colour`). strict: damage ends a file; streams always go on.
+    colour: frames are I420 (`BackboneConfig.colour`). strict: damage ends a file; streams always continue.
     threads: that decode a file, 0: one per core; streams are decoded by one.
     check: of a stream, as in `StreamSource`.
     """

@@ -1,7 +1,7 @@
 """Streams through PyAV: RTSP, RTMP, SRT, HLS, transport streams over HTTP, TCP or UDP, capture devices, stdin.
 
-A stream is read in stretches of frames without a hole. Lost packets, a damaged picture, a clock that jumps (an HLS
-discontinuity) or another picture size end one, and the next begins at the next key frame; a connection that breaks is
+A stream is read in stretches of frames without a hole. Lost packets, a damaged frame, a clock that jumps (an HLS
+discontinuity) or another frame size end one, and the next begins at the next key frame; a connection that breaks is
 opened again, ever less often, until `give_up_s` have passed without a frame, and so is one that is not there yet.
 Between two stretches there is a `StreamGap`, since the frames around it do not follow each other.
 """
@@ -62,7 +62,7 @@ ALLOWED = {
 }
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 8.0  # before opening again
 LATE_MS = 10_000  # a broadcast that is read or decoded so late is opened again
-SILENT_S = 10.0  # a connection that sends nothing for so long is broken; without a frame, twice as long
+SILENT_S = 10.0  # a connection that sends nothing for this long is broken; without a frame, twice as long
 
 
 class StreamSource:
@@ -70,7 +70,7 @@ class StreamSource:
 
     address: what `is_stream` takes. speed: of those that can wait (http, tcp, stdin), as in `Pacer`.
     give_up_s: how long a stream that broke, or is not there yet, is tried for.
-    silent_s: without data for so long, it is broken. colour: frames are I420.
+    silent_s: without data for this long, it is broken. colour: frames are I420.
     check: called with the address before each connection, raises an InputError to refuse it; redirects of the address
     are then not followed.
     """
@@ -289,7 +289,7 @@ class _Reading:
         last: int | None = None
         begun = False
         while (packet := self._next()) is not None:
-            # A recording may end inside a picture. Elsewhere a mark means a loss, in this packet or in the one
+            # A recording may end inside a frame. Elsewhere a mark means a loss, in this packet or in the one
             # after it, which may come unmarked; but where the clock jumps too, it is a stream that was joined.
             if packet.is_corrupt:
                 following = self._next()
@@ -332,7 +332,7 @@ class _Reading:
             yield self.last, frame
 
     def cut_short(self) -> str:
-        """Of a recording that is over: where its pictures end, if that is before its stated length; or ""."""
+        """Of a recording that is over: where its frames end, if that is before its stated length; or ""."""
         container = self.container
         begin = (self.stream.start_time or 0) * self._unit
         end = declared_end(container, self.stream)

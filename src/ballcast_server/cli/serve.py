@@ -64,7 +64,7 @@ MqttBroker = Annotated[
     str, typer.Option("--mqtt", envvar="BALLCAST_MQTT", help="Publish alerts: mqtt://[user:password@]host/topic.")
 ]
 Cooldown = Annotated[float, seconds_option("Seconds without another alert of the same action of a stream.", most=86400)]
-ClipsDays = Annotated[float, typer.Option("--clips-days", min=0.01, help="Keep clips of alerts so long.")]
+ClipsDays = Annotated[float, typer.Option("--clips-days", min=0.01, help="How long clips of alerts are kept.")]
 ClipsSize = Annotated[float, typer.Option("--clips-size", min=0.01, help="GiB of all clips, at most.")]
 LogFormat = Annotated[
     str, typer.Option("--log-format", help="text: warnings; json: every change of a stream, an object a line.")

@@ -1,8 +1,8 @@
 """Decode untrusted videos in a separate process with bounds on memory, pixels and length, in a sandbox.
 
 A hostile video can make FFmpeg allocate gigabytes, decode forever or crash. That ends only the decoder process: the
-server goes on and reports why the video was rejected. One that takes the process over can read that video, and nothing
-else (`ballcast_server/confined/sandbox.py`).
+server continues and reports why the video was rejected. One that takes the process over can read that video, and
+nothing else (`ballcast_server/confined/sandbox.py`).
 
 `python -m ballcast_server.confined.decoder BOUNDS PATH` writes one line of JSON about the video to stdout, then its
 frames, 25 per second of video, as fast as they are read: each is an empty line and H × W bytes, or 3/2 of that as I420.
@@ -101,7 +101,7 @@ def probe(path: Path, name: str, limits: Limits) -> VideoInfo:
 def frames(
     path: Path, name: str, limits: Limits, *, colour: bool = False, any_video: bool = True
 ) -> Iterator[Iterator[np.ndarray | Gap | Scene]]:
-    """Iterate over the video as `frames_and_scenes` does; path, name and limits as of `probe`."""
+    """Iterate over the video as `frames_and_scenes` does; for path, name and limits see `probe`."""
     with _process(path, name, limits, colour=colour, any_video=any_video) as process:
         yield process.frames(colour=colour)
 

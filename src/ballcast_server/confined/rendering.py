@@ -46,7 +46,7 @@ def render(order: RenderOrder, stall_s: float, progress: Callable[[int], None]) 
 
     Args:
         order: what to render.
-        stall_s: the process is killed if it renders nothing for so long.
+        stall_s: the process is killed if it renders nothing for this long.
         progress: called with the number of frames done; an error it raises kills the process.
 
     Returns:

@@ -28,7 +28,7 @@ from ballcast_server.networks import NetworkPolicy, checked_opener
 from ballcast_server.settings import AlertTargets
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0  # before a message is sent again
-KEPT_S = 3600.0  # a message is tried for so long
+KEPT_S = 3600.0  # how long a message is tried
 WAITING = 1000  # messages of one target
 TIMEOUT_S = 10.0  # of one delivery
 PUBLIC = NetworkPolicy()
@@ -171,7 +171,7 @@ class Mqtt:
 
 
 class Delivery:
-    """The messages of one target, in order, on a thread of their own.
+    """The messages of one target, in order, on a separate thread.
 
     Attributes:
         delivered, failed, dropped: messages that arrived, attempts that did not, messages that were given up.

@@ -66,7 +66,7 @@ class BatchedStream:
 class Batcher:
     """A `Runtime` for streams on many threads: each calls for itself alone, and the calls are computed in batches.
 
-    They are computed on threads of its own.
+    It computes them on its threads.
 
     Args:
         runtime: the networks, for all the streams together.

@@ -1,7 +1,7 @@
 """Clips: the seconds around an anticipated action, as they came, without re-encoding.
 
 A stream's latest packets are kept in memory (`ring.py`). After an alert, once its seconds have come, those from the
-key frame before are written to an mp4 file (`ClipStore`), on a thread of its own. Old clips are removed by age and
+key frame before are written to an mp4 file (`ClipStore`), on a separate thread. Old clips are removed by age and
 size, and the oldest ones where the disk fills.
 """
 

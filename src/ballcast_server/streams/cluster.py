@@ -7,8 +7,8 @@
                 ...
 
 One actor a machine follows some of the streams, with one scheduler; several where one process is not enough, since
-Python runs one thread at a time. Where a machine dies, Ray starts its actors on another, and the streams begin anew
-there: a status "reconnecting" says so, and the clock of a stream goes on by the time that passed. Every machine must
+Python runs one thread at a time. Where a machine dies, Ray starts its actors on another, and the streams start again
+there: a status "reconnecting" says so, and the clock of a stream advances by the time that passed. Every machine must
 reach the streams, and see the model under its path.
 """
 
@@ -47,7 +47,7 @@ class ClusterSession:
         self._owner, self._broadcast = owner, SessionBroadcast()
         self._status = Status("opening", f"opening {self.name}", 0, wall_ms(), every_ms)
         self._before = self._status  # what the machines that died had counted
-        self._offset_ms = 0  # of the machine's clock, which began anew
+        self._offset_ms = 0  # of the machine's clock, which started again
         self._last = time.monotonic()  # when the last record came
         self._zero_s: float | None = None  # the machine's time 0 on the clock of the packets
         self._over = threading.Event()
@@ -107,13 +107,13 @@ class ClusterSession:
                     self._broadcast.send(record)
 
     def lost(self) -> None:
-        """The machine died: the stream begins anew on another."""
+        """The machine died: the stream starts again on another."""
         if is_stream(self.order.address):  # a file begins at its own time 0
             self._offset_ms = self._status.at_ms + round(1000 * (time.monotonic() - self._last))
         self._zero_s, self.held = None, False
         self._before = replace(self._status, reconnects=self._status.reconnects + 1)
         self._status = self._before
-        self.publish("reconnecting", "the machine that followed it is gone; it begins anew on another")
+        self.publish("reconnecting", "the machine that followed it is gone; it starts again on another")
 
     def publish(self, state: State, message: str) -> None:
         """Send a status of this side."""

@@ -4,7 +4,7 @@
     with scheduler.session(open_source("rtsp://camera/1")) as one, scheduler.session(open_source("b.mp4")) as two:
         ...
 
-Every stream is a `LiveSession`: it decodes on a thread of its own into a bounded queue, and asks the `Batcher` for its
+Every stream is a `LiveSession`: it decodes on a separate thread into a bounded queue, and asks the `Batcher` for its
 steps. Streams beyond what the machine computes in real time wait, with the state "waiting" and a message that begins
 with "no room". How many that are is measured: the steps are timed before the first frame, and then in use; sessions
 that fall behind show the rest. The last that came is the first to wait.
@@ -207,7 +207,7 @@ class Scheduler:
         self._notify(PREPARING)
 
     def _resume_one(self) -> bool:
-        """Let one stream go on after a pause, if there was one; whether it did."""
+        """Let one stream continue after a pause, if there was one; returns whether it did."""
         if not self._paused:
             return False
         self._paused.pop(0).resume()
@@ -245,7 +245,7 @@ class Scheduler:
     def _review(self) -> None:
         """Let sessions wait where there are too many to hold real time, the last first; or try a few more."""
         behind = [session for session in self._admitted if self._falls_behind(session)]
-        # Streams take turns, so a machine that is too slow leaves most of them behind; one has a reason of its own.
+        # Streams take turns, so a machine that is too slow leaves most of them behind. A single one has another reason.
         overloaded = len(behind) >= max(2, len(self._admitted) / 2)
         now, count = time.monotonic(), len(self._admitted)
         if overloaded:
@@ -299,5 +299,5 @@ class Scheduler:
 
 
 def _step(count: int) -> int:
-    """How many of so many streams are taken away or added at once."""
+    """Number of streams to add or remove at once: 10 %, at least 1."""
     return max(1, int(STEP * count))

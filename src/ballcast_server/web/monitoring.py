@@ -152,7 +152,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        # Ray marks every record with fields of its own, which begin with an underscore.
+        # Ray adds fields to every record; their names begin with an underscore.
         tree |= {k: value for k, value in record.__dict__.items() if k not in _STANDARD and not k.startswith("_")}
         if record.exc_info:
             tree["exception"] = self.formatException(record.exc_info)

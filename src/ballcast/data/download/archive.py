@@ -131,7 +131,7 @@ class Archive:
             )
 
     def _fault(self, what: str) -> InputError:
-        return InputError(f"{self.path}: the archive is broken ({what}); remove it and run again to fetch it anew")
+        return InputError(f"{self.path}: the archive is broken ({what}); remove it and run again to fetch it")
 
     @contextmanager
     def _broken(self, what: str) -> Iterator[None]:

@@ -1,7 +1,7 @@
 """The features of games by a frame encoder that does not learn: each stack is computed once, for all epochs and runs.
 
 A folder has a file for every few minutes of a game, named by all that its features depend on: the weights, the frames'
-size, the videos. So runs with the same encoder share a folder, a killed run goes on with what is there, and a damaged
+size, the videos. So runs with the same encoder share a folder, a killed run resumes with what is there, and a damaged
 file is made again.
 """
 
@@ -47,12 +47,12 @@ class FeatureCache:
         folder: where they are kept.
         every: frames from one stack to the next; a divisor of the encoder's stride.
         mirrored: whether to compute mirrored stacks too.
-        compiled: as of `BatchEncoder`.
+        compiled: see `BatchEncoder`.
         begin: number of the game to begin with: processes that share a folder begin apart, and find the rest done.
         title, log: what lines of progress begin with, and who gets them.
 
     Attributes:
-        games, first, length, total, size: as of `FrameCache`.
+        games, first, length, total, size: see `FrameCache`.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ UNSURE = FPS // 2  # a file's stated length may be off by half a second: that mu
 
 
 def scaled_size(size: tuple[int, int], lines: int) -> tuple[int, int]:
-    """H, W of frames of `size` scaled to so many lines, both even; 0: as they are."""
+    """H, W of frames of `size` scaled to a height of `lines`, both even; 0: as they are."""
     return (lines, 2 * round(size[1] * lines / size[0] / 2)) if lines and lines != size[0] else size
 
 
@@ -86,7 +86,7 @@ class FrameCache:
         colour: frames are I420, (3H/2, W) uint8 (see `ballcast.video.luma`), instead of their luma (H, W).
 
     Attributes:
-        size: (H, W) of every picture. length: (G,) frames of each game. first: (G,) number of its first frame.
+        size: (H, W) of every frame. length: (G,) frames of each game. first: (G,) number of its first frame.
     """
 
     def __init__(

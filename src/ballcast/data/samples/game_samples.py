@@ -58,8 +58,9 @@ class GameSampler:
         games: G games.
         first, length: (G,) number of each one's first frame, and its number of frames (see `FrameCache`).
         windows: W, windows of 5 s that are seen of a sample.
-        config: `every_ms`, one sample is drawn from every so long a part of a game; `boost`, as in `plan_epoch`.
-        grid: what is seen begins a multiple of so many frames after the beginning of the game.
+        config: `every_ms`, the length of a segment of a game; one sample is drawn per segment; `boost`, as in
+            `plan_epoch`.
+        grid: observations start at multiples of `grid` frames.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ def evaluation_clips(games: Sequence[Game], first: Ints, length: Ints) -> tuple[
     """The ends of official clips: those of SN-BAA where a game is made of them, else one every 5 s from 30 s on.
 
     Args:
-        games, first, length: as of `GameSampler`.
+        games, first, length: see `GameSampler`.
 
     Returns:
         The number of the first frame after each clip (S,), and the clips.
