@@ -261,7 +261,7 @@ def frozen_rows(args: argparse.Namespace) -> None:
     backbone = Backbone.load(str(args.backbone))
     stores = {folder: features_of(backbone, folder, args.work / folder.name, device.type) for folder in args.data}
     store = stores[args.data[0]]
-    sizes = [f"model.clips={store.clips}", f"model.width={store.width}"]
+    sizes = [f"model.clips={store.snippets}", f"model.width={store.width}"]
     spotting = spot_frozen(backbone, args.data, device)
     for name, row in read_rows(args.group).items():
         target = args.work / f"{args.group}-{file_name(name)}.npz"

@@ -63,7 +63,7 @@ def model(backbone: Backbone, video: np.ndarray) -> Anticipator:
     sizes = {"dim": 16, "encoder_heads": 2, "encoder_ffn": 32, "decoder_heads": 2, "decoder_ffn": 32}
     config = ModelConfig(width=SMALL.width, hierarchy=HierarchyConfig(**sizes, decoder_layers=2))
     made = Anticipator(config, metadata={"backbone": {"hash": backbone.hash, "name": backbone.name}, "pos_weight": 4.0})
-    features, project = backbone.clips(video[::5]), made.network.encoder.project
+    features, project = backbone.snippets(video[::5]), made.network.encoder.project
     with torch.no_grad():
         project.weight /= features.std(0).clamp(min=1e-3)
         project.bias.copy_(-project.weight @ features.mean(0))

@@ -9,16 +9,16 @@ from ballcast.model.hierarchical import Aggregator, SlotDecoder, pooling_matrix
 from ballcast.model.layers import DecoderLayer, embedding
 
 
-@pytest.mark.parametrize(("clips", "steps"), [(33, 8), (21, 8), (8, 8), (5, 8), (7, 1)])
-def test_pooling_is_adaptive_average_pooling(clips: int, steps: int) -> None:
-    x = torch.randn(3, clips, 4)
+@pytest.mark.parametrize(("snippets", "steps"), [(33, 8), (21, 8), (8, 8), (5, 8), (7, 1)])
+def test_pooling_is_adaptive_average_pooling(snippets: int, steps: int) -> None:
+    x = torch.randn(3, snippets, 4)
     expected = functional.adaptive_avg_pool1d(x.transpose(1, 2), steps).transpose(1, 2)
-    torch.testing.assert_close(pooling_matrix(clips, steps) @ x, expected)
+    torch.testing.assert_close(pooling_matrix(snippets, steps) @ x, expected)
 
 
 def aggregator(weight: str) -> Aggregator:
     gru = nn.GRU(3, 3, batch_first=True)
-    return Aggregator(gru=gru, windows=2, clips=4, steps=2, weight=weight, gamma=2.0)  # type: ignore[arg-type]
+    return Aggregator(gru=gru, windows=2, snippets=4, steps=2, weight=weight, gamma=2.0)  # type: ignore[arg-type]
 
 
 def test_window_weights_scale_all_steps_of_a_window() -> None:
@@ -28,7 +28,7 @@ def test_window_weights_scale_all_steps_of_a_window() -> None:
         room.gamma.copy_(torch.tensor([0.0, 100.0]))  # alpha 0.5 and 1
     tokens = torch.randn(1, 2, 4, 3)
     memory, counts = room(tokens)
-    means = tokens.reshape(1, 2, 2, 2, 3).mean(dim=3)  # (1, W, S, d): clips pooled two by two
+    means = tokens.reshape(1, 2, 2, 2, 3).mean(dim=3)  # (1, W, S, d): snippets pooled two by two
     by_hand = torch.cat([0.5 * means[:, 0], means[:, 1]], dim=1)  # (1, 4, d)
     torch.testing.assert_close(memory, room.gru(by_hand)[0])
     assert counts is None

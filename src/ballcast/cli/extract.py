@@ -125,7 +125,7 @@ def _print_extraction(report: "Extraction", console: "Console") -> None:
     frames = f"frames of {show_size(size)}" if size else "frames of several sizes"
     prepared = store.manifest.header.preprocessing
     frames += ", mirrored" if prepared and prepared.mirrored else ""
-    typer.echo(f"{store.path}: {len(store)} videos, {windows} windows of {store.clips} × {store.width}, {frames}")
+    typer.echo(f"{store.path}: {len(store)} videos, {windows} windows of {store.snippets} × {store.width}, {frames}")
     for entry in store.manifest.entries:
         if entry.padded:
             console.print(f"padded: {entry.name}: {entry.padded} black frame(s) at its end", markup=False)
@@ -275,4 +275,4 @@ def _describe_events(store: "FeatureStore") -> str:
     from ballcast.data.events.event_grid import WINDOWS
 
     samples = sum(shard.entries * shard.windows for shard in store.manifest.shards) // WINDOWS
-    return f"{store.path}: {len(store)} matches, {samples} windows of {WINDOWS} × {store.clips} × {store.width}"
+    return f"{store.path}: {len(store)} matches, {samples} windows of {WINDOWS} × {store.snippets} × {store.width}"

@@ -73,7 +73,7 @@ def make_reference(
     if snippet_count(c, len(frames)) <= m.clips:
         raise InputError(f"{len(frames)} frames are too few to check an export on; give a video of at least 7 s")
     encoder = BatchEncoder(backbone, device="cpu", compiled=False)
-    features, padded = encoder.clips(frames), encoder.load(frames)
+    features, padded = encoder.snippets(frames), encoder.load(frames)
     first = min(MAPS, stack_count(c, len(features))) if c.shift == "none" else encoder.stacks_per_batch
     maps = encoder.maps(padded, start_frame(c, torch.arange(first)))[:MAPS]
     count = len(features) - m.clips + 1
@@ -113,7 +113,7 @@ def differences(run: Run, reference: Reference, backbone: Backbone) -> dict[str,
         maps = np.concatenate([run("stacks", r.frames[None, own])[0] for own in frames])
     else:
         maps = np.concatenate([np.empty_like(r.maps[:1])] * count)
-        for first in covering_windows(c, count):  # as `BatchEncoder.clips` does
+        for first in covering_windows(c, count):  # as `BatchEncoder.snippets` does
             own = slice(first, first + snippet_count(c))
             maps[own] = run("stacks", r.frames[frames[own]])[0]
     features = np.concatenate([run("clips", maps[None, own])[0] for own in stacks])

@@ -230,14 +230,14 @@ class Backbone(nn.Module):
         """A snippet's sampled frames (B, frames, H, W) → spotting logits (B, classes)."""
         return self.classifier(self.dropout(self.features(frames)))
 
-    def clips(self, frames: np.ndarray | Tensor) -> Tensor:
+    def snippets(self, frames: np.ndarray | Tensor) -> Tensor:
         """Consecutive frames (T, H, W) uint8 → features of every snippet, one every `stride` frames, (n, D) float32.
 
         Each call builds a `ballcast.features.batch_encoder.BatchEncoder`; build one yourself for many calls.
         """
         from ballcast.features.batch_encoder import BatchEncoder
 
-        return BatchEncoder(self, compiled=False).clips(frames)
+        return BatchEncoder(self, compiled=False).snippets(frames)
 
     # ------------------------------------------------------------------------------------------ identity and files
 

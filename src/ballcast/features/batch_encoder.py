@@ -77,7 +77,7 @@ class BatchEncoder:
             self._encode = _graphed(self.encode)
             self._mix = _graphed(self.mix)
 
-    def clips(self, frames: np.ndarray | Tensor) -> Tensor:
+    def snippets(self, frames: np.ndarray | Tensor) -> Tensor:
         """Consecutive frames (T, H, W) uint8, or I420 → features (n, D) float32 of every snippet.
 
         With a temporal shift, of consecutive windows: those of `covering_windows`, the later one where two overlap.

@@ -1,7 +1,7 @@
 """The feature store: a folder of float16 shards and a manifest, read by memory map and written in order.
 
     store = FeatureStore.open("features/train")
-    store.windows("clip_1")        # (M, N, D) float16: M windows of N clips of D features
+    store.windows("clip_1")        # (M, N, D) float16: M windows of N snippets of D features
 
 A shard is a safetensors file with one tensor, `features`, of shape (n, M, N, D): n entries of M windows each. Videos of
 different lengths share no shard. The manifest is written last, so a folder with a manifest is a whole store.
@@ -42,7 +42,7 @@ _LONGEST_HEADER = 1 << 20  # a safetensors header with one tensor is far shorter
 
 @dataclass(frozen=True)
 class Shard(config.Record):
-    """One file of features of shape (entries, windows, clips, width), float16."""
+    """One file of features of shape (entries, windows, snippets, width), float16."""
 
     file: str
     entries: int
@@ -84,8 +84,8 @@ class Header(config.Record):
     """What all entries of a store have in common."""
 
     backbone: BackboneIdentity
-    clips: int  # N, clips a window
-    width: int  # D, features a clip
+    clips: int  # N, snippets per window; the key has the name of older stores
+    width: int  # D, features per snippet
     every: int = WINDOW_FRAMES  # frames from one window to the next
     fps: int = FPS
     window_frames: int = WINDOW_FRAMES
@@ -186,8 +186,8 @@ class FeatureStore:
         path: its folder.
         manifest: its metadata and list of entries.
         names: the entries' names, in order.
-        clips: N, clips a window.
-        width: D, features a clip.
+        snippets: N, snippets per window.
+        width: D, features per snippet.
         window_starts: frame offset of each window in its video; an entry with M windows has the first M.
         identity: hash of the backbone.
         is_event_grid: whether the features come from event feeds and not from a network.
@@ -198,7 +198,7 @@ class FeatureStore:
         self.path = path
         self.manifest = manifest
         self.names = tuple(entry.name for entry in manifest.entries)
-        self.clips = manifest.header.clips
+        self.snippets = manifest.header.clips
         self.width = manifest.header.width
         self.window_starts = manifest.window_starts
         self.identity = manifest.header.backbone.hash
@@ -270,7 +270,7 @@ class FeatureStore:
 
     @cached_property
     def _places(self) -> list[tuple[Path, int, tuple[int, ...]]]:
-        grid = (self.clips, self.width)
+        grid = (self.snippets, self.width)
         return [_place(self.path / s.file, (s.entries, s.windows, *grid)) for s in self.manifest.shards]
 
     def check_finite(self) -> None:

@@ -40,7 +40,7 @@ def check_fits(model: TrainedModel, store: FeatureStore, source: Path | str) -> 
         model: loaded from `source`, which messages name.
         store: the features.
     """
-    grid = (store.clips, store.width)
+    grid = (store.snippets, store.width)
     backbone = store.manifest.header.backbone
     _check(model, str(source), grid, backbone, f"{store.path}: was made by", "extract with")
     if difference := other_size(store.manifest.picture_size, trained_size(model.metadata)):

@@ -243,7 +243,7 @@ def spot(
     for first in range(0, count, SNIPPETS_AT_ONCE):
         last = min(first + SNIPPETS_AT_ONCE, count) - 1
         part = read(start_frame(config, first), start_frame(config, last) + snippet_span(config))
-        logits = [classifier(encoder.clips(view)) for view in ([part, part.flip(-1)] if flip else [part])]
+        logits = [classifier(encoder.snippets(view)) for view in ([part, part.flip(-1)] if flip else [part])]
         scores.append(torch.stack([x.float().sigmoid() for x in logits]).mean(0))
     return torch.cat(scores).cpu().numpy().astype(np.float64)
 

@@ -138,7 +138,7 @@ def _compute(
         for is_mirrored, own in views.items():
             seen = mirror(pictures, colour=frames.colour) if is_mirrored else pictures
             for phase in range(stride // every):  # stacks between two of the encoder's stride
-                computed = encoder.clips(seen[phase * every :]).half().cpu().numpy()
+                computed = encoder.snippets(seen[phase * every :]).half().cpu().numpy()
                 own[begin + phase : begin + piece : stride // every] = computed
 
 

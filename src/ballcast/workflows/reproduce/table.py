@@ -119,7 +119,7 @@ def _facts(job: Reproduction, scores: dict[str, list[dict[str, Any]]]) -> list[l
     facts += [
         ["backbone", "lRomul's, 15 frames", f"{backbone.name}{f' (fold {backbone.fold})' if backbone.fold else ''}"],
         ["frames", "1280×720", size_text],
-        ["features of a window", "33 × 1280", f"{store.clips} × {store.width}"],
+        ["features of a window", "33 × 1280", f"{store.snippets} × {store.width}"],
         ["training windows", f"about {PAPER_SAMPLES}", f"{first['samples']}"],
         ["class weights", "{:.2f} to {:.2f}".format(*PAPER_CLASS_WEIGHTS), f"{min(weights):.2f} to {max(weights):.2f}"],
     ]
