@@ -47,7 +47,7 @@ def test_links_of_pages_beside_the_site_lead_somewhere(name: str) -> None:
 
 
 def test_the_shapes_of_the_diagram_are_the_models() -> None:
-    """The one picture of the data's way says what the code does."""
+    """The one picture of the data flow says what the code does."""
     from ballcast.core.anticipator_config import Recipe
     from ballcast.core.backbone_config import BackboneConfig
 

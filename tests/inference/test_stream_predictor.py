@@ -33,7 +33,7 @@ from ballcast.video.luma import FrameResizer
 from tests.features.conftest import SMALL, small_backbone
 from tests.video.conftest import make_video
 
-ALL = EmitConfig(threshold=0.0)  # every slot speaks
+ALL = EmitConfig(threshold=0.0)  # every slot is emitted
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-""""""
+"""The anticipator: shapes, presets, saving and loading."""
 
 import json
 import os

@@ -28,7 +28,7 @@ Plot = Annotated[
     Path | None, typer.Option("--plot", help="--events: the match as a page (.html), and a picture beside it (.png).")
 ]
 Clips = Annotated[
-    Path | None, typer.Option("--clips", help="--events: the likeliest shots as a clip list (Sportscode .xml).")
+    Path | None, typer.Option("--clips", help="--events: the most likely shots as a list (Sportscode .xml).")
 ]
 Kickoff = Annotated[
     str | None, typer.Option("--kickoff", help="--clips: when each period begins in the video: 1H=12.5,2H=3925.")
@@ -79,7 +79,7 @@ def predict_feed(given: dict[str, Any], changes: list[str]) -> None:
 def _write_extras(
     forecasts: "FeedForecasts", timeline: "tuple[FeedForecast, ...]", wanted: dict[str, Path], kickoff: str | None
 ) -> None:
-    """Write table, page and clip list, and print counts and the likeliest shots."""
+    """Write table, page and list, and print counts and the most likely shots."""
     from ballcast.core.feed_forecast import shot_chances
     from ballcast.inference.feed_tables import read_kickoffs, write_clips, write_table
 

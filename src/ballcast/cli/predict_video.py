@@ -245,7 +245,7 @@ def _write(
 
 
 def _print_summary(timeline: "list[Forecast]", every_ms: int) -> None:
-    """Print what was expected most, and when it was surest."""
+    """Print the actions expected most, and the most confident predictions."""
     from ballcast.core.events import clock
     from ballcast.core.timeline_summary import summarise
 
@@ -255,6 +255,6 @@ def _print_summary(timeline: "list[Forecast]", every_ms: int) -> None:
     most = ", ".join(f"{SHORT_NAMES[ACTION_INDEX[label]]} {n:.0f}" for label, n in list(found.expected.items())[:4])
     typer.echo(f"expected most, by the sum of probabilities: {most}")
     for highlight in found.highlights:
-        best = highlight.surest
+        best = highlight.best
         name = SHORT_NAMES[ACTION_INDEX[best.label]]
         typer.echo(f"  {clock(best.position_ms):>9}  {name} {100 * best.confidence:.0f} %")

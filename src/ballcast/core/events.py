@@ -193,7 +193,7 @@ def label_bin(position_ms: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def merge_bins(predictions: Iterable[Prediction]) -> list[Prediction]:
-    """Merge predictions to one per 160 ms bin, by time: the maximum of each class, at the time of the surest.
+    """Merge predictions to one per 160 ms bin, by time: the maximum of each class, at the time of the most confident.
 
     The reference scorer keeps only the last of several in a bin.
     """
@@ -202,9 +202,9 @@ def merge_bins(predictions: Iterable[Prediction]) -> list[Prediction]:
         bins.setdefault(grid_bin(prediction.position_ms), []).append(prediction)
     merged = []
     for _, entries in sorted(bins.items()):
-        surest = max(entries, key=lambda p: p.confidence)
+        best = max(entries, key=lambda p: p.confidence)
         vectors = zip(*(p.vector for p in entries), strict=True)
-        merged.append(Prediction.from_scores(surest.position_ms, [max(scores) for scores in vectors]))
+        merged.append(Prediction.from_scores(best.position_ms, [max(scores) for scores in vectors]))
     return merged
 
 
@@ -224,10 +224,10 @@ def merge_arrays(
     if not len(clip):
         return clip, position_ms, scores
     key = clip * GRID_BINS + grid_bin(position_ms)
-    order = np.lexsort((-scores.max(1), key))  # of a bin, the surest first
+    order = np.lexsort((-scores.max(1), key))  # of a bin, the most confident first
     first = np.flatnonzero(np.append(True, np.diff(key[order]) > 0))
-    surest = order[first]
-    return clip[surest], position_ms[surest], np.maximum.reduceat(scores[order], first)
+    best = order[first]
+    return clip[best], position_ms[best], np.maximum.reduceat(scores[order], first)
 
 
 def geometric_ranks(count: int, levels: int) -> NDArray[np.int64]:

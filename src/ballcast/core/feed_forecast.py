@@ -136,7 +136,7 @@ APART_MS = 15_000  # two chances are at least this far apart
 
 
 def shot_chances(forecasts: Sequence[FeedForecast], match: MatchSummary, count: int = 12) -> list[ShotChance]:
-    """The times at which a shot was likeliest, the likeliest first."""
+    """The times at which a shot was most likely, the most likely first."""
     chosen = strongest_apart(
         forecasts, count, APART_MS, strength=lambda made: made.within(SHOT, 5), time_ms=lambda made: made.at_ms
     )

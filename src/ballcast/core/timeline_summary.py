@@ -12,16 +12,16 @@ APART_MS = 10_000  # between two highlights that are listed
 
 @dataclass(frozen=True)
 class Highlight:
-    """A forecast and its surest prediction."""
+    """A forecast and its most confident prediction."""
 
     made: Forecast
-    surest: Prediction
+    best: Prediction
 
 
 @dataclass(frozen=True)
 class TimelineSummary:
     """`expected`: label → the number of actions that the forecasts add up to, largest first. `highlights`: in order of
-    time, the surest of the video, at least `APART_MS` apart."""
+    time, the most confident of the video, at least `APART_MS` apart."""
 
     expected: dict[str, float]
     highlights: list[Highlight]
@@ -37,10 +37,10 @@ def summarise(timeline: Sequence[Forecast], every_ms: int, count: int = 6) -> Ti
         for p in made.predictions:
             sums[p.label] += p.confidence * min(1.0, every_ms / HORIZON_MS)
     expected = dict(sorted(((k, v) for k, v in sums.items() if v), key=lambda pair: -pair[1]))
-    surest = [
+    candidates = [
         Highlight(made, max(made.predictions, key=lambda p: p.confidence)) for made in timeline if made.predictions
     ]
     chosen = strongest_apart(
-        surest, count, APART_MS, strength=lambda m: m.surest.confidence, time_ms=lambda m: m.surest.position_ms
+        candidates, count, APART_MS, strength=lambda m: m.best.confidence, time_ms=lambda m: m.best.position_ms
     )
-    return TimelineSummary(expected, sorted(chosen, key=lambda m: m.surest.position_ms))
+    return TimelineSummary(expected, sorted(chosen, key=lambda m: m.best.position_ms))

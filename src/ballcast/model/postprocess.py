@@ -86,7 +86,7 @@ class SlotArrays:
 
     def position(self, run: int = 1) -> Floats:
         """(B, K) or, of "class bins", (B, K, C): the time as a fraction of the horizon; of bins the middle of the
-        likeliest.
+        most likely.
 
         `run`: bins to read together. 1 is the paper's (b_k + 0.5) / bins; a longer run locates a broad mode better.
         """
@@ -274,7 +274,7 @@ def emit_arrays(
 ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.bool_]]:
     """Apply the threshold tau, and give times and scores of all slots; for the modes "slot" and "class".
 
-    `config.mode` slot: a slot with p_obj > tau emits its likeliest class. class: it emits every class with
+    `config.mode` slot: a slot with p_obj > tau emits its most likely class. class: it emits every class with
     p_obj · p_cls > tau. A slot whose time lies outside the horizon emits nothing. `config.vector` full: the scores are
     p_obj · p_cls of every class; emitted: those of the emitted labels, and 0 elsewhere.
 
@@ -290,8 +290,8 @@ def emit_arrays(
     given = slots.arrays()
     scores = given.scores()  # (B, K, C)
     if config.mode == "slot":
-        likeliest = np.arange(scores.shape[-1]) == given.classes.argmax(-1)[..., None]
-        keep = likeliest & (given.p_obj() > config.threshold)[..., None]
+        top = np.arange(scores.shape[-1]) == given.classes.argmax(-1)[..., None]
+        keep = top & (given.p_obj() > config.threshold)[..., None]
     else:
         keep = scores > config.threshold
     keep = keep & given.within()[..., None]

@@ -1,4 +1,4 @@
-"""A match's forecasts as one HTML page with a replay, and as a picture: timeline, likeliest shots, next action.
+"""A match's forecasts as one HTML page with a replay, and as a picture: timeline, most likely shots, next action.
 
 The page is laid out by `feed_page.html.j2` and drawn by `feed_page.js`, which the server's page uses too.
 """
@@ -85,7 +85,7 @@ def write_feed_page(
 
 
 def draw_match(forecasts: Sequence[FeedForecast], match: MatchSummary, chosen: Sequence[ShotChance]) -> bytes:
-    """Draw the match as a PNG: the timeline of both teams, and the likeliest shots on pitches."""
+    """Draw the match as a PNG: the timeline of both teams, and the most likely shots on pitches."""
     try:
         from mplsoccer import Pitch
     except ImportError:

@@ -1,4 +1,4 @@
-"""The forecasts along a video as one HTML page that can be sent to anybody: timeline, surest predictions with pictures.
+"""The forecasts along a video as one HTML page to share: timeline, most confident predictions with pictures.
 
 Laid out by `video_page.html.j2`, drawn by `video_page.js`; it needs nothing but a browser.
 """
@@ -30,7 +30,7 @@ def write_video_page(
 
     Args:
         path: the HTML file.
-        video: the video's file, for pictures of the surest predictions.
+        video: the video's file, for pictures of the most confident predictions.
         timeline: its forecasts. gaps: where nothing could be forecast.
         about: as in the JSON file: `every_ms`, `model`, `origin`.
     """
@@ -74,12 +74,12 @@ def page_data(timeline: Sequence[Forecast], gaps: Sequence[Gap], every_ms: int) 
 
 
 def _highlights(found: TimelineSummary, video: Path) -> list[dict[str, Any]]:
-    """The surest predictions, each with the picture at the time of its forecast."""
+    """The most confident predictions, each with the picture at the time of its forecast."""
     times = [highlight.made.at_ms for highlight in found.highlights]
     pictures = stills(video, times, STILL_WIDTH, strict=False)  # none of the times lies in a gap
     rows = []
     for highlight, picture in zip(found.highlights, pictures, strict=True):
-        best = highlight.surest
+        best = highlight.best
         rows.append(
             {
                 "at": highlight.made.at_ms,

@@ -117,7 +117,7 @@ class Strip:
                 self._draw_label(image, label, shift, visible, ghost=ghost)
 
     def _place(self, made: Forecast) -> list[_Label]:
-        """Where each prediction stands when it is made; it keeps its row while it moves. The surest choose first."""
+        """Where each prediction stands when it is made, the most confident first; it keeps its row while it moves."""
         u = self._unit
         gap = 3 * self._unit
         rows: list[list[tuple[float, float]]] = [[] for _ in range(MAX_ROWS)]

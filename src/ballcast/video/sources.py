@@ -94,7 +94,7 @@ class Pacer:
 
 
 class DelayMeter:
-    """How late frames come, against the promptest of them. speed: of the stream; 0: they are never late."""
+    """Delay of each frame relative to the smallest delay seen. speed: of the stream; 0: they are never late."""
 
     def __init__(self, speed: float) -> None:
         self._speed = speed

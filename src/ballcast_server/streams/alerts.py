@@ -271,8 +271,8 @@ class Alerts:
             The alerts, which are under way.
         """
         raised = []
-        likeliest = sorted(made.forecast.predictions, key=lambda p: -p.confidence)
-        for p in likeliest:
+        by_confidence = sorted(made.forecast.predictions, key=lambda p: -p.confidence)
+        for p in by_confidence:
             now, key = time.monotonic(), (stream, p.label)
             if p.label not in thresholds or p.confidence < thresholds[p.label]:
                 continue

@@ -79,7 +79,7 @@ class ClusterSession:
 
     def close(self) -> None:
         """Stop; does not wait for the machine."""
-        self.publish("stopped", "stopped")  # first: what is over is not begun any more
+        self.publish("stopped", "stopped")  # mark as stopped before releasing it, so it is not restarted
         self._owner.end(self)
 
     def __enter__(self) -> "ClusterSession":

@@ -86,7 +86,7 @@ class Scheduler:
         self._most_until, self._retry_s, self._tried = 0.0, RETRY_S, False
         self._busy, self._sampled = 0.0, (time.monotonic(), self.batcher.used_s)
         self._uses: deque[float] = deque(maxlen=USE_LOOKS)  # of the GPU, or cores, that one running stream took
-        self._least_use = inf  # it never grows, or streams would come and go; too many fall behind, and that shows
+        self._least_use = inf  # lowest cost seen; never raised, or admission would oscillate
         self._closed, self._wake = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._watch, name="live-admission", daemon=True)
         self._thread.start()
