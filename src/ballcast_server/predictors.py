@@ -77,7 +77,8 @@ class LazyScheduler:
     """
 
     def __init__(self, make: Callable[[], Scheduler | ClusterSessions] | None) -> None:
-        self._make, self._lock = make, threading.Lock()
+        self._make = make
+        self._lock = threading.Lock()
         self.running: Scheduler | ClusterSessions | None = None
 
     def __call__(self) -> Scheduler | ClusterSessions | None:
@@ -89,7 +90,8 @@ class LazyScheduler:
     def close(self) -> None:
         """End it with all its sessions."""
         with self._lock:
-            scheduler, self.running = self.running, None
+            scheduler = self.running
+            self.running = None
         if scheduler is not None:
             scheduler.close()
 

@@ -129,7 +129,9 @@ class RequestError(Exception):
 
     def __init__(self, status: int, message: str, *, retry_s: int | None = None) -> None:
         super().__init__(message)
-        self.status, self.message, self.retry_s = status, message, retry_s
+        self.status = status
+        self.message = message
+        self.retry_s = retry_s
 
     @property
     def headers(self) -> dict[str, str]:

@@ -139,8 +139,8 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
     while shift < 70:
         byte = message[at]
         value = value | (byte & 127) << shift
-        at = at + 1
-        shift = shift + 7
+        at += 1
+        shift += 7
         if byte < 128:
             return value, at
     raise ValueError("not a protocol buffer")

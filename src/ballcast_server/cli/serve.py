@@ -190,7 +190,8 @@ def _run(service: "Service", listener: "socket.socket", host: str, *, show_token
     from ballcast_server.confined.sandbox import missing
     from ballcast_server.web.server import serve as run
 
-    console, notes = new_console(), new_console(stderr=True)
+    console = new_console()
+    notes = new_console(stderr=True)
     secret = service.settings.token if show_token else None
 
     def ready(_: object) -> None:

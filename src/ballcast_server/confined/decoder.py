@@ -110,7 +110,10 @@ class _Process:
     """The server's end of a decoder process."""
 
     def __init__(self, running: subprocess.Popen[bytes], path: Path, name: str, limits: Limits) -> None:
-        self._running, self._path, self._name, self._limits = running, path, name, limits
+        self._running = running
+        self._path = path
+        self._name = name
+        self._limits = limits
         assert running.stdout is not None
         self._reader = pipe_reader(running.stdout)
         line = self._line()
@@ -128,7 +131,8 @@ class _Process:
                 yield Scene(**record) if "pitch" in record else Gap.from_json(record)
                 continue
             frame = np.empty(shape, np.uint8)
-            view, got = frame.data.cast("B"), 0
+            view = frame.data.cast("B")
+            got = 0
             while got < size:
                 if not (part := self._read(view[got:])):
                     raise self._failure()
@@ -140,7 +144,8 @@ class _Process:
 
     def _line(self) -> bytes:
         """The next line; nothing if the process has ended."""
-        line, byte = b"", bytearray(1)
+        line = b""
+        byte = bytearray(1)
         while not line.endswith(b"\n"):
             if not self._read(memoryview(byte)) or len(line) > LONGEST_LINE:
                 return b""
@@ -240,7 +245,8 @@ def _decode(bounds: Bounds, path: Path) -> None:
 
 def main(arguments: list[str]) -> int:
     """Entry point of the decoder process; returns its exit code."""
-    bounds, path = Bounds(**json.loads(arguments[0])), Path(arguments[1])
+    bounds = Bounds(**json.loads(arguments[0]))
+    path = Path(arguments[1])
     out_of_memory = f"{InputError(path)}: decoding needs more memory than is allowed here"
     return run_confined(lambda: _decode(bounds, path), memory=bounds.memory, out_of_memory=out_of_memory)
 

@@ -92,7 +92,9 @@ class Webhook:
     name = "webhook"
 
     def __init__(self, address: str, secret: str, networks: NetworkPolicy) -> None:
-        self._address, self._secret, self._networks = address, secret, networks
+        self._address = address
+        self._secret = secret
+        self._networks = networks
         self._opener = checked_opener(networks, address, _NoRedirects)
 
     def send(self, alert: Alert) -> None:
@@ -100,7 +102,8 @@ class Webhook:
             self._networks.check_url(self._address)
         except InputError as error:
             raise OSError(f"the webhook failed: {error}") from None
-        body, now = json.dumps(alert.to_json()).encode(), str(int(time.time()))
+        body = json.dumps(alert.to_json()).encode()
+        now = str(int(time.time()))
         headers = {"Content-Type": "application/json", "X-Ballcast-Timestamp": now, "X-Ballcast-Id": alert.id}
         if self._secret:
             headers["X-Ballcast-Signature"] = f"sha256={sign(self._secret, now, body)}"
@@ -231,12 +234,14 @@ class Delivery:
         try:
             self.sender.send(alert)
         except Exception as error:  # whatever a sender meets, the next messages still go out
-            self.failed, self.error = self.failed + 1, str(error)
+            self.failed += 1
+            self.error = str(error)
             if wall_ms() - alert.wall_ms < 1000 * KEPT_S:
                 return False
             self.dropped += 1
         else:
-            self.delivered, self.error = self.delivered + 1, ""
+            self.delivered += 1
+            self.error = ""
         with self._changed:
             if self._waiting and self._waiting[0] is alert:  # or it was dropped meanwhile
                 self._waiting.popleft()
@@ -273,13 +278,15 @@ class Alerts:
         raised = []
         by_confidence = sorted(made.forecast.predictions, key=lambda p: -p.confidence)
         for p in by_confidence:
-            now, key = time.monotonic(), (stream, p.label)
+            now = time.monotonic()
+            key = (stream, p.label)
             if p.label not in thresholds or p.confidence < thresholds[p.label]:
                 continue
             if now - self._last.get(key, -1e9) < self._cooldown_s:
                 continue
             self._last[key] = now
-            at_ms, place = made.forecast.at_ms, p.position_ms
+            at_ms = made.forecast.at_ms
+            place = p.position_ms
             alert = Alert(secrets.token_hex(8), stream, p.label, p.confidence, at_ms, place, wall_ms())
             raised.append(alert)
             self.raised += 1

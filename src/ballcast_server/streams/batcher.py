@@ -202,7 +202,8 @@ class Batcher:
                     work.error = error
             with self._changed:
                 self.busy_s += time.perf_counter() - began
-                self.batches, self.steps = self.batches + 1, self.steps + len(works)
+                self.batches += 1
+                self.steps += len(works)
             for work in works:
                 work.done.release()
 
@@ -220,7 +221,8 @@ class Batcher:
                 return None
             waiting = next(self._waiting[kind] for kind in KINDS if self._waiting[kind])
             first = waiting.popleft()
-            taken, rest = [first], list[_Work]()
+            taken = [first]
+            rest = list[_Work]()
             if first.kind != "call":
                 while waiting and len(taken) < self.runtime.largest:
                     work = waiting.popleft()
