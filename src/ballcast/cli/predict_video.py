@@ -62,13 +62,13 @@ def predict_videos(videos: Sequence[str], given: Mapping[str, Any], changes: lis
         )
     several = len(paths) > 1 or any(Path(name).is_dir() or _is_list(name) for name in videos)
     targets = {path: _targets(path, given, several=several, names=paths) for path in paths}
-    for path, own in targets.items():
-        own.check(path)
+    for path, outputs in targets.items():
+        outputs.check(path)
     options = Options(cache(load), changes, given["every_ms"], begin_ms, end_ms, given["strict"], given["any_video"])
     failed = []
-    for path, own in targets.items():
+    for path, outputs in targets.items():
         try:
-            predict_video(path, own, options)
+            predict_video(path, outputs, options)
         except BallcastError as error:
             if not several:
                 raise

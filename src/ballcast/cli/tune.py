@@ -168,7 +168,7 @@ def _class_table(calibration: "ScoreMapping") -> "Table":
     table = Table(title=title, title_justify="left", title_style="bold")
     for heading in ("action", *(() if emitted else ("odds divided by", "reach (ms)")), "shift (ms)"):
         table.add_column(heading, justify="left" if heading == "action" else "right")
-    for name, own in zip(SHORT_NAMES, calibration.classes, strict=True):
-        how = () if emitted else (f"{own.inflation:g}", str(own.reach_ms))
-        table.add_row(name, *how, f"{own.shift_ms:+d}" if own.shift_ms else "0")
+    for name, mapping in zip(SHORT_NAMES, calibration.classes, strict=True):
+        how = () if emitted else (f"{mapping.inflation:g}", str(mapping.reach_ms))
+        table.add_row(name, *how, f"{mapping.shift_ms:+d}" if mapping.shift_ms else "0")
     return table

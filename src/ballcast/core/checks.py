@@ -61,8 +61,8 @@ def verify_checksum(raw: bytes, path: Path | str, advice: str = "make or fetch i
         digest.update(_BLANK)
         digest.update(memoryview(raw)[end:])
         if found != mark or raw[begin:end] != digest.hexdigest().encode():
-            own = f"; if you edited it yourself, remove its key {CHECKSUM_KEY}" if mark == _TAIL else ""
-            raise InputError(f"{path}: its checksum differs, so it was damaged or changed; {advice}{own}")
+            edited = f"; if you edited it yourself, remove its key {CHECKSUM_KEY}" if mark == _TAIL else ""
+            raise InputError(f"{path}: its checksum differs, so it was damaged or changed; {advice}{edited}")
         return True
     return False
 

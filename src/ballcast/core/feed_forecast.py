@@ -42,9 +42,9 @@ class FeedForecast(Forecast):
 
     def to_json(self) -> dict[str, Any]:
         """`Forecast.to_json`, with the period, the event, and the probability of each action within 5 s."""
-        own = {"period": self.period, "period_ms": self.period_ms, "event": self.event}
+        further = {"period": self.period, "period_ms": self.period_ms, "event": self.event}
         chance = {name: round(self.within(i, 5), 5) for i, name in enumerate(SHORT_NAMES)}
-        return Forecast.to_json(self) | own | {"within_5s": chance}
+        return Forecast.to_json(self) | further | {"within_5s": chance}
 
     @property
     def next_place(self) -> tuple[float, float]:

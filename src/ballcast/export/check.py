@@ -110,13 +110,13 @@ def differences(run: Run, reference: Reference, backbone: Backbone) -> dict[str,
     count = len(r.features)
     frames, stacks = stack_frames(c, stack_count(c, count)), snippet_stacks(c, count)  # (S, stack), (n, J)
     if c.shift == "none":
-        maps = np.concatenate([run("stacks", r.frames[None, own])[0] for own in frames])
+        maps = np.concatenate([run("stacks", r.frames[None, stack])[0] for stack in frames])
     else:
         maps = np.concatenate([np.empty_like(r.maps[:1])] * count)
         for first in covering_windows(c, count):  # as `BatchEncoder.snippets` does
-            own = slice(first, first + snippet_count(c))
-            maps[own] = run("stacks", r.frames[frames[own]])[0]
-    features = np.concatenate([run("clips", maps[None, own])[0] for own in stacks])
+            rows = slice(first, first + snippet_count(c))
+            maps[rows] = run("stacks", r.frames[frames[rows]])[0]
+    features = np.concatenate([run("clips", maps[None, snippet])[0] for snippet in stacks])
     tokens = run("window", r.windows)[0]
     outputs = run("slots", tokens[r.samples], r.present)
     pairs = {

@@ -82,8 +82,8 @@ class InvertedResidual3d(nn.Module):
         # Each tap in time is a 2D convolution of single stacks, so it runs only once for stacks that snippets share.
         x = expanded.contiguous(memory_format=torch.channels_last)
         taps = (conv2d(x, tap, padding=1, groups=len(tap)) for tap in self.conv_dw.weight.unbind(2))  # (C', 1, 3, 3)
-        before, own, after = (gather(tap) for tap in taps)
-        return (own.float() + earlier(before) + later(after)).to(own.dtype)
+        before, present, after = (gather(tap) for tap in taps)
+        return (present.float() + earlier(before) + later(after)).to(present.dtype)
 
     def mix(self, expanded: Tensor, gather: Callable[[Tensor], Tensor]) -> Tensor:
         """Single stacks (S, C', h, w), which `gather` makes (B, J, C', h, w) → the residual branch (B, J, C, h, w)."""

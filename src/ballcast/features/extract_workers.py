@@ -139,9 +139,9 @@ def run_ray(
     with ray_cluster(cluster) as ray:
         import ray.data as ray_data
 
-        own = "GPU" if device == "cuda" else "CPU"
+        resource = "GPU" if device == "cuda" else "CPU"
         room = ray.cluster_resources()
-        workers = min(workers or max(1, int(room.get(own, 1))), len(pieces))
+        workers = min(workers or max(1, int(room.get(resource, 1))), len(pieces))
         ray_data.DataContext.get_current().enable_progress_bars = False
         files = ray.put({path.name: path.read_bytes() for path in folder.iterdir()})
         # An actor beside a GPU gets several pieces at once, so that it decodes the next while it computes one.

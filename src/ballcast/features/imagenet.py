@@ -196,10 +196,10 @@ def rename_for_shifts(network: nn.Module, state: Mapping[str, Tensor]) -> dict[s
     for key, value in state.items():
         place = next((name for name in shifted if key.startswith(f"{name}.")), None)
         named[key if place is None else f"{place}.1{key.removeprefix(place)}"] = value
-    own = {
+    gates = {
         key: value for key, value in network.state_dict().items() if key.startswith(tuple(f"{s}.0." for s in shifted))
     }
-    return named | own
+    return named | gates
 
 
 def _require_weights(name: str) -> None:

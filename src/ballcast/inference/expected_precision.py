@@ -90,9 +90,9 @@ def fit_precision(samples: Sequence[Sample], *, tolerance_ms: int = TOLERANCE_MS
     for predictions, events in samples:
         for prediction, hit in zip(predictions, matched(predictions, events, tolerance_ms), strict=True):
             found[prediction.label].append((min(1.0, prediction.confidence), hit is not None))
-    rates = [float(np.mean([hit for _, hit in own])) for own in found.values() if own]
+    rates = [float(np.mean([hit for _, hit in pairs])) for pairs in found.values() if pairs]
     mean = float(np.mean(rates)) if rates else 0.0
-    actions = {label: _curve(own, mean) for label, own in found.items() if own}
+    actions = {label: _curve(pairs, mean) for label, pairs in found.items() if pairs}
     fitted = ExpectedPrecision(actions, tolerance_ms=tolerance_ms)
     return ExpectedPrecision(
         actions, _best_level(fitted, samples), tolerance_ms, len(samples), sum(map(len, found.values()))
@@ -103,19 +103,23 @@ def matched(predictions: Sequence[Prediction], events: Sequence[Event], toleranc
     """The event of each prediction made at one time, or None; each event counts once, the most confident first."""
     free, result = list(events), [None] * len(predictions)  # type: list[Event], list[Event | None]
     for i in sorted(range(len(predictions)), key=lambda i: -predictions[i].confidence):
-        own = predictions[i]
-        near = [e for e in free if e.label == own.label and abs(e.position_ms - own.position_ms) <= tolerance_ms]
+        prediction = predictions[i]
+        near = [
+            e
+            for e in free
+            if e.label == prediction.label and abs(e.position_ms - prediction.position_ms) <= tolerance_ms
+        ]
         if near:
-            result[i] = min(near, key=lambda e: abs(e.position_ms - own.position_ms))
+            result[i] = min(near, key=lambda e: abs(e.position_ms - prediction.position_ms))
             free.remove(result[i])  # type: ignore[arg-type]
     return result
 
 
-def _curve(own: Sequence[tuple[float, bool]], mean: float) -> Curve:
+def _curve(pairs: Sequence[tuple[float, bool]], mean: float) -> Curve:
     """Isotonic regression of hits over confidence, each block drawn towards `mean`; a point for each block."""
     blocks = [  # hits, count, sum of confidences
         (float(sum(hit for _, hit in same)), float(len(same)), confidence * len(same))
-        for confidence, group in groupby(sorted(own), key=lambda pair: round(pair[0], 4))
+        for confidence, group in groupby(sorted(pairs), key=lambda pair: round(pair[0], 4))
         for same in [list(group)]
     ]
     blocks = _rising(_rising(blocks, mean, 0.0), mean, PRIOR)

@@ -145,8 +145,8 @@ def predict_events(
         at_ms, event = times[name]
         if not len(at_ms):  # a period of a few seconds, as of an excerpt
             continue
-        own, which = np.unique(at_ms, return_inverse=True)  # simultaneous events share a forecast
-        chance, zones, found, last = (part[which] for part in _run(model, build_table([half]), own, flags))
+        distinct, which = np.unique(at_ms, return_inverse=True)  # simultaneous events share a forecast
+        chance, zones, found, last = (part[which] for part in _run(model, build_table([half]), distinct, flags))
         for i, T in enumerate(at_ms.tolist()):
             at = begins[name] + T
             label = (*SHORT_NAMES, "other")[half.action[event[i]]] if event[i] >= 0 else ""

@@ -92,8 +92,8 @@ def _is_beside(location: str, folder: Path | None) -> bool:
     """Whether a file lies in the folder itself; the hub's cache has links there to its folder of blobs."""
     if folder is None or location in ("", ".", "..") or "/" in location or "\\" in location:
         return False
-    own = folder.resolve()
-    return (folder / location).resolve().parent in {own, own.parent.parent / "blobs"}
+    home = folder.resolve()
+    return (folder / location).resolve().parent in {home, home.parent.parent / "blobs"}
 
 
 def _integers(tensor: _Message) -> list[int]:

@@ -160,7 +160,7 @@ class OnnxStream:
         self.frames: NDArray[np.uint8] = np.empty(0, np.uint8)
         self.maps: deque[Floats] = deque(maxlen=stack_overlap(config) + 1)  # (C, h, w) each
         self._config = config
-        self._own = snippet_stacks(config, 1)[0].tolist()  # the stacks of a snippet, counted from its first
+        self._stacks = snippet_stacks(config, 1)[0].tolist()  # the stacks of a snippet, counted from its first
 
     def fill(self, frames: Frames) -> None:
         self.frames = _pad(np.stack(list(frames)), self._config)
@@ -172,7 +172,7 @@ class OnnxStream:
 
     def snippet(self) -> Floats:
         """The maps of the snippet that ends with the latest stack, (J, C, h, w)."""
-        return np.stack([self.maps[stack] for stack in self._own])
+        return np.stack([self.maps[stack] for stack in self._stacks])
 
 
 def has_graphs(model: Path, backbone: Path | None) -> bool:

@@ -182,7 +182,7 @@ def predict_together(
         mapping: of their scores.
         progress: called with the samples done and in all.
     """
-    parts = [slots_of_windows(model, own, progress) for model, own in zip(models, windows, strict=True)]
+    parts = [slots_of_windows(model, samples, progress) for model, samples in zip(models, windows, strict=True)]
     names = iter(windows[0].names)
     for outputs in zip(*parts, strict=True):
         emitted = emission(outputs[0], models[0].emit) if mapping.times == "emitted" and len(models) == 1 else None

@@ -100,7 +100,7 @@ class StackBatch:
         self._graphed = graphed
         self._shifted = encoder.config.shift != "none"
         self._ring = encoder.overlap + 1  # maps kept of each stream
-        self._own = snippet_stacks(encoder.config, 1)[0].tolist()
+        self._parts = snippet_stacks(encoder.config, 1)[0].tolist()
         self._free = list(range(streams))[::-1]
         self._spare = streams  # of the rows that fill up a batch
         lead = (encoder.stacks_per_batch, encoder.config.stack) if self._shifted else (encoder.config.stack,)
@@ -108,7 +108,7 @@ class StackBatch:
         on_gpu = encoder.device.type == "cuda"
         self._copies = torch.cuda.Stream(encoder.device) if on_gpu else None
         self._given = torch.zeros(min(SIZES[-1], streams), *self._shape, dtype=torch.uint8, device=encoder.device)
-        self._index = Buffer((len(self._given), 1 + len(self._own)), torch.long, encoder.device)
+        self._index = Buffer((len(self._given), 1 + len(self._parts)), torch.long, encoder.device)
         black = self._encode(self._given[:1])
         rows = 1 if self._shifted else (streams + 1) * self._ring
         self._maps = black.new_zeros(rows, *black.shape[1:]).contiguous(memory_format=torch.channels_last)
@@ -159,7 +159,10 @@ class StackBatch:
         newest = stream.stacks
         stream.stacks += 1
         oldest = newest + 1  # the ring's place after the newest, which is overwritten next
-        return [first + newest % self._ring, *(first + (oldest + own) % self._ring for own in self._own)]
+        return [
+            first + newest % self._ring,
+            *(first + (oldest + stack) % self._ring for stack in self._parts),
+        ]
 
     def _advance(self, count: int) -> Tensor:
         """Encode the first `count` of the given stacks, and mix the snippets that they complete."""
@@ -181,7 +184,7 @@ class StackBatch:
         encoder = self.encoder
         if len(index) <= encoder.at_once:
             return encoder.backbone.mix(picked)
-        return torch.cat([encoder.backbone.mix(some) for some in picked.split(encoder.at_once * len(self._own))])
+        return torch.cat([encoder.backbone.mix(some) for some in picked.split(encoder.at_once * len(self._parts))])
 
     def _compile(self) -> bool:
         """Compile the networks; where that fails, warn and continue without. Returns whether they are compiled."""

@@ -160,8 +160,10 @@ def fit(
     if len(clips) < folds:
         raise InputError(f"a calibration is fitted on {folds} or more labelled clips, here are {len(clips)}")
     fold_of = np.arange(len(clips)) * folds // len(clips)  # (n,)
-    own = [fold_of == f for f in range(folds)]
-    groups = np.stack([np.ones(len(clips), bool), *(~fold for fold in own), *own])  # all, all but one fold, one fold
+    parts = [fold_of == f for f in range(folds)]
+    groups = np.stack(
+        [np.ones(len(clips), bool), *(~fold for fold in parts), *parts]
+    )  # all, all but one fold, one fold
     inflations = [pos_weight * part for part in INFLATIONS]
     expected = _Search(
         list(product(inflations, REACHES_MS, SHIFTS)),
@@ -174,10 +176,10 @@ def fit(
         searches.append(_search_emission(emission, clips, groups, pos_weight))
     enough = _events(clips) >= least
     outside, search = max(
-        ((search.outside(clips, own, enough), search) for search in searches), key=lambda pair: pair[0]
+        ((search.outside(clips, parts, enough), search) for search in searches), key=lambda pair: pair[0]
     )
     calibration = search.build(search.choices(0, np.arange(folds), enough), groups[0])
-    was = [_class_ap(clips, fold, before[fold]) for fold in own]
+    was = [_class_ap(clips, fold, before[fold]) for fold in parts]
     return TuningResult(
         calibration,
         score_bins(clips, before),
@@ -207,11 +209,11 @@ class _Search:
         best = choose(self.ap[:, group], self.ap[:, first + folds], enough)
         return [self.grid[v] for v in best]
 
-    def outside(self, clips: Sequence[Clip], own: Sequence[Mask], enough: Mask) -> float:
+    def outside(self, clips: Sequence[Clip], parts: Sequence[Mask], enough: Mask) -> float:
         """The mean over the folds of the mAP of a mapping that is built without the fold."""
         scores = []
-        for f, fold in enumerate(own):
-            others = np.delete(np.arange(len(own)), f)
+        for f, fold in enumerate(parts):
+            others = np.delete(np.arange(len(parts)), f)
             mapping = self.build(self.choices(1 + f, others, enough), ~fold)
             scores.append(_class_ap(clips, fold, self.apply(mapping, fold)))
         return float(np.mean(scores))
@@ -296,7 +298,8 @@ def _classes(chosen: Sequence[Choice]) -> ScoreMapping:
 def _spread(mapping: ScoreMapping, raw: Floats) -> ScoreMapping:
     """The mapping with knots that spread the scores `raw` (n, 32, C)."""
     spread = {
-        label: replace(own, knots=even_knots(raw[:, :, c])) for c, (label, own) in enumerate(mapping.actions.items())
+        label: replace(of_class, knots=even_knots(raw[:, :, c]))
+        for c, (label, of_class) in enumerate(mapping.actions.items())
     }
     return replace(mapping, actions=spread)
 

@@ -77,8 +77,8 @@ def save(
 
 def save_score_mapping(folder: Path, tuned: ScoreMapping) -> None:
     """Write `calibration.json` beside the weights in `folder`, with their hash."""
-    own = replace(tuned, weights=(score_mapping.weights_hash(folder / WEIGHTS),))
-    score_mapping.write_score_mapping(folder / FILE_NAME, own)
+    saved = replace(tuned, weights=(score_mapping.weights_hash(folder / WEIGHTS),))
+    score_mapping.write_score_mapping(folder / FILE_NAME, saved)
 
 
 def _saved_score_mapping(folder: Path) -> ScoreMapping | None:

@@ -214,9 +214,9 @@ def mean_intensity(outputs: Sequence[SlotProbabilities], inflation: Sequence[flo
 
 def _overlap(bins: int) -> Floats:
     """(bins, 32): the share of each of a model's bins that lies in each of the scorer's, the last of which is short."""
-    own = np.arange(bins + 1) * HORIZON_MS / bins
+    edges = np.arange(bins + 1) * HORIZON_MS / bins
     grid = np.append(np.arange(GRID_BINS) * BIN_MS, HORIZON_MS)
-    common = np.minimum(own[1:, None], grid[None, 1:]) - np.maximum(own[:-1, None], grid[None, :-1])
+    common = np.minimum(edges[1:, None], grid[None, 1:]) - np.maximum(edges[:-1, None], grid[None, :-1])
     return (common.clip(0) * bins / HORIZON_MS).astype(np.float32)
 
 

@@ -136,12 +136,12 @@ class ScoreMapping(Record):
 
     def shifted(self, scores: Floats) -> Floats:
         """Scores (n, 32, C) with each class moved by its `shift_ms`."""
-        moves = [own.shift_ms // BIN_MS for own in self.classes]
+        moves = [mapping.shift_ms // BIN_MS for mapping in self.classes]
         return np.stack([shift(scores[:, :, c], by) for c, by in enumerate(moves)], axis=-1)
 
     def spread(self, scores: Floats) -> Floats:
         """Scores (n, 32, C) with each class on its new scale."""
-        return np.stack([own.spread(scores[:, :, c]) for c, own in enumerate(self.classes)], axis=-1)
+        return np.stack([mapping.spread(scores[:, :, c]) for c, mapping in enumerate(self.classes)], axis=-1)
 
     def scores(self, outputs: Sequence[SlotProbabilities], emission: Emission | None = None) -> Floats:
         """The scores of a submission, (n, 32, C), 0 where nothing is predicted.

@@ -49,8 +49,8 @@ def _class_table(title: str, score: Score, ap: Floats, intervals: Intervals | No
     table = _table(title, "action", "events")
     at, avg = (intervals.per_class, intervals.class_avg) if intervals else (None, None)
     for c, name in enumerate(SHORT_NAMES):
-        own = (None, None) if at is None or avg is None else (at[:, :, c], avg[:, c])
-        table.add_row(name, str(score.events[c]), *_cells(ap[:, c], *own, decimals=1, sign=sign))
+        intervals_of_class = (None, None) if at is None or avg is None else (at[:, :, c], avg[:, c])
+        table.add_row(name, str(score.events[c]), *_cells(ap[:, c], *intervals_of_class, decimals=1, sign=sign))
     return table
 
 

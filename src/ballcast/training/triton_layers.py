@@ -268,10 +268,10 @@ class _Halve(torch.autograd.Function):
         more = [(size + 2 * side + 4 - taps) // 2 - out for size, side, out in ((W, left, Wo), (H, top, Ho))]
         later = nn.functional.pad(dy, (1, more[0], 1, more[1])).contiguous(memory_format=torch.channels_last)
         padding = [top + 2, left + 2]
-        own = weight.to(x.dtype)
+        kernel = weight.to(x.dtype)
         mask = [False, True, False]  # of the weight only
         _, dw, _ = torch.ops.aten.convolution_backward(
-            later, x, own, None, [2, 2], padding, [1, 1], False, [0, 0], C, mask
+            later, x, kernel, None, [2, 2], padding, [1, 1], False, [0, 0], C, mask
         )
         return dx, dw.to(weight.dtype)
 

@@ -68,9 +68,9 @@ def luma(frame: "av.VideoFrame", turn: Turn) -> np.ndarray:
     else:
         y = plane(frame.reformat(format="yuv444p", dst_color_range="MPEG"))
     upright = turn(y)
-    own = np.empty(upright.shape, np.uint8)  # a copy: the decoder still predicts from its own
-    np.copyto(own, upright)  # unlike `np.array`, this lets other threads run meanwhile
-    return own
+    copy = np.empty(upright.shape, np.uint8)  # a copy: the decoder still predicts from its own
+    np.copyto(copy, upright)  # unlike `np.array`, this lets other threads run meanwhile
+    return copy
 
 
 @cache  # asked at every frame
@@ -107,9 +107,9 @@ def pixels(frame: "av.VideoFrame", turn: Turn, *, colour: bool) -> np.ndarray:
 
 def plane(frame: "av.VideoFrame", number: int = 0, dtype: Any = np.uint8) -> np.ndarray:
     """View a plane of the frame, (h, w) of `dtype`, without the padding at the end of its lines."""
-    own = frame.planes[number]
+    source = frame.planes[number]
     return np.ndarray(
-        (own.height, own.width), dtype, memoryview(own), strides=(own.line_size, np.dtype(dtype).itemsize)
+        (source.height, source.width), dtype, memoryview(source), strides=(source.line_size, np.dtype(dtype).itemsize)
     )
 
 
@@ -218,8 +218,8 @@ class FrameResizer:
         from av.video.reformatter import VideoReformatter
 
         self._scaler = self._scaler or VideoReformatter()
-        own = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="yuv420p" if self.colour else "gray")
-        return self._scaler.reformat(own, width, height, interpolation=_how()).to_ndarray()
+        source = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="yuv420p" if self.colour else "gray")
+        return self._scaler.reformat(source, width, height, interpolation=_how()).to_ndarray()
 
 
 class SquarePixels:

@@ -210,10 +210,10 @@ class FileSource:
                 at_ms = item.end_ms
                 yield StreamGap("gap", f"{self.name}: no pictures {item}")
                 continue
-            own = pixels(item, turn, colour=self._colour)
+            content = pixels(item, turn, colour=self._colour)
             if not pacer.wait(at_ms):
                 return
-            yield LiveFrame(own, at_ms, time.time(), item, turn, late_ms=lateness.of(at_ms))
+            yield LiveFrame(content, at_ms, time.time(), item, turn, late_ms=lateness.of(at_ms))
             at_ms += FRAME_MS
 
     def close(self) -> None:

@@ -244,7 +244,7 @@ class StreamSource:
         for n, picture in enumerate(map(square, grid.sample(chain([first], pairs)))):
             if (picture.height, picture.width) != (shown.height, shown.width):
                 raise InputError(f"{self.name}: its size changes to {picture.width}×{picture.height}")
-            own = pixels(picture, turn, colour=self._colour)
+            content = pixels(picture, turn, colour=self._colour)
             at_ms = begin_ms + n * FRAME_MS
             if not pacer.wait(at_ms):
                 return
@@ -253,7 +253,7 @@ class StreamSource:
             if late_ms > LATE_MS and not reading.whole:
                 reading.over = True  # only a new connection begins where the stream is now
                 raise InputError(f"{self.name}: its frames come {late_ms / 1000:.0f} s late")
-            yield LiveFrame(own, at_ms, time.time(), picture, turn, late_ms=late_ms)
+            yield LiveFrame(content, at_ms, time.time(), picture, turn, late_ms=late_ms)
             reading.frame_at = time.monotonic()  # the reader may have taken its time
 
 

@@ -99,11 +99,11 @@ def _slots(out: Path, console: Console, model: Model, video: Path, count: int) -
 
 def _report(out: Path, console: Console, model: Model, clips: list[Clip], slots: SlotArrays, samples: Path) -> Path:
     """Score the predictions beside two systems that see no video, and write a submission and the report."""
-    own = model.emit
+    settings = model.emit
     weight = model.window_model.pos_weight
-    predicted = {name: merge_bins(entries) for name, entries in _named(clips, emit(slots, own)).items()}
+    predicted = {name: merge_bins(entries) for name, entries in _named(clips, emit(slots, settings)).items()}
     # For people: only the labels that are emitted, with calibrated probabilities.
-    shown = _named(clips, emit(slots, replace(own.shown, vector="emitted"), pos_weight=weight))
+    shown = _named(clips, emit(slots, replace(settings.shown, vector="emitted"), pos_weight=weight))
     past = read_labels(samples / "train")
     systems: dict[str, ClassPrior | Markov] = {
         "Markov, given the true past": Markov(past),

@@ -162,8 +162,8 @@ class JsonFormatter(logging.Formatter):
 def log_as(kind: str) -> None:
     """Write logs to stderr as "text" (warnings only) or as "json" (every change of a stream too)."""
     handler = logging.StreamHandler()
-    root, own = logging.getLogger(), logging.getLogger("ballcast")
+    root, ours = logging.getLogger(), logging.getLogger("ballcast")
     if kind == "json":
         handler.setFormatter(JsonFormatter())
-        own.setLevel(logging.INFO)
+        ours.setLevel(logging.INFO)
         root.handlers = [handler]

@@ -54,10 +54,10 @@ def build_table(periods: Sequence[Feed]) -> EventTable:
         half = given.take(np.lexsort((*given.start.T, given.team, -given.known, given.t_ms)))
         unknown = np.isnan(half.end).any(1, keepdims=True)
         place = np.concatenate([half.start, np.where(unknown, half.start, half.end)], 1) / 100
-        own = {name: getattr(half, name) for name in ("team", "action", "known", "kind", "outcome", "player")}
-        own |= {"clock": number * PERIOD_MS + half.t_ms, "unfinished": half.unfinished() + count}
-        own |= {"place": np.nan_to_num(place, nan=0.5).clip(0, 1), "located": ~np.isnan(half.start).any(1)}
-        for name, column in own.items():
+        of_period = {name: getattr(half, name) for name in ("team", "action", "known", "kind", "outcome", "player")}
+        of_period |= {"clock": number * PERIOD_MS + half.t_ms, "unfinished": half.unfinished() + count}
+        of_period |= {"place": np.nan_to_num(place, nan=0.5).clip(0, 1), "located": ~np.isnan(half.start).any(1)}
+        for name, column in of_period.items():
             columns.setdefault(name, []).append(column)
         count += len(half)
     joined = {name: np.concatenate(parts) for name, parts in columns.items()}

@@ -107,11 +107,11 @@ class GameSampler:
         position_ms = np.full((len(frame), MAX_EVENTS), OBSERVED_MS, np.int64)
         now_ms = (frame - self._first[game]) * FRAME_MS
         for g, (times, actions) in enumerate(self._events):
-            own = np.flatnonzero(game == g)
-            begin, end = np.searchsorted(times, now_ms[own]), np.searchsorted(times, now_ms[own] + HORIZON_MS)
+            chosen = np.flatnonzero(game == g)
+            begin, end = np.searchsorted(times, now_ms[chosen]), np.searchsorted(times, now_ms[chosen] + HORIZON_MS)
             for m in range(MAX_EVENTS):
                 there = begin + m < end
-                rows, event = own[there], (begin + m)[there]
+                rows, event = chosen[there], (begin + m)[there]
                 classes[rows, m], position_ms[rows, m] = actions[event], times[event] - now_ms[rows] + OBSERVED_MS
         return GameSamples(frame, game, classes, position_ms)
 
@@ -154,8 +154,8 @@ def spotting_targets(
     """
     table = np.zeros((int(length.sum()), classes), np.float32)
     reach, begin = int(4 * sigma_ms / FRAME_MS) + 1, 0
-    for own, count in zip(events, length.tolist(), strict=True):
-        for position, action in own:
+    for labelled, count in zip(events, length.tolist(), strict=True):
+        for position, action in labelled:
             middle = position // FRAME_MS
             frames = np.arange(max(middle - reach, 0), min(middle + reach + 2, count))
             value = np.exp(-0.5 * ((frames * FRAME_MS - position) / sigma_ms) ** 2)
