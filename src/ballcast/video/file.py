@@ -7,7 +7,7 @@ from itertools import chain, islice
 from math import floor
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import av
 import numpy as np
@@ -244,10 +244,10 @@ class VideoFile:
 
         def stretch(packets: Iterator[av.Packet]) -> Iterator[_Timed]:
             nonlocal damage
-            how = {"packets": packets, "begins": damage is None and sought is None}
+            begins = damage is None and sought is None
             damage = None
             try:
-                yield from self._checked(self._pairs(container, stream, **how))
+                yield from self._checked(self._pairs(container, stream, packets=packets, begins=begins))
             except DamageError as error:
                 damage = error
                 raise
@@ -261,8 +261,25 @@ class VideoFile:
             while damage is not None:
                 yield stretch(replay.after(damage.at))
 
-    def _pairs(self, container: InputContainer, stream: VideoStream, **how: Any) -> Iterator[_Timed]:
-        return decoded(container, stream, self.path, threads=self._threads, origin=self._origin, **how)
+    def _pairs(
+        self,
+        container: InputContainer,
+        stream: VideoStream,
+        *,
+        sought: int | None = None,
+        packets: Iterator[av.Packet] | None = None,
+        begins: bool = False,
+    ) -> Iterator[_Timed]:
+        return decoded(
+            container,
+            stream,
+            self.path,
+            threads=self._threads,
+            sought=sought,
+            origin=self._origin,
+            packets=packets,
+            begins=begins,
+        )
 
     def _places(self, n: int) -> Iterator[int]:
         """Timestamps to seek for output frame n; if all lead to later ones, decode from the start."""
