@@ -48,7 +48,7 @@ def schema_text(cls: type) -> str:
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__).parse_args()
+    argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
     for name, cls in SCHEMAS.items():
         (RECIPES / name).write_text(schema_text(cls), encoding="utf-8")
 
