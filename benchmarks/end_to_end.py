@@ -210,7 +210,7 @@ def tuned_rows(args: argparse.Namespace) -> None:
         outside = f"{100 * fitted.outside_before:.2f} → {100 * fitted.outside_after:.2f}"
         print(f"{name:19} valid     in folds it was not fitted on {outside}", flush=True)
         for title in sets[1:]:
-            scores = before[title], fitted.calibration.scores(outputs[title], emitted[title])
+            scores = before[title], fitted.mapping.scores(outputs[title], emitted[title])
             found = [match_bins(clips[title], own) for own in scores]
             groups = groups_of(games[title], clips[title])
             first, second = (bootstrap_matches(own, len(clips[title]), groups=groups) for own in found)

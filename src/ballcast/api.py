@@ -276,7 +276,7 @@ class Model:
         check_fits(self.window_model, opened, self.name)
         chosen = [Clip(name, labelled=False) for name in opened.names] if clips is None else clips
         samples = open_windows(opened, chosen, self.window_model.config.windows)
-        tuned = None if emit else self.window_model.calibration
+        tuned = None if emit else self.window_model.score_mapping
         if tuned is not None:
             forecasts = predict_together([self.window_model], [samples], tuned, progress)
         else:

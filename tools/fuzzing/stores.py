@@ -201,7 +201,7 @@ class Model(Target):
         model = Anticipator(
             small_recipe(self.home).model, metadata={"pos_weight": 8.0, "backbone": {"name": "x"}}
         ).eval()
-        model.calibration = ScoreMapping(actions={"PASS": ClassScoreMapping(inflation=3.0, knots=(0.1, 0.2, 0.4))})
+        model.score_mapping = ScoreMapping(actions={"PASS": ClassScoreMapping(inflation=3.0, knots=(0.1, 0.2, 0.4))})
         model.save_pretrained(self.home)
 
     def drive(self, path: Path, out: Path) -> None:

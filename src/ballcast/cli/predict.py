@@ -233,9 +233,13 @@ def predict_features(
         if several or len(stores) > 1:
             predictions, about = _predict_together(loaded, sources, stores, clips, calibration, progress)
         else:
-            emit = changed_emission(loaded[0].emit, changes, shown=False) if changes or not first.calibration else None
+            emit = (
+                changed_emission(loaded[0].emit, changes, shown=False) if changes or not first.score_mapping else None
+            )
             predictions = by_clip(loaded[0].features(stores[0], clips=clips, emit=emit, progress=progress))
-            about = f"; 1 model, calibrated on {first.calibration.fitted_on}" if first.calibration and not emit else ""
+            about = (
+                f"; 1 model, calibrated on {first.score_mapping.fitted_on}" if first.score_mapping and not emit else ""
+            )
     write_submission(out, predictions)
     count = sum(map(len, predictions.values()))
     per_clip = count / max(len(predictions), 1)

@@ -153,22 +153,22 @@ def _print(fitted: "TuningResult") -> None:
     print_table(console, score_table({"before": fitted.before, "tuned, where it was fitted": fitted.after}))
     before, after = 100 * fitted.outside_before, 100 * fitted.outside_after
     typer.echo(f"in folds it was not fitted on: {before:.2f} before, {after:.2f} tuned")
-    print_table(console, _class_table(fitted.calibration))
+    print_table(console, _class_table(fitted.mapping))
 
 
-def _class_table(calibration: "ScoreMapping") -> "Table":
+def _class_table(fitted: "ScoreMapping") -> "Table":
     from rich.table import Table
 
     from ballcast.core.actions import SHORT_NAMES
 
-    emitted = calibration.times == "emitted"
+    emitted = fitted.times == "emitted"
     title = "settings of each action; times " + (
-        f"as the model emits them, {calibration.fill} in a clip without any" if emitted else "where most are expected"
+        f"as the model emits them, {fitted.fill} in a clip without any" if emitted else "where most are expected"
     )
     table = Table(title=title, title_justify="left", title_style="bold")
     for heading in ("action", *(() if emitted else ("odds divided by", "reach (ms)")), "shift (ms)"):
         table.add_column(heading, justify="left" if heading == "action" else "right")
-    for name, mapping in zip(SHORT_NAMES, calibration.classes, strict=True):
+    for name, mapping in zip(SHORT_NAMES, fitted.classes, strict=True):
         how = () if emitted else (f"{mapping.inflation:g}", str(mapping.reach_ms))
         table.add_row(name, *how, f"{mapping.shift_ms:+d}" if mapping.shift_ms else "0")
     return table

@@ -202,7 +202,7 @@ def make_config(
         pos_weight=model.pos_weight,
         files=files or {part: FileRecord(f"{part}.onnx", sha256(raw)) for part, raw in graphs.items()},
         weights=weights,
-        calibration=model.calibration,
+        calibration=model.score_mapping,
         picture_size=trained_size(model.metadata) or (trained_size(backbone.metadata) if backbone else None),
         ballcast=__version__,
         key=key,

@@ -55,7 +55,7 @@ class OnnxRuntime:
         self.config = config.model
         self.emit = config.emit
         self.pos_weight = config.pos_weight
-        self.calibration = config.calibration
+        self.score_mapping = config.calibration
         self.lookback = config.lookback
         self.picture_size = config.picture_size
         backbone = {"name": config.backbone.name, "hash": config.backbone.hash}

@@ -27,7 +27,7 @@ class TrainedModel(Protocol):
 
     - `config`: the network and its sizes. `emit`: how its slots become predictions.
     - `metadata`: at least "backbone" ({"name": …, "hash": …}), if known.
-    - `pos_weight`: of the loss it was trained with. `calibration`: the score mapping of `ballcast tune`.
+    - `pos_weight`: of the loss it was trained with. `score_mapping`: the score mapping of `ballcast tune`.
     """
 
     @property
@@ -39,7 +39,7 @@ class TrainedModel(Protocol):
     @property
     def pos_weight(self) -> float: ...
     @property
-    def calibration(self) -> ScoreMapping | None: ...
+    def score_mapping(self) -> ScoreMapping | None: ...
 
 
 class Stream(Protocol):

@@ -56,7 +56,7 @@ class TorchRuntime:
         self.emit = model.emit
         self.metadata = model.metadata
         self.pos_weight = model.pos_weight
-        self.calibration = model.calibration
+        self.score_mapping = model.score_mapping
         self.lookback = model.network.lookback
         self.picture_size = trained_size(model.metadata)
         self.about: dict[str, Any] = {"model": name}

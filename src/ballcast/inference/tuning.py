@@ -55,7 +55,7 @@ Choice = tuple[float, int, int]  # inflation, reach in ms, shift in bins
 class TuningResult:
     """A score mapping, and mAP (fractions) before and after: of all samples, and of folds it was not fitted on."""
 
-    calibration: ScoreMapping
+    mapping: ScoreMapping
     before: Score
     after: Score
     outside_before: float  # mean over the folds
@@ -115,7 +115,7 @@ def record_fit(
     }
     backbones = dict.fromkeys(store.manifest.header.backbone.name for store in stores)
     about = f"{stores[0].path.name}, features by {' and '.join(backbones)}"
-    return replace(fitted.calibration, weights=hashes(sources), fitted_on=about, figures=figures)
+    return replace(fitted.mapping, weights=hashes(sources), fitted_on=about, figures=figures)
 
 
 def score_bins(clips: Sequence[Clip], scores: Floats) -> Score:
@@ -178,12 +178,12 @@ def fit(
     outside, search = max(
         ((search.outside(clips, parts, enough), search) for search in searches), key=lambda pair: pair[0]
     )
-    calibration = search.build(search.choices(0, np.arange(folds), enough), groups[0])
+    mapping = search.build(search.choices(0, np.arange(folds), enough), groups[0])
     was = [_class_ap(clips, fold, before[fold]) for fold in parts]
     return TuningResult(
-        calibration,
+        mapping,
         score_bins(clips, before),
-        score_bins(clips, search.apply(calibration, groups[0])),
+        score_bins(clips, search.apply(mapping, groups[0])),
         float(np.mean(was)),
         outside,
     )

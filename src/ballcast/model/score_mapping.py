@@ -203,9 +203,9 @@ def weights_hash(path: Path) -> str:
     return hashlib.sha256(read_bytes(path, "model's weights")).hexdigest()
 
 
-def write_score_mapping(path: Path, calibration: ScoreMapping) -> None:
+def write_score_mapping(path: Path, mapping: ScoreMapping) -> None:
     """Write `calibration.json`."""
-    write_json(path, {"format": FORMAT, **to_dict(calibration)}, indent=1, checksum=True)
+    write_json(path, {"format": FORMAT, **to_dict(mapping)}, indent=1, checksum=True)
 
 
 def read_score_mapping(path: Path, weights: Sequence[str]) -> ScoreMapping:
@@ -215,9 +215,9 @@ def read_score_mapping(path: Path, weights: Sequence[str]) -> ScoreMapping:
         raise InputError(
             f"{path}: not a calibration (its format is not {FORMAT!r}); make it again with `ballcast tune`"
         )
-    calibration = from_dict(ScoreMapping, tree, where=str(path))
-    if list(calibration.weights) != list(weights):
+    mapping = from_dict(ScoreMapping, tree, where=str(path))
+    if list(mapping.weights) != list(weights):
         raise InputError(
             f"{path}: was fitted to other weights than these; run `ballcast tune` again, or delete the file"
         )
-    return calibration
+    return mapping

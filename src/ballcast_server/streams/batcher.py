@@ -80,7 +80,7 @@ class Batcher:
         self.emit = runtime.emit
         self.metadata = runtime.metadata
         self.pos_weight = runtime.pos_weight
-        self.calibration = runtime.calibration
+        self.score_mapping = runtime.score_mapping
         self.lookback = runtime.lookback
         self.picture_size = runtime.picture_size
         self.about = runtime.about
