@@ -297,6 +297,16 @@ def test_mixup_shares_are_drawn_from_a_symmetric_beta() -> None:
     assert len(np.unique(share)) > 30_000  # a share a pair, not one a batch
 
 
+def test_partners_are_drawn_for_each_batch() -> None:
+    """A permutation of each batch, not the same for all; each sample meets every other, and itself, equally often."""
+    plan = plan_epoch(np.full((8000, 8), -1), DataConfig(boost={}), batch=4, windows=6, seed=0, epoch=0)
+    place = (plan.first[:, :, None] == plan.second[:, None, :]).argmax(1)  # of each partner in its batch
+    assert (np.sort(place, 1) == np.arange(4)).all()
+    for own in range(4):
+        assert np.bincount(place[:, own], minlength=4) / len(plan) == pytest.approx(0.25, abs=0.05)
+    assert len(np.unique(place, axis=0)) == 24  # all permutations, not only the rotations
+
+
 def test_memory_and_disk_give_the_same_batches(tmp_path: Path) -> None:
     windows = stitched_windows(opened(make_game(tmp_path / "train", 80, seed=3)), WINDOWS)
     memory, disk = Samples(windows, CPU, "memory"), Samples(windows, CPU, "disk")
