@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ballcast.core.backbone_config import BackboneConfig, padding_sides
+from ballcast.core.embedded import SAMPLES
 from ballcast.core.errors import InputError, MissingExtra, first_line
 from ballcast.core.util import cores
 from ballcast.features.stack_index import snippet_stacks, stack_overlap
@@ -23,7 +24,7 @@ from ballcast.inference.export_config import (
     read_export,
     read_part,
 )
-from ballcast.inference.onnx_check import check_graph
+from ballcast.inference.onnx_check import check_graph, try_graph
 from ballcast.inference.runtime import Floats, Frames
 from ballcast.model.postprocess import SlotArrays, slot_form
 
@@ -216,6 +217,8 @@ def open_session(graph: Graph, where: str, threads: int | None = None) -> Any:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.enable_cpu_mem_arena = False
     check_graph(graph, where)
+    if not (isinstance(graph, Path) and graph.resolve().is_relative_to(SAMPLES.resolve())):
+        try_graph(graph, where)
     given = str(graph) if isinstance(graph, Path) else graph
     try:
         return onnxruntime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
