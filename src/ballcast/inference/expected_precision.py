@@ -20,7 +20,7 @@ from ballcast.core.config import Record, from_dict
 from ballcast.core.errors import InputError
 from ballcast.core.events import Event, Prediction, action_index
 from ballcast.core.files import read_json, write_json
-from ballcast.inference.event_model import fit_calibration
+from ballcast.inference.calibration import apply_calibration, fit_calibration
 from ballcast.model.postprocess import SlotArrays, SlotProbabilities
 from ballcast.model.score_mapping import weights_hash
 
@@ -67,9 +67,9 @@ class ExpectedPrecision(Record):
             raise InputError(f"default {self.default} must be between 0 and 1")
 
     @property
-    def _odds(self) -> NDArray[np.float64]:
+    def _odds(self) -> Floats:
         """(10, 2): slope and shift of each action."""
-        return np.array([self.within_5s[label] for label in ACTIONS], np.float64).reshape(-1, 2)
+        return np.array([self.within_5s[label] for label in ACTIONS], np.float32).reshape(-1, 2)
 
     def of(self, label: str, score: float) -> float:
         """The expected precision of a prediction; 0 for an action that was never predicted."""
@@ -90,10 +90,7 @@ class ExpectedPrecision(Record):
         )
         if not self.within_5s:
             return shown, ()
-        slope, shift = self._odds.T
-        p = chance.astype(np.float64).clip(1e-6, 1 - 1e-6)
-        fixed = 1 / (1 + np.exp(-(slope * np.log(p / (1 - p)) + shift).clip(-50, 50)))
-        return shown, tuple(fixed.round(DIGITS).tolist())
+        return shown, tuple(apply_calibration(chance, self._odds.T).round(DIGITS).tolist())
 
     def to_json(self) -> dict[str, Any]:
         """Convert to the form used in files and results."""
