@@ -136,8 +136,8 @@ def fit_precision(
 def _fit_within(chance: Floats, samples: Sequence[Sample]) -> dict[str, tuple[float, float]]:
     """Slope and shift of each action's log-odds, fitted to whether it came."""
     came = np.array([[any(e.label == label for e in events) for label in ACTIONS] for _, events in samples])
-    odds = fit_calibration(chance, came).T.round(4)  # (C, 2)
-    return dict(zip(ACTIONS, map(tuple, odds.astype(float).tolist()), strict=True))
+    slope, shift = fit_calibration(chance, came).astype(float).round(4)
+    return dict(zip(ACTIONS, zip(slope.tolist(), shift.tolist(), strict=True), strict=True))
 
 
 def matched(predictions: Sequence[Prediction], events: Sequence[Event], tolerance_ms: int) -> list[Event | None]:
