@@ -15,6 +15,7 @@ from ballcast.core.embedded import SAMPLES
 from ballcast.core.errors import InputError, MissingExtra, first_line
 from ballcast.core.util import cores
 from ballcast.features.stack_index import snippet_stacks, stack_overlap
+from ballcast.inference.expected_precision import ExpectedPrecision
 from ballcast.inference.export_config import (
     BACKBONE_PARTS,
     EMBEDDED,
@@ -58,6 +59,7 @@ class OnnxRuntime:
         self.pos_weight = config.pos_weight
         self.score_mapping = config.calibration
         self.lookback = config.lookback
+        self.expected_precision: ExpectedPrecision | None = None
         self.picture_size = config.picture_size
         backbone = {"name": config.backbone.name, "hash": config.backbone.hash}
         self.metadata: dict[str, Any] = {"backbone": backbone}
