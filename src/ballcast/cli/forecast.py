@@ -10,9 +10,10 @@ import typer
 
 from ballcast.cli.predict_video import SUFFIXES
 from ballcast.cli.runtime import Kind, Model, RuntimeKind
-from ballcast.cli.shell import Device, app, frames_progress, new_console, seconds_option, step_progress
+from ballcast.cli.shell import Device, app, new_console, seconds_option
 from ballcast.core.actions import SHORT_NAMES
 from ballcast.core.errors import InputError
+from ballcast.core.progress import REAL_TIME, progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -139,7 +140,7 @@ def forecast(
     if submission is not None:
         _submit(submission, labels, loaded, found.videos)
         return
-    with step_progress(new_console(stderr=True), "forecasts") as progress:
+    with progress_bar(new_console(stderr=True), "forecasts") as progress:
         forecasts = loaded.spots(found.videos, every_ms=round(1000 * every), progress=progress)
         timeline = list(forecasts)
     for name, own in targets.items():
@@ -259,7 +260,7 @@ def _write(
     if targets.overlay is None:
         targets.write(timeline, video or spots, about, source=source)
     else:
-        with frames_progress(new_console(stderr=True), real_time=True) as drawn:
+        with progress_bar(new_console(stderr=True), unit=REAL_TIME) as drawn:
             targets.write(timeline, video or spots, about, drawn, source=source)
     if targets.html is not None:
         from ballcast.report.video_page import write_video_page

@@ -39,7 +39,7 @@ class DataConfig(Record):
     labels: str = setting("", "folder with <split>/Labels-ball.json; empty: the labels beside the features")
     train: tuple[str, ...] = setting(("train",), "splits to train on")
     valid: tuple[str, ...] = setting(("valid",), "splits to score each epoch")
-    stitch: bool = setting(True, "join the overlapping clips of a game, then cut windows anew")
+    stitch: bool = setting(True, "join the overlapping clips of a game, then cut windows again")
     every_ms: int = setting(1000, "from one training window to the next in a stitched game")
     stitch_tolerance_ms: Annotated[int, Interval(ge=0, le=1000)] = setting(
         FRAME_MS, "how far apart two clips may date an event"
@@ -179,6 +179,10 @@ class LossConfig(Record):
     auxiliary: Weight = 0.5
     pos_weight: Annotated[float, Interval(gt=0, le=10**6)] = setting(4.0, "of a matched slot's objectness")
     label_smoothing: BelowOne = 0.1
+    average: Literal["samples", "batch"] = setting(
+        "samples",
+        "a batch's loss is the mean of its samples' losses; batch: each term is summed over the batch, then divided",
+    )
     pair_norm: Literal["pairs", "samples", "slots"] = setting(
         "pairs", "losses of class and time are summed over the matched slots and divided by these; slots: all slots"
     )

@@ -3,7 +3,7 @@
 A forecast uses only spots before its time. A class that the spotter does not have is not forecast.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from ballcast.core.errors import InputError, MissingExtra
 from ballcast.core.event_schema import HORIZONS_S
 from ballcast.core.events import Clip, Forecast, Prediction, clock
 from ballcast.core.feed_forecast import SHOWN_S
+from ballcast.core.progress import ProgressCallback, no_progress
 from ballcast.core.spots import DETAILS, Spots
 from ballcast.data.labels.soccernet import clip_name
 from ballcast.inference.feed_predictor import REACHES_MS, likely_predictions
@@ -104,7 +105,7 @@ def predict_spots(
     videos: Sequence[Spots],
     *,
     every_ms: int = 1000,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: ProgressCallback = no_progress,
 ) -> Generator[SpotForecast, None, None]:
     """Forecast along videos, from the first spot of each to the last, at multiples of `every_ms`.
 
@@ -139,8 +140,9 @@ def forecasts_at(model: SpotModel, spots: Spots, at_ms: NDArray[np.int64]) -> It
     for i, at in enumerate(at_ms.tolist()):
         since = at - int(spots.position_ms[newest[i]]) if newest[i] >= 0 else OBSERVED_MS
         last = SHORT_NAMES[spots.action[newest[i]]] if since < OBSERVED_MS else ""
-        made = likely_predictions(likely[i], at)
-        yield SpotForecast(at, made, spots.name, last, min(since, OBSERVED_MS), chance[i], spots.forecast)
+        made, within = likely_predictions(likely[i], at), tuple(chance[i, :, -1].tolist())
+        since = min(since, OBSERVED_MS)
+        yield SpotForecast(at, made, spots.name, last, since, chance[i], spots.forecast, within_5s=within)
 
 
 def predict_clips(

@@ -66,7 +66,7 @@ class AnticipationTask:
 
         criterion = Criterion(config=recipe.loss, model=recipe.model, class_weights=weights).to(device)
         half = device.type == "cuda" and recipe.train.precision == "bf16"
-        reduce = ranks.mean if ranks.count > 1 else None
+        reduce = ranks.normalisers if ranks.count > 1 else None
         wrapped = ranks.wrap(self.model)
         compute_losses = anticipation_losses
         if device.type == "cuda" and recipe.train.compile:
@@ -109,7 +109,8 @@ class AnticipationTask:
         return mode(self.model, training=True)
 
     def batches(self, epoch: int, first: int) -> Iterator[TrainingBatch]:
-        plan, samples = self.plan(epoch), self.samples
+        plan = self.plan(epoch)
+        samples = self.samples
         chosen = torch.from_numpy(plan.first).to(samples.plan_device)  # (steps, B)
         if plan.mixed:
             partners = torch.from_numpy(plan.second).to(samples.plan_device)
