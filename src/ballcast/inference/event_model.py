@@ -66,15 +66,10 @@ class EventModel:
 def calibrated(chance: Floats, calibration: Floats) -> Floats:
     """Correct the probabilities (B, 3, C, 5) of either team, and those of each team in proportion."""
     either = chance[:, 2].clip(1e-6, 1 - 1e-6)
-    return (chance * (calibrate(either, calibration) / either)[:, None]).clip(0, 1).astype(np.float32)
-
-
-def calibrate(chance: Floats, calibration: Floats) -> Floats:
-    """Correct probabilities (B, C, 5): slope and shift of their log-odds."""
-    chance = chance.clip(1e-6, 1 - 1e-6)
-    odds = calibration[0] * np.log(chance / (1 - chance)) + calibration[1]
-    fixed: Floats = 1 / (1 + np.exp(-odds))
-    return np.maximum.accumulate(fixed, -1)  # within 2 s is never less likely than within 1 s
+    odds = calibration[0] * np.log(either / (1 - either)) + calibration[1]
+    fixed = 1 / (1 + np.exp(-odds))
+    fixed = np.maximum.accumulate(fixed, -1)  # within 2 s is never less likely than within 1 s
+    return (chance * (fixed / either)[:, None]).clip(0, 1).astype(np.float32)
 
 
 def neutral_calibration() -> Floats:

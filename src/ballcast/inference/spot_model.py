@@ -20,7 +20,8 @@ from ballcast.core.feed_config import SPOT_KIND
 from ballcast.core.files import read_json
 from ballcast.core.spots import ACTION, Spots
 from ballcast.data.events.spot_tokens import tokens_before
-from ballcast.inference.event_model import LARGEST, calibrate
+from ballcast.inference.calibration import apply_calibration
+from ballcast.inference.event_model import LARGEST
 from ballcast.inference.onnx_runtime import open_session
 from ballcast.model.postprocess import select_hits
 from ballcast.model.score_mapping import ClassScoreMapping
@@ -80,7 +81,9 @@ class SpotModel:
         if not (np.isfinite(intensity).all() and np.isfinite(chance).all()):
             raise InputError(f"{self.name}: gives numbers that are not finite; its weights are damaged, fetch it again")
         reported = spots.forecast[:, None]
-        return intensity * reported, (calibrate(chance, self.calibration) * reported).astype(np.float32)
+        # Within 2 s is never less likely than within 1 s.
+        chance = np.maximum.accumulate(apply_calibration(chance, self.calibration), -1)
+        return intensity * reported, (chance * reported).astype(np.float32)
 
     def scores(self, intensity: Floats) -> Floats:
         """Scores of a submission (S, 32, C) from the intensity (S, C, 32): times chosen, and scores spread, for mAP."""
