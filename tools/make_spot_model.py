@@ -1,6 +1,6 @@
 """Make the embedded model of spots: train the spot transformer on Wyscout's leagues, calibrate and pack it.
 
-    python -m tools.make_spot_model train RUN [--steps 2800] [--threads 1]
+    python -m tools.make_spot_model train RUN [--steps 1800] [--threads 1]
     python -m tools.make_spot_model pack RUN [--out src/ballcast/samples/spot_model]
 
 `train` writes RUN/model.safetensors and RUN/config.json. It learns from event feeds alone, labelled as broadcasts are,
@@ -44,7 +44,7 @@ from ballcast.data.samples.spot_samples import (
     merge_classes,
     with_faults,
 )
-from ballcast.inference.event_model import fit_calibration
+from ballcast.inference.calibration import fit_calibration
 from ballcast.inference.spot_model import GRAPH, INPUTS, OUTPUTS
 from ballcast.loss.feed_criterion import feed_criterion
 from ballcast.model.event_transformer import CONFIG, WEIGHTS
@@ -223,7 +223,7 @@ def main() -> None:
     commands = parser.add_subparsers(dest="what", required=True)
     trains = commands.add_parser("train")
     trains.add_argument("run", type=Path)
-    trains.add_argument("--steps", type=int, default=2800)
+    trains.add_argument("--steps", type=int, default=1800)
     trains.add_argument("--batch", type=int, default=384)
     trains.add_argument("--lr", type=float, default=2e-3)
     trains.add_argument("--threads", type=int, default=1)
