@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ballcast.core.actions import ACTIONS, HORIZON_MS, MAX_EVENTS, OBSERVED_MS
+from ballcast.core.actions import ACTIONS, FPS, HORIZON_MS, MAX_EVENTS, OBSERVED_MS
 from ballcast.core.embedded import SPOT_MODEL
 from ballcast.core.event_schema import HORIZONS_S
-from ballcast.core.events import GRID_BINS, Clip, Event, grid_bin, merge_bins
+from ballcast.core.events import GRID_BINS, GRID_STEP, Clip, Event, merge_bins
 from ballcast.core.files import write_json
 from ballcast.core.spots import Spots
 from ballcast.data.labels.spots import read_spots
@@ -47,7 +47,9 @@ LEAST = 0.5  # confidence of a spot that the chains take for the last; the model
 OCCUR = [i for i, label in enumerate(ACTIONS) if label not in ("HIGH PASS", "OUT")]
 PEAKS = 5
 SINCE_MS = np.array((500, 1000, 1500, 2000, 3000, 5000))  # edges of "time since the last spot", as of `Markov`
+STATES = (len(ACTIONS) + 1) * (len(SINCE_MS) + 1)
 SMOOTHING = 5.0
+KNOT_WINDOWS = 20_000  # whose scores the chain's are spread by
 RESAMPLES = 2000
 Floats = NDArray[np.float32]
 
@@ -80,20 +82,21 @@ class Chain:
     """Expected actions in each bin given the last spot and the time since, emitted as the model's are."""
 
     def __init__(self, halves: Sequence[Spots]) -> None:
-        states, counts = [], []
+        total = np.zeros((STATES, len(ACTIONS), GRID_BINS))
+        states = []
         for half in halves:
             at = windows(half)
             states.append(self._state(*last_before(half, at)))
-            counts.append(np.stack([_counts(clip_of(half, int(t))) for t in at]))
-        state, count = np.concatenate(states), np.concatenate(counts)  # (n,), (n, C, 32)
-        prior = count.mean(0)
-        self.intensity = np.stack(
-            [
-                (count[state == s].sum(0) + SMOOTHING * prior) / ((state == s).sum() + SMOOTHING)
-                for s in range((len(ACTIONS) + 1) * (len(SINCE_MS) + 1))
-            ]
-        ).astype(np.float32)
-        found = self._select(self.intensity[state])
+            first, stop = np.searchsorted(half.position_ms, (at, at + HORIZON_MS))
+            for state, t, i, k in zip(states[-1], at, first, stop, strict=True):
+                bins = (half.position_ms[i:k] - t) * FPS // (1000 * GRID_STEP)
+                np.add.at(total[state], (half.action[i:k], bins), 1)
+        state = np.concatenate(states)  # (n,)
+        count = np.bincount(state, minlength=STATES)[:, None, None]
+        prior = total.sum(0) / len(state)
+        self.intensity = ((total + SMOOTHING * prior) / (count + SMOOTHING)).astype(np.float32)
+        chosen = state[:: max(1, len(state) // KNOT_WINDOWS)]
+        found = self._select(self.intensity[chosen])
         self.spread = [ClassScoreMapping(knots=even_knots(found[..., c])) for c in range(len(ACTIONS))]
 
     @staticmethod
@@ -108,14 +111,6 @@ class Chain:
     def scores(self, half: Spots, at: NDArray[np.int64]) -> Floats:
         found = self._select(self.intensity[self._state(*last_before(half, at))])
         return np.stack([own.spread(found[..., c]) for c, own in enumerate(self.spread)], -1)
-
-
-def _counts(clip: Clip) -> NDArray[np.float64]:
-    """(C, 32): the actions of each class in each bin."""
-    found = np.zeros((len(ACTIONS), GRID_BINS))
-    for event in clip.anticipation:
-        found[event.action, grid_bin(event.position_ms)] += 1
-    return found
 
 
 def arrays(
