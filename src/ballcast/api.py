@@ -82,10 +82,8 @@ class Model:
 
     @property
     def precision(self) -> "ExpectedPrecision | None":
-        """How often its predictions come true, by action and confidence; None: not measured (`ballcast tune`)."""
-        from ballcast.inference.expected_precision import read_precision
-
-        return read_precision(Path(self.name))
+        """How often its predictions come true, by action and score; None: not measured (`ballcast tune`)."""
+        return None if self.event_model else self.window_model.expected_precision
 
     def new_runtime(self) -> "Runtime":
         """The runtime that reads videos, for any number of predictors; an InputError if the model reads no videos."""

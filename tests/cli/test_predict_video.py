@@ -48,7 +48,7 @@ def test_damage_is_a_gap_and_parts_equal_the_whole(place: Path) -> None:
     done = predict(place, "a.ts", "-o", "whole.json", "--overlay", "seen.mp4", "--html", "page.html")
     assert done.exit_code == 0, done.output
     assert "a.ts: no forecasts from 0:1" in done.output
-    assert "expected most, by the sum of probabilities" in done.output
+    assert "most confident:" in done.output
     assert "the model: trained on data it does not name" in done.output
     tree = json.loads((place / "whole.json").read_text())
     (gap,) = tree["gaps"]

@@ -320,9 +320,9 @@ def test_the_command_line_writes_all_four(
     events = read_osl(made / "osl.json").items[str(short)]
     assert sorted(events, key=repr) == sorted((p for a in got for p in a.predictions), key=repr)
     header, *rows = (made / "table.csv").read_text().splitlines()
-    assert header == "at_ms,label,position_ms,confidence"
+    assert header == "at_ms,label,position_ms,confidence,score,within_5s"
     first = got[0].predictions[0]
-    assert rows[0] == f"5000,{first.label},{first.position_ms},{first.confidence!r}"
+    assert rows[0] == f"5000,{first.label},{first.position_ms},{first.confidence!r},{first.score!r},"
     assert len(rows) == 16
     with VideoFile(made / "seen.mp4") as seen:
         assert seen.probe().rate == 50

@@ -52,36 +52,41 @@ def test_by_hand() -> None:
 
 def reference(slots: Slots, targets: Targets, config: LossConfig, pair: Tensor, weight: Tensor) -> list[float]:
     """The loss once more, as a plain loop over samples and slots."""
-    objectness = classes = offset = auxiliary = pairs = positives = 0.0
+    sums, counts, own = [0.0] * 4, [0.0] * 4, [0.0] * 4
     assert slots.presence is not None
     assert targets.presence is not None
     for b, w in enumerate(weight.tolist()):
-        pairs += w * min(4, int(targets.events[b].sum()))
+        objectness = classes = offset = 0.0
         for k, m in enumerate(pair[b].tolist()):
             p = torch.sigmoid(slots.objectness[b, k]).item()
-            objectness += w / 4 * (-config.pos_weight * math.log(p) if m >= 0 else -math.log(1 - p))
+            objectness += (-config.pos_weight * math.log(p) if m >= 0 else -math.log(1 - p)) / 4
             if m >= 0:
                 truth = targets.classes[b, m : m + 1]
                 smooth = config.label_smoothing
-                classes += (
-                    w * functional.cross_entropy(slots.classes[b, k : k + 1], truth, label_smoothing=smooth).item()
-                )
+                classes += functional.cross_entropy(slots.classes[b, k : k + 1], truth, label_smoothing=smooth).item()
                 soft = gaussian_targets(targets.bins[b, m], 32, config.sigma)
-                offset += w * -(soft * slots.offsets[b, k].log_softmax(-1)).sum().item()
+                offset += -(soft * slots.offsets[b, k].log_softmax(-1)).sum().item()
         p = torch.sigmoid(slots.presence[b])
         there = targets.presence[b] > 0
-        focal = torch.where(there, -0.25 * (1 - p) ** 2 * p.log(), -0.75 * p**2 * (1 - p).log())
-        auxiliary += w * focal.sum().item()
-        positives += w * int(there.sum())
-    samples = weight.sum().item()
-    return [objectness / samples, classes / pairs, offset / pairs, auxiliary / positives]
+        focal = torch.where(there, -0.25 * (1 - p) ** 2 * p.log(), -0.75 * p**2 * (1 - p).log()).sum().item()
+        pairs, positives = min(4, int(targets.events[b].sum())), int(there.sum())
+        for i, (term, count) in enumerate(
+            zip((objectness, classes, offset, focal), (1, pairs, pairs, positives), strict=True)
+        ):
+            own[i] += w * term / max(count, 1)  # nothing is matched: the term is 0
+            sums[i] += w * term
+            counts[i] += w * count
+    if config.average == "samples":
+        return [term / weight.sum().item() for term in own]
+    return [term / count for term, count in zip(sums, counts, strict=True)]
 
 
+@pytest.mark.parametrize("average", ["samples", "batch"])
 @pytest.mark.parametrize("matching", ["hungarian", "ordered"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_equals_a_plain_loop(matching: str, weighted: bool) -> None:
+def test_equals_a_plain_loop(average: str, matching: str, weighted: bool) -> None:
     slots, targets = batch()
-    judge = criterion(matching=matching)
+    judge = criterion(matching=matching, average=average)
     weight = torch.rand(6) if weighted else torch.ones(6)
     loss = judge(slots, targets, weight if weighted else None)
     terms = reference(slots, targets, judge.config, judge.match(slots, targets), weight)
@@ -142,19 +147,20 @@ def test_a_given_matching_is_used() -> None:
     assert judge(slots, targets, matching=rolled).total > judge(slots, targets).total
 
 
-def test_normalisers_averaged_over_ranks_give_the_whole_batch() -> None:
+@pytest.mark.parametrize("average", ["samples", "batch"])
+def test_normalisers_averaged_over_ranks_give_the_whole_batch(average: str) -> None:
     """Two ranks with different numbers of events: the mean of their losses is the loss of both batches together."""
     slots, targets = batch(8)
-    judge = criterion()
+    judge = criterion(average=average)
     halves = [
         (slots.map(lambda x, at=at: x[at]), Targets(*(x[at] for x in vars(targets).values())))  # type: ignore[misc]
         for at in (slice(0, 4), slice(4, 8))
     ]
     seen: list[Tensor] = []
     for part in halves:
-        judge(*part, reduce=lambda x: seen.append(x) or x)  # type: ignore[func-returns-value]
+        judge(*part, reduce=lambda x, least: seen.append(x) or x)  # type: ignore[func-returns-value]
     mean = torch.stack(seen).mean(dim=0)
-    ranks = [judge(*part, reduce=lambda x: mean) for part in halves]
+    ranks = [judge(*part, reduce=lambda x, least: mean) for part in halves]
     together = [torch.stack(terms).mean().item() for terms in zip(*ranks, strict=True)]
     assert together == pytest.approx([x.item() for x in judge(slots, targets)], rel=1e-5)
 
@@ -304,7 +310,7 @@ def test_normalisers_of_every_layer_are_reduced() -> None:
     slots.presence = targets.presence = None
     slots.earlier = Slots(torch.randn(6, 4), torch.randn(6, 4, 10), torch.randn(6, 4, 32), 32)
     judge = criterion()
-    assert judge(slots, targets, reduce=lambda x: 2 * x).total.item() == pytest.approx(
+    assert judge(slots, targets, reduce=lambda x, least: 2 * x).total.item() == pytest.approx(
         judge(slots, targets).total.item() / 2, rel=1e-5
     )
 

@@ -1,5 +1,6 @@
 """The loss of the dense head, a Poisson process for each class, worked out by hand."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import exp, log
 from typing import Any
@@ -41,7 +42,7 @@ def two_samples() -> tuple[Slots, Targets]:
 
 
 def losses(slots: Slots, targets: Targets, weight: list[float] | None, reduce: Any = None, **changes: Any) -> Losses:
-    config = replace(LossConfig(ce_weights=WEIGHTS, sigma=0.0), **changes)
+    config = replace(LossConfig(ce_weights=WEIGHTS, sigma=0.0, average="batch"), **changes)
     judge = Criterion(config=config, model=ModelConfig(width=8, clips=5, windows=2))
     return judge(slots, targets, None if weight is None else torch.tensor(weight), reduce=reduce)
 
@@ -90,7 +91,7 @@ def test_normalisers_are_reduced() -> None:
     """Samples, actions and the auxiliary loss's, which without presence is the number of samples."""
     seen: list[list[float]] = []
 
-    def reduce(x: torch.Tensor) -> torch.Tensor:
+    def reduce(x: torch.Tensor, least: Sequence[float]) -> torch.Tensor:
         seen.append(x.tolist())
         return x * torch.tensor([2.0, 4.0, 1.0])
 

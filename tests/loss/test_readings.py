@@ -19,7 +19,7 @@ PASS, SHOT = ACTIONS.index("PASS"), ACTIONS.index("SHOT")
 
 
 def losses(slots: Slots, targets: Targets, weight: Tensor | None = None, **changes: Any) -> Losses:
-    config = replace(LossConfig(), **changes)
+    config = replace(LossConfig(average="batch"), **changes)
     return Criterion(config=config, model=ModelConfig(slots=slots.objectness.shape[1]))(slots, targets, weight)
 
 
@@ -166,3 +166,43 @@ def test_segments_of_soft_targets_are_those_of_at_least_a_half() -> None:
     assert losses(slots, targets, auxiliary_beside=3).auxiliary.item() == pytest.approx(
         (3 * math.log(2) + math.log(20)) / 4
     )
+
+
+def test_mixup_weighs_the_samples_own_losses() -> None:
+    """λ 1/4: a sample of two events, each 0.1 away, with one of a single event, 0.2 away."""
+    presence = presences([(4, PASS), (5, PASS), (6, PASS)], samples=2)
+    slots, targets = two_events()
+    slots.presence, targets.presence = torch.zeros(presence.shape), presence
+    targets.classes[1, 0] = PASS
+    share, settings = torch.tensor([0.25, 0.75]), {"matching": "ordered", "label_smoothing": 0.0}
+    own = losses(slots, targets, share, **settings, average="samples")
+    assert own.offset.item() == pytest.approx(0.25 * 0.1 + 0.75 * 0.2)
+    assert own.classes.item() == pytest.approx(0.25 * math.log(4) / 2)  # the passes are sure
+    unit = math.log(2) / 16  # of a positive, at p 1/2; of a negative it is three times that
+    three, none = (3 + 3 * 327) * unit / 3, 3 * 330 * unit
+    assert own.auxiliary.item() == pytest.approx(0.25 * three + 0.75 * none)
+    both = losses(slots, targets, share, **settings)
+    assert both.offset.item() == pytest.approx((0.25 * 2 * 0.1 + 0.75 * 0.2) / (0.25 * 2 + 0.75))
+    assert both.classes.item() == pytest.approx(0.25 * math.log(4) / (0.25 * 2 + 0.75))
+    assert both.auxiliary.item() == pytest.approx((0.25 * 3 * three + 0.75 * none) / 1)  # 0.75 positives count as 1
+    assert own.objectness.item() == pytest.approx(both.objectness.item())
+
+
+def test_the_mean_of_samples_is_over_those_without_events_too() -> None:
+    slots, targets = two_events()
+    loss = losses(slots, targets, matching="ordered", label_smoothing=0.0, average="samples")
+    assert loss.offset.item() == pytest.approx((0.1 + 0) / 2)
+    assert loss.classes.item() == pytest.approx((math.log(4) / 2 + 0) / 2)
+    weighted = {"ce_weights": {"PASS": 0.5, "SHOT": 2.0}, "matching": "ordered", "label_smoothing": 0.0}
+    assert losses(slots, targets, average="samples", **weighted).classes.item() == pytest.approx(2 * math.log(4) / 5)
+
+
+def test_the_loss_of_a_further_label_set_is_divided_by_its_positives() -> None:
+    """Two samples of 3 tokens and 2 classes at p 1/2: a positive and a half in the first, none in the second."""
+    target = torch.zeros(2, 3, 2)
+    target[0, 0, 0], target[0, 1, 1] = 1.0, 0.5
+    weight, unit = torch.tensor([0.5, 0.5]), math.log(2) / 16
+    first, second = (1 + 0.5 + 3 * 0.5 + 4 * 3) * unit, 6 * 3 * unit
+    for average, expected in (("samples", (first / 1.5 + second) / 2), ("batch", (first + second) / 2 / 1)):
+        judge = Criterion(config=LossConfig(average=average), model=ModelConfig())  # type: ignore[arg-type]
+        assert judge.spotting(torch.zeros(2, 3, 2), target, weight).item() == pytest.approx(expected)

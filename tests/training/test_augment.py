@@ -91,6 +91,16 @@ def test_mixup_mixes_pictures_and_targets_alike(pictures: torch.Tensor) -> None:
     assert torch.allclose(mix(target, how), share * target + (1 - share) * target[how.partner])
 
 
+def test_partners_are_drawn_for_each_batch() -> None:
+    """A permutation of each batch, not the same for all; each run meets every other, and itself, equally often."""
+    partner = draw_augmentation(AugmentConfig(mixup=0.2), 2000, 4, 2, np.random.default_rng(0)).partner
+    assert (partner.sort(-1).values == torch.arange(4)).all()
+    for place in range(4):
+        shares = torch.bincount(partner[:, place], minlength=4) / 2000
+        assert shares.tolist() == pytest.approx([0.25] * 4, abs=0.05)
+    assert len(partner.unique(dim=0)) == 24  # all permutations, not only the rotations
+
+
 def test_draws_stay_within_their_limits() -> None:
     how = draw_augmentation(AugmentConfig(mixup=0.2), 50, 32, 12, np.random.default_rng(0))
     across, down = how.shift.unbind(-1)  # up to 0.05 of the width is up to 0.1 of its half

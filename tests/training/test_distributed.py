@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from synthetic import SMALL, make_game, make_split
 
-from ballcast.core.anticipator_config import Recipe
+from ballcast.core.anticipator_config import LossConfig, ModelConfig, Recipe
 from ballcast.core.config import load
+from ballcast.loss.criterion import Criterion
+from ballcast.loss.matcher import Targets
+from ballcast.model.slots import Slots
 from ballcast.training.distributed import Ranks, joined
 from ballcast.training.loop import open_run
 from ballcast.training.run import build_task, train
@@ -62,12 +66,46 @@ def gradients_of(folder: Path, run: Path, ranks: Ranks, device: torch.device) ->
 
 def test_two_ranks_give_the_gradients_of_the_joined_batch(splits: Path, tmp_path: Path) -> None:
     alone = first_gradients(splits, tmp_path / "alone")
-    torchrun(__file__, splits, tmp_path / "both")
+    torchrun(__file__, "gradients", splits, tmp_path / "both")
     both = load_file(tmp_path / "both.safetensors")
     assert both.keys() == alone.keys()
     assert len(alone) > 40
     for name, gradient in alone.items():
         torch.testing.assert_close(both[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
+
+
+def losses_of_a_share(out: Path) -> None:
+    """The losses of four weighted samples, shared among the processes; only the last one may have positives."""
+    torch.manual_seed(0)
+    slots = Slots(torch.randn(4, 4), torch.randn(4, 4, 10), torch.randn(4, 4, 32), 32, torch.randn(4, 5, 10))
+    classes = torch.tensor([[1, 2], [-1, -1], [3, -1], [-1, -1]])
+    weight = torch.tensor([0.25, 0.75, 0.75, 0.25])
+    found = {}
+    with joined("cpu") as (ranks, _):
+        own = slice(ranks.rank * 4 // ranks.count, (ranks.rank + 1) * 4 // ranks.count)
+        for average in ("samples", "batch"):
+            for positives in (0, 1, 2, 5):  # each of weight 0.25: together they are below 1, or above
+                presence = torch.zeros(4, 5, 10)
+                presence[3, :positives, 1] = 1
+                targets = Targets.from_ms(classes, torch.tensor([[31_000, 33_000]] * 4), 32, presence)
+                mine = Targets(*(t[own] for t in (targets.classes, targets.bins, targets.times, presence)))
+                judge = Criterion(config=replace(LossConfig(), average=average), model=ModelConfig())  # type: ignore[arg-type]
+                half = slots.map(lambda t: t[own])
+                losses = judge(half, mine, weight[own], reduce=ranks.normalisers)
+                spotting = judge.spotting(half.presence, presence[own], weight[own], reduce=ranks.normalisers)
+                found[f"{average}, {positives}"] = ranks.mean(torch.stack([*losses, spotting]))
+        if ranks.writes:
+            save_file(found, out)
+
+
+def test_two_ranks_give_the_loss_of_the_joined_batch(tmp_path: Path) -> None:
+    """A process without positives must not count as one with one."""
+    losses_of_a_share(tmp_path / "alone.safetensors")
+    torchrun(__file__, "losses", tmp_path / "both.safetensors")
+    alone, both = (load_file(tmp_path / f"{name}.safetensors") for name in ("alone", "both"))
+    assert len(alone) == len(both) == 8
+    for name, losses in alone.items():
+        torch.testing.assert_close(both[name], losses, msg=name)
 
 
 def test_a_training_that_is_over_is_freed_at_once(splits: Path, tmp_path: Path) -> None:
@@ -115,4 +153,5 @@ def test_rows_of_all_ranks_come_back_in_order(monkeypatch: pytest.MonkeyPatch) -
 
 
 if __name__ == "__main__":
-    first_gradients(Path(sys.argv[1]), Path(sys.argv[2]))
+    kind, *paths = sys.argv[1:]
+    {"losses": losses_of_a_share, "gradients": first_gradients}[kind](*map(Path, paths))  # type: ignore[operator]

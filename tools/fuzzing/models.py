@@ -109,10 +109,10 @@ class OnnxGraph(Target):
     def prepare(self) -> None:
         from onnx import helper
 
-        from tests.inference.test_onnx_check import HOSTILE, ONE, external, graph_of
+        from tests.inference.test_onnx_check import HUNGRY, ONE, STRANGE, external, graph_of
 
         good = graph_of([helper.make_node("Expand", ["one", "shape"], ["y"])], one=ONE, shape=np.array([2, 3]))
-        self.seeds = [good, *HOSTILE.values(), external("w.bin"), external("../x")]
+        self.seeds = [good, *HUNGRY.values(), *STRANGE.values(), external("w.bin"), external("../x")]
 
     def drive(self, path: Path, out: Path) -> None:
         check_graph(path, path.name)

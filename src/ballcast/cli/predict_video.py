@@ -245,15 +245,17 @@ def _write(
 
 
 def _print_summary(timeline: "list[Forecast]", every_ms: int) -> None:
-    """Print the actions expected most, and the most confident predictions."""
+    """Print how many of each action were expected, and the most confident predictions."""
     from ballcast.core.events import clock
     from ballcast.core.timeline_summary import summarise
 
     found = summarise(timeline, every_ms, HIGHLIGHTS)
     if not found.highlights:
         return
-    most = ", ".join(f"{SHORT_NAMES[ACTION_INDEX[label]]} {n:.0f}" for label, n in list(found.expected.items())[:4])
-    typer.echo(f"expected most, by the sum of probabilities: {most}")
+    counts = {SHORT_NAMES[ACTION_INDEX[label]]: round(n) for label, n in found.expected.items() if round(n)}
+    if counts:
+        typer.echo(f"expected along the video: {', '.join(f'{name} {n}' for name, n in counts.items())}")
+    typer.echo("most confident:")
     for highlight in found.highlights:
         best = highlight.best
         name = SHORT_NAMES[ACTION_INDEX[best.label]]

@@ -125,10 +125,9 @@ def _fit(
     Returns:
         The result, the number of clips, and the expected precision of a single model.
     """
-    from ballcast.inference.expected_precision import measure_precision
     from ballcast.inference.store_predictor import check_ensemble, open_ensemble
     from ballcast.inference.torch_runtime import TorchRuntime
-    from ballcast.inference.tuning import fit, run_emission, run_models, scores_untuned
+    from ballcast.inference.tuning import fit, measure_precision, run_emission, run_models, scores_untuned
 
     clips = _labelled_clips(stores[0], labels)
     loaded = [TorchRuntime.load(model, device=device) for model in models]

@@ -179,6 +179,10 @@ class LossConfig(Record):
     auxiliary: Weight = 0.5
     pos_weight: Annotated[float, Interval(gt=0, le=10**6)] = setting(4.0, "of a matched slot's objectness")
     label_smoothing: BelowOne = 0.1
+    average: Literal["samples", "batch"] = setting(
+        "samples",
+        "a batch's loss is the mean of its samples' losses; batch: each term is summed over the batch, then divided",
+    )
     pair_norm: Literal["pairs", "samples", "slots"] = setting(
         "pairs", "losses of class and time are summed over the matched slots and divided by these; slots: all slots"
     )

@@ -1,14 +1,14 @@
 """Events, predictions, clips and forecasts, and the scorer's time grid. Times are integer milliseconds."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ballcast.core.actions import ACTION_INDEX, ACTIONS, FPS, OBSERVED_MS
+from ballcast.core.actions import ACTION_INDEX, ACTIONS, FPS, OBSERVED_MS, SHORT_NAMES
 from ballcast.core.errors import InputError
 
 
@@ -41,9 +41,11 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A predicted action: label, time, confidence, and a score for each of the ten actions.
+    """A predicted action: label, time, confidence, and the network's own score for each of the ten actions.
 
-    `scores` is empty for systems that give only a label and a confidence.
+    Along a video or stream, `confidence` is how often such a prediction came true where the model was validated, if
+    that was measured (`inference.expected_precision`); else it is the network's own score. `scores` is empty for
+    systems that give only a label and a confidence.
     """
 
     label: str
@@ -61,6 +63,11 @@ class Prediction:
         """Build the prediction whose label is the action with the highest score (the first of equals)."""
         best = max(range(len(scores)), key=scores.__getitem__)
         return cls(ACTIONS[best], position_ms, float(scores[best]), tuple(map(float, scores)))
+
+    @property
+    def score(self) -> float:
+        """The network's own score of the label."""
+        return self.scores[action_index(self.label)] if self.scores else self.confidence
 
     @property
     def vector(self) -> tuple[float, ...]:
@@ -85,13 +92,18 @@ class Clip:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The predictions made at one time. `at_ms` and every `position_ms` count from the start of the video."""
+    """The predictions made at one time. `at_ms` and every `position_ms` count from the start of the video.
+
+    `within_5s` (10,): the calibrated probability of at least one of each action in the next 5 s; empty: not measured.
+    """
 
     at_ms: int
     predictions: tuple[Prediction, ...] = ()
+    within_5s: tuple[float, ...] = field(default=(), kw_only=True)
 
     def to_json(self) -> dict[str, Any]:
         """Convert to the JSON form used in files and by the server."""
+        within = {"within_5s": dict(zip(SHORT_NAMES, self.within_5s, strict=True))} if self.within_5s else {}
         return {
             "at_ms": self.at_ms,
             "predictions": [
@@ -103,6 +115,7 @@ class Forecast:
                 }
                 for p in self.predictions
             ],
+            **within,
         }
 
     @classmethod
@@ -111,7 +124,8 @@ class Forecast:
         made = (
             Prediction(p["label"], p["position_ms"], p["confidence"], tuple(p["scores"])) for p in record["predictions"]
         )
-        return cls(record["at_ms"], tuple(made))
+        within = record.get("within_5s", {})
+        return cls(record["at_ms"], tuple(made), within_5s=tuple(within[name] for name in SHORT_NAMES if within))
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,37 +78,6 @@ def neutral_calibration() -> Floats:
     return np.stack([np.ones(shape), np.zeros(shape)]).astype(np.float32)
 
 
-def fit_calibration(chance: Floats, came: NDArray[np.bool_], rounds: int = 25) -> Floats:
-    """Fit slope and shift of the log-odds to what came, by Newton's method on the logistic loss.
-
-    Before the data, slope and shift are normally distributed around 1 and 0 with a deviation of 1, so that actions that
-    hardly occur stay nearly as the network has them.
-
-    Args:
-        chance: (n, C, 5) of either team.
-        came: (n, C, 5) whether the action came within the time.
-
-    Returns:
-        (2, C, 5).
-    """
-    p = chance.astype(np.float64).clip(1e-6, 1 - 1e-6)
-    x = np.log(p / (1 - p))
-    y = came.astype(np.float64)
-    slope, shift = np.ones(x.shape[1:]), np.zeros(x.shape[1:])
-    for _ in range(rounds):
-        q = 1 / (1 + np.exp(-(slope * x + shift).clip(-50, 50)))
-        w = q * (1 - q)
-        error = q - y
-        a = (w * x * x).sum(0) + 1
-        b = (w * x).sum(0)
-        c = w.sum(0) + 1
-        u = (error * x).sum(0) + slope - 1
-        v = error.sum(0) + shift
-        det = a * c - b * b
-        slope, shift = slope - (c * u - b * v) / det, shift - (a * v - b * u) / det
-    return np.stack([slope, shift]).astype(np.float32)
-
-
 def is_event_model(folder: Path | str) -> bool:
     """Whether a folder holds an event transformer."""
     path = Path(folder) / "config.json"

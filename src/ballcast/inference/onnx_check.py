@@ -1,36 +1,57 @@
-"""Refuse ONNX graphs that ask for too much memory or for files elsewhere, before ONNX Runtime loads them.
+"""Refuse ONNX graphs that ask for too much memory or for files elsewhere, before ONNX Runtime loads them here.
 
-ONNX Runtime computes constant parts of a graph while it loads it, so that a file of a hundred bytes can ask for
-terabytes; and it reads weights from whatever file the graph names. The graph is read here as protocol buffers: of the
-messages of onnx.proto only the fields named in `_FIELDS`, and no `onnx` package is needed.
+ONNX Runtime computes the constant parts of a graph while it loads it, so that a file of a hundred bytes can ask for
+terabytes, and it reads weights from whatever file the graph names. So the operators and the files of a graph are
+checked first (`check_graph`), then it is loaded and run once in a process with a bound on memory (`try_graph`).
+
+The graph is read as protocol buffers: of the messages of onnx.proto only the fields named in `_FIELDS`, and no `onnx`
+package is needed.
 """
 
-import math
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import IO, Any
 
-from ballcast.core.errors import InputError
+from ballcast.core.errors import InputError, first_line
 from ballcast.core.files import read_bytes
 
-LARGEST = 1 << 28  # numbers that an operation may make out of constants: 1 GiB as float32
-SHAPE_INPUTS = {"Expand": 1, "ConstantOfShape": 0, "Tile": 1, "Resize": 3, "Pad": 1}  # which input is a size
-FILLED = {"RandomNormal", "RandomUniform"}  # their size is an attribute
-FORWARDED = {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Concat", "Abs"}
-_INTEGERS = {6: 4, 7: 8}  # data types int32 and int64, with their bytes
+MEMORY = 1 << 30  # bytes that a graph may take to be loaded and run once, besides `COPIES` of its weights
+COPIES = 4
+SECONDS = 60.0
+# What exporters make of networks. No control flow, no random numbers, no sequences, no text.
+_OPERATORS = """
+Abs Add And ArgMax ArgMin AveragePool BatchNormalization Cast CastLike Ceil Clip Concat Constant
+ConstantOfShape Conv ConvInteger ConvTranspose Cos CumSum DepthToSpace DequantizeLinear Div Dropout
+DynamicQuantizeLinear Einsum Elu Equal Erf Exp Expand EyeLike Flatten Floor GRU Gather
+GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalMaxPool Greater GreaterOrEqual
+GroupNormalization HardSigmoid HardSwish Identity InstanceNormalization IsInf IsNaN LSTM
+LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax MatMul MatMulInteger Max MaxPool Mean
+Min Mod Mul Neg Not Or PRelu Pad Pow QLinearConv QLinearMatMul QuantizeLinear Range Reciprocal
+ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum Relu Reshape Resize Round
+ScatterElements ScatterND Shape Sigmoid Sign Sin Size Slice Softmax Softplus Split Sqrt Squeeze Sub
+Sum Tanh Tile TopK Transpose Trilu Unsqueeze Where
+"""
+OPERATORS = frozenset(_OPERATORS.split())
 _FIELDS = {
     "model": {"graph": 7, "functions": 25},
-    "graph": {"nodes": 1, "initializers": 5},
+    "graph": {"nodes": 1, "initializers": 5, "sparse": 15},
     "function": {"nodes": 7},
-    "node": {"inputs": 1, "outputs": 2, "op": 4, "attributes": 5},
-    "attribute": {"name": 1, "int": 3, "tensor": 5, "graph": 6, "ints": 8, "graphs": 11},
-    "tensor": {"dims": 1, "type": 2, "int32": 5, "int64": 7, "name": 8, "raw": 9, "external": 13},
+    "node": {"op": 4, "attributes": 5, "domain": 7},
+    "attribute": {"tensor": 5, "graph": 6, "tensors": 10, "graphs": 11, "sparse": 22, "sparses": 23},
+    "sparse": {"values": 1, "indices": 2},
+    "tensor": {"external": 13},
     "entry": {"key": 1, "value": 2},
 }
 _Message = dict[str, list[memoryview | int]]
 
 
 def check_graph(graph: bytes | Path, where: str) -> None:
-    """Raise an InputError unless a graph is safe to load.
+    """Raise an InputError if a graph has operators that exports do not use, or weights outside its folder.
 
     Args:
         graph: the file's content, which must contain its weights; or its path, where they may lie in files beside it.
@@ -40,52 +61,40 @@ def check_graph(graph: bytes | Path, where: str) -> None:
     raw = read_bytes(graph, "graph") if isinstance(graph, Path) else graph
     try:
         model = _read(memoryview(raw), "model")
+        if model["functions"]:
+            raise InputError(f"{where}: defines operators itself; not loaded, get the model from a source you trust")
         for message in _bytes(model["graph"]):
-            _check_nodes(_read(message, "graph"), where, folder, {})
-        for message in _bytes(model["functions"]):
-            _check_nodes({"initializers": [], **_read(message, "function")}, where, folder, {})
+            _check_nodes(_read(message, "graph"), where, folder)
     except (IndexError, ValueError, RecursionError):
         raise InputError(f"{where}: is not a graph ONNX Runtime can run (it is damaged); export it again") from None
 
 
-def _check_nodes(graph: _Message, where: str, folder: Path | None, outer: dict[str, list[int]]) -> None:
-    known = dict(outer)  # constants of whole numbers, by name
+def _check_nodes(graph: _Message, where: str, folder: Path | None) -> None:
+    if graph["sparse"]:
+        raise InputError(f"{where}: has sparse weights, which exports do not have; not loaded, export it again")
     for message in _bytes(graph["initializers"]):
-        tensor = _check_tensor(message, where, folder)
-        known[_text(tensor["name"])] = _integers(tensor)
+        _check_tensor(message, where, folder)
     for message in _bytes(graph["nodes"]):
         node = _read(message, "node")
         op = _text(node["op"])
-        inputs = [str(name, "utf-8") for name in _bytes(node["inputs"])]
-        values: list[int] = []
+        domain = _text(node["domain"])
+        if op not in OPERATORS or domain not in ("", "ai.onnx"):
+            fault = f"its operator {f'{domain}.{op}'.lstrip('.')[:80]!r} is not one that exports use"
+            raise InputError(f"{where}: {fault}; not loaded, get the model from a source you trust")
         for given in _bytes(node["attributes"]):
             attribute = _read(given, "attribute")
-            for constant in _bytes(attribute["tensor"]):
-                values += _integers(_check_tensor(constant, where, folder))
-            if op == "Constant" or (op in FILLED and _text(attribute["name"]) == "shape"):
-                values += _numbers(attribute["int"]) + _numbers(attribute["ints"])
-            for inner in _bytes(attribute["graph"]) + _bytes(attribute["graphs"]):
-                _check_nodes(_read(inner, "graph"), where, folder, known)
-        if op in FORWARDED:
-            values = [value for name in inputs for value in known.get(name, [])]
-        elif op in SHAPE_INPUTS and len(inputs) > SHAPE_INPUTS[op]:
-            values = known.get(inputs[SHAPE_INPUTS[op]], [])
-        if op in SHAPE_INPUTS or op in FILLED:
-            if math.prod(max(1, value) for value in values) > LARGEST:
-                fault = f"its {op} would make more than {LARGEST} numbers out of constants"
-                raise InputError(f"{where}: {fault}; not loaded, get the model from a source you trust")
-        elif op in FORWARDED or op == "Constant":
-            known |= {str(name, "utf-8"): values for name in _bytes(node["outputs"])}
+            if any(attribute[kind] for kind in ("graph", "graphs", "sparse", "sparses")):
+                raise InputError(f"{where}: its {op} holds a graph or a sparse tensor; not loaded, export it again")
+            for constant in _bytes(attribute["tensor"]) + _bytes(attribute["tensors"]):
+                _check_tensor(constant, where, folder)
 
 
-def _check_tensor(message: memoryview, where: str, folder: Path | None) -> _Message:
-    tensor = _read(message, "tensor")
-    for given in _bytes(tensor["external"]):
+def _check_tensor(message: memoryview, where: str, folder: Path | None) -> None:
+    for given in _bytes(_read(message, "tensor")["external"]):
         entry = _read(given, "entry")
         if _text(entry["key"]) == "location" and not _is_beside(_text(entry["value"]), folder):
             fault = f"its weights are in another file, {_text(entry['value'])[:80]!r}"
             raise InputError(f"{where}: {fault}, outside its folder; not loaded, export the model again")
-    return tensor
 
 
 def _is_beside(location: str, folder: Path | None) -> bool:
@@ -94,17 +103,6 @@ def _is_beside(location: str, folder: Path | None) -> bool:
         return False
     home = folder.resolve()
     return (folder / location).resolve().parent in {home, home.parent.parent / "blobs"}
-
-
-def _integers(tensor: _Message) -> list[int]:
-    """The whole numbers of a small tensor of int32 or int64; none of any other."""
-    kind = _numbers(tensor["type"])
-    size = _INTEGERS.get(kind[-1] if kind else 0)
-    if size is None or math.prod(_numbers(tensor["dims"])) > 64:
-        return []
-    raw = b"".join(_bytes(tensor["raw"]))
-    values = [int.from_bytes(raw[i : i + size], "little", signed=True) for i in range(0, len(raw), size)]
-    return values + _numbers(tensor["int32"]) + _numbers(tensor["int64"])
 
 
 def _read(message: memoryview, kind: str) -> _Message:
@@ -154,15 +152,101 @@ def _text(values: list[memoryview | int]) -> str:
     return str(values[-1], "utf-8") if values and isinstance(values[-1], memoryview) else ""
 
 
-def _numbers(values: list[memoryview | int]) -> list[int]:
-    """Whole numbers, packed or one by one; negative ones are written as 64 bits."""
-    found: list[int] = []
-    for value in values:
-        if isinstance(value, int):
-            found.append(value)
-            continue
-        at = 0
-        while at < len(value):
-            number, at = _varint(value, at)
-            found.append(number)
-    return [number - (1 << 64) if number >= 1 << 63 else number for number in found]
+# ------------------------------------------------------------------------------------------------ in another process
+
+
+def try_graph(graph: bytes | Path, where: str) -> None:
+    """Load and run a graph in another process; an InputError if that takes too much memory or time, or fails.
+
+    Arguments as in `check_graph`.
+    """
+    beside = graph.parent.iterdir() if isinstance(graph, Path) else ()
+    weights = len(graph) if isinstance(graph, bytes) else sum(path.stat().st_size for path in beside if path.is_file())
+    limit = MEMORY + COPIES * weights
+    place = str(graph.absolute()) if isinstance(graph, Path) else "-"
+    process = subprocess.Popen(
+        [sys.executable, "-m", __name__, str(limit), place],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        with suppress(BrokenPipeError), process.stdin:
+            process.stdin.write(graph if isinstance(graph, bytes) else b"")
+        fault = _watch(process, limit)
+        reason = process.stdout.read(1000).decode(errors="replace").strip() if not fault else ""
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    if reason:
+        raise InputError(f"{where}: is not a graph ONNX Runtime can run ({reason}); export it again")
+    if fault or process.returncode:
+        fault = fault or f"it needs more than {limit / 1e9:.1f} GB to be loaded"
+        raise InputError(f"{where}: {fault}; not loaded, get the model from a source you trust")
+
+
+def _watch(process: "subprocess.Popen[bytes]", limit: int) -> str:
+    """Wait for the process's end; returns why it was not waited for any longer, or ""."""
+    import psutil
+
+    end = time.monotonic() + SECONDS
+    with suppress(psutil.Error):
+        other = psutil.Process(process.pid)
+        while process.poll() is None:
+            if other.memory_info().rss > limit:
+                return f"it needs more than {limit / 1e9:.1f} GB to be loaded"
+            if time.monotonic() > end:
+                return f"it takes more than {SECONDS:.0f} s to be loaded"
+            time.sleep(0.01)
+    process.wait()
+    return ""
+
+
+def _try(limit: int, place: str, given: IO[bytes]) -> int:
+    """Load and run a graph; runs in the other process. Returns its exit code, 1 if memory is too little."""
+    import numpy as np
+    import onnxruntime
+
+    with suppress(ImportError, ValueError, OSError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    raw = given.read()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.enable_cpu_mem_arena = False
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(raw if place == "-" else place, options, ["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime raises a different, non-public class for each fault
+        if _is_memory(error):
+            return 1
+        sys.stdout.write(first_line(error))
+        return 0
+    inputs: dict[str, Any] = {}
+    for wanted in session.get_inputs():
+        shape = [size if isinstance(size, int) else 2 for size in wanted.shape]
+        inputs[wanted.name] = np.zeros(shape, _TYPES.get(wanted.type, "float32"))
+    try:
+        session.run(None, inputs)
+    except Exception as error:  # sizes of its own choice may not suit it
+        return int(_is_memory(error))
+    return 0
+
+
+_TYPES = {"tensor(bool)": "bool", "tensor(float16)": "float16"} | {
+    f"tensor({kind})": kind for kind in ("int8", "uint8", "int32", "int64")
+}
+
+
+def _is_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or "alloc" in str(error)
+
+
+if __name__ == "__main__":
+    sys.exit(_try(int(sys.argv[1]), sys.argv[2], sys.stdin.buffer))

@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ballcast.core.backbone_config import BackboneConfig, padding_sides
+from ballcast.core.embedded import SAMPLES
 from ballcast.core.errors import InputError, MissingExtra, first_line
 from ballcast.core.util import cores
 from ballcast.features.stack_index import snippet_stacks, stack_overlap
+from ballcast.inference.expected_precision import ExpectedPrecision
 from ballcast.inference.export_config import (
     BACKBONE_PARTS,
     EMBEDDED,
@@ -23,7 +25,7 @@ from ballcast.inference.export_config import (
     read_export,
     read_part,
 )
-from ballcast.inference.onnx_check import check_graph
+from ballcast.inference.onnx_check import check_graph, try_graph
 from ballcast.inference.runtime import Floats, Frames
 from ballcast.model.postprocess import SlotArrays, slot_form
 
@@ -57,6 +59,7 @@ class OnnxRuntime:
         self.pos_weight = config.pos_weight
         self.score_mapping = config.calibration
         self.lookback = config.lookback
+        self.expected_precision: ExpectedPrecision | None = None
         self.picture_size = config.picture_size
         backbone = {"name": config.backbone.name, "hash": config.backbone.hash}
         self.metadata: dict[str, Any] = {"backbone": backbone}
@@ -216,6 +219,8 @@ def open_session(graph: Graph, where: str, threads: int | None = None) -> Any:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.enable_cpu_mem_arena = False
     check_graph(graph, where)
+    if not (isinstance(graph, Path) and graph.resolve().is_relative_to(SAMPLES.resolve())):
+        try_graph(graph, where)
     given = str(graph) if isinstance(graph, Path) else graph
     try:
         return onnxruntime.InferenceSession(given, options, providers=["CPUExecutionProvider"])

@@ -15,6 +15,7 @@ from ballcast.core.errors import InputError
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import CPU_BATCH, BatchEncoder
 from ballcast.features.cuda_graph import record
+from ballcast.inference.expected_precision import ExpectedPrecision
 from ballcast.inference.runtime import Floats
 from ballcast.inference.store_predictor import check_backbone
 from ballcast.inference.torch_stacks import SIZES, Buffer, StackBatch, TorchStream
@@ -58,6 +59,7 @@ class TorchRuntime:
         self.pos_weight = model.pos_weight
         self.score_mapping = model.score_mapping
         self.lookback = model.network.lookback
+        self.expected_precision: ExpectedPrecision | None = None
         self.picture_size = trained_size(model.metadata)
         self.about: dict[str, Any] = {"model": name}
         self._encoder: BatchEncoder | None = None

@@ -19,16 +19,17 @@ from numpy.typing import NDArray
 
 from ballcast.core.actions import ACTIONS
 from ballcast.core.errors import InputError
-from ballcast.core.events import Clip
+from ballcast.core.events import Clip, Prediction
 from ballcast.core.progress import ProgressCallback, no_progress
 from ballcast.data.samples.windows import WindowSet
 from ballcast.features.store import FeatureStore
+from ballcast.inference.expected_precision import ExpectedPrecision, chance_within_5s, fit_precision
 from ballcast.inference.runtime import Runtime, TrainedModel
 from ballcast.inference.store_predictor import emission as emission_of
 from ballcast.inference.store_predictor import hashes, slots_of_windows, untuned
 from ballcast.metrics.average_precision import Matches, Score, match_arrays, score_of_matches
 from ballcast.metrics.ranked import ranked_ap
-from ballcast.model.postprocess import BIN_MS, Floats, SlotProbabilities, mean_intensity, select_times, shift
+from ballcast.model.postprocess import BIN_MS, Floats, SlotProbabilities, emit, mean_intensity, select_times, shift
 from ballcast.model.score_mapping import (
     LEVELS,
     POSITIONS_MS,
@@ -73,6 +74,17 @@ def run_models(models: Sequence[Runtime], windows: Sequence[WindowSet]) -> list[
         SlotProbabilities.join([SlotProbabilities.from_slots(slots) for slots in slots_of_windows(model, samples)])
         for model, samples in zip(models, windows, strict=True)
     ]
+
+
+def measure_precision(model: Runtime, windows: WindowSet) -> ExpectedPrecision:
+    """Measure the precision of what a model shows for labelled windows, with its own settings (`EmitConfig.shown`)."""
+    predictions: list[list[Prediction]] = []
+    chance: list[Floats] = []
+    for slots in slots_of_windows(model, windows):
+        predictions += emit(slots, model.emit.shown, pos_weight=model.pos_weight)
+        chance.append(chance_within_5s(slots, model.pos_weight))
+    events = [clip.anticipation for clip in windows.clips]
+    return fit_precision(list(zip(predictions, events, strict=True)), np.concatenate(chance))
 
 
 def run_emission(models: Sequence[Runtime], windows: Sequence[WindowSet]) -> Emission | None:

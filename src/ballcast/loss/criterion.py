@@ -1,6 +1,6 @@
 """The loss: objectness of every slot, class and time of matched slots, and the actions of the last window."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -12,7 +12,8 @@ from ballcast.core.anticipator_config import LossConfig, ModelConfig
 from ballcast.loss.matcher import Targets, assign, assign_in_order, gaussian_targets, matching_cost, segments, widen
 from ballcast.model.slots import Slots
 
-Reduce = Callable[[Tensor], Tensor]
+Reduce = Callable[[Tensor, Sequence[float]], Tensor]  # sums of this process, what they are at least → normalisers
+TINY = 1e-6  # what weights that are all 0 sum to
 
 
 class Losses(NamedTuple):
@@ -68,15 +69,15 @@ class Criterion(nn.Module):
     ) -> Losses:
         """Compute the loss of a batch; all terms are weighted means over its samples.
 
-        Objectness is averaged over all slots, class and time over what `config.pair_norm` names; the class term is
-        also weighted by `config.ce_weights`.
+        A sample's objectness is averaged over its slots, its class and time over what `config.pair_norm` names; the
+        class term is also weighted by `config.ce_weights`. `config.average` says what the batch is the mean of.
 
         Args:
             slots, targets: of B samples.
             weight: (B,) weight of each sample (MixUp); None: all 1.
-            reduce: maps the four normalisers, stacked as (4,): the weighted numbers of samples, of pairs, of pairs by
-                class weight, and the auxiliary loss's. Averaged over ranks, they make DDP's mean gradient that of the
-                whole batch.
+            reduce: maps the sums by which the terms are divided, (n,), and the n numbers that they are at least in the
+                whole batch, to their means over the processes of a run; None: there is one (`at_least`). They make
+                DDP's mean gradient that of the whole batch.
             matching: (B, K) as `match` returns it; None: computed here.
         """
         config = self.config
@@ -89,25 +90,20 @@ class Criterion(nn.Module):
             weight = torch.ones_like(matched[:, 0])
         actions = targets.classes.gather(1, event).clamp(min=0)  # (B, K)
         of_class = matched * self.ce_weights[actions]  # (B, K)
-        of_sample = weight.unsqueeze(1)
 
         logits = slots.objectness.float()
         bce = functional.binary_cross_entropy_with_logits(logits, matched, pos_weight=self.pos_weight, reduction="none")
         ce = functional.cross_entropy(
             slots.classes.float().transpose(1, 2), actions, reduction="none", label_smoothing=config.label_smoothing
         )
-        classes = (ce * of_class * of_sample).sum()
-        offset = (self._offset_loss(slots, targets, event) * matched * of_sample).sum()
-        auxiliary, cells = self._auxiliary(slots, targets, weight)
-
-        normalisers = torch.stack([weight.sum(), (matched * of_sample).sum(), (of_class * of_sample).sum(), cells])
-        if reduce is not None:
-            normalisers = reduce(normalisers)
-        samples, pairs, weighted_pairs, cells = normalisers.clamp(min=1e-6).unbind()
+        classes = (ce * of_class).sum(dim=1)
+        offset = (self._offset_loss(slots, targets, event) * matched).sum(dim=1)
+        auxiliary, cells, fewest = self._auxiliary(slots, targets)
+        pairs, weighted_pairs, ones = matched.sum(dim=1), of_class.sum(dim=1), torch.ones_like(weight)
         if config.pair_norm != "pairs":
-            pairs = weighted_pairs = samples * (self.slots if config.pair_norm == "slots" else 1)
-        objectness = (bce.mean(dim=1) * weight).sum() / samples
-        classes, offset, auxiliary = classes / weighted_pairs, offset / pairs, auxiliary / cells
+            pairs = weighted_pairs = ones * (self.slots if config.pair_norm == "slots" else 1)
+        terms = [(bce.mean(dim=1), ones, TINY), (classes, weighted_pairs, TINY), (offset, pairs, TINY)]
+        objectness, classes, offset, auxiliary = self._mean([*terms, (auxiliary, cells, fewest)], weight, reduce)
         total = (
             config.objectness * objectness
             + config.classes * classes
@@ -117,6 +113,35 @@ class Criterion(nn.Module):
         if slots.earlier is not None:
             total = total + self._earlier(slots.earlier, targets, weight, reduce)
         return Losses(total, objectness, classes, offset, auxiliary)
+
+    def spotting(self, logits: Tensor, target: Tensor, weight: Tensor, *, reduce: Reduce | None = None) -> Tensor:
+        """The auxiliary loss of a further label set, a scalar: the focal loss, divided by its positives.
+
+        Args:
+            logits, target: (B, N, C), the targets in [0, 1].
+            weight: (B,) weight of each sample.
+            reduce: see `forward`.
+        """
+        focal = soft_focal_bce(logits, target, gamma=self.config.focal_gamma, alpha=self.config.focal_alpha)
+        return self._mean([(focal.sum(dim=(1, 2)), target.sum(dim=(1, 2)), 1.0)], weight, reduce)[0]
+
+    def _mean(
+        self, terms: Sequence[tuple[Tensor, Tensor, float]], weight: Tensor, reduce: Reduce | None
+    ) -> tuple[Tensor, ...]:
+        """The terms of a batch, scalars, as `config.average` says.
+
+        Args:
+            terms: for each its sum over a sample (B,), the number it is divided by (B,), and the least of that.
+            weight: (B,) weight of each sample.
+            reduce: see `forward`.
+        """
+        sums = torch.stack([of_sample for of_sample, _, _ in terms])  # (n, B)
+        counts = torch.stack([count for _, count, _ in terms])
+        least = [fewest for _, _, fewest in terms]
+        if self.config.average == "samples":
+            sums, counts = sums / at_least(counts, least), torch.ones_like(counts)
+            least = [TINY] * len(terms)
+        return ((sums * weight).sum(dim=1) / (reduce or at_least)((counts * weight).sum(dim=1), least)).unbind()
 
     def _dense(self, slots: Slots, targets: Targets, weight: Tensor | None, reduce: Reduce | None) -> Losses:
         """Negative log-likelihood of a Poisson process for each class: its count, then the times of its actions.
@@ -137,31 +162,29 @@ class Criterion(nn.Module):
         soft = gaussian_targets(targets.bins, slots.bins, config.sigma)  # (B, M, bins)
         of_event = slots.offsets.float().gather(1, actions[..., None].expand(-1, -1, slots.bins))
         ce = -(soft * torch.log_softmax(of_event, dim=-1)).sum(dim=-1) * there * of_class[actions]  # (B, M)
-        auxiliary, cells = self._auxiliary(slots, targets, weight)
-        normalisers = torch.stack([weight.sum(), (there * weight.unsqueeze(1)).sum(), cells])
-        if reduce is not None:
-            normalisers = reduce(normalisers)
-        samples, pairs, cells = normalisers.clamp(min=1e-6).unbind()
-        objectness = (count * weight).sum() / samples
-        offset = (ce.sum(dim=1) * weight).sum() / (pairs if config.pair_norm == "pairs" else samples)
-        auxiliary = auxiliary / cells
+        auxiliary, cells, fewest = self._auxiliary(slots, targets)
+        ones = torch.ones_like(weight)
+        pairs = there.sum(dim=1) if config.pair_norm == "pairs" else ones
+        terms = [(count, ones, TINY), (ce.sum(dim=1), pairs, TINY), (auxiliary, cells, fewest)]
+        objectness, offset, auxiliary = self._mean(terms, weight, reduce)
         total = config.objectness * objectness + config.offset * offset + config.auxiliary * auxiliary
         return Losses(total, objectness, torch.zeros_like(total), offset, auxiliary)
 
-    def _auxiliary(self, slots: Slots, targets: Targets, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """The auxiliary loss summed over the batch, and its normaliser; `weight` (B,).
+    def _auxiliary(self, slots: Slots, targets: Targets) -> tuple[Tensor, Tensor, float]:
+        """The auxiliary loss summed over each sample (B,), the number it is divided by (B,), and the least of that.
 
         With C columns it is a binary loss for each action, with C + 1 a segmentation of the snippets.
         """
         config, presence = self.config, targets.presence
+        ones = torch.ones(len(slots.objectness), device=slots.objectness.device)
         if slots.presence is None or presence is None:
-            return weight.new_zeros(()), weight.sum()
+            return torch.zeros_like(ones), ones, TINY
         if slots.presence.shape[-1] > presence.shape[-1]:
             soft = presence.is_floating_point()
             truth = segments(presence >= 0.5 if soft else presence, 1 if soft else config.auxiliary_beside)  # (B, N)
             ce = functional.cross_entropy(slots.presence.float().transpose(1, 2), truth, reduction="none")
-            counts = self.ce_weights[truth] * weight.unsqueeze(1)
-            return (ce * counts).sum(), counts.sum()
+            counts = self.ce_weights[truth]
+            return (ce * counts).sum(dim=1), counts.sum(dim=1), TINY
         if presence.is_floating_point():  # shaped already, by `data.samples.game_samples`
             truth = presence
             focal = soft_focal_bce(slots.presence, truth, gamma=config.focal_gamma, alpha=config.focal_alpha)
@@ -169,9 +192,9 @@ class Criterion(nn.Module):
             truth = widen(presence, config.auxiliary_beside)  # (B, N, C)
             focal = focal_bce(slots.presence, truth, gamma=config.focal_gamma, alpha=config.focal_alpha)
         if config.auxiliary_norm == "cells":
-            return (focal.mean(dim=(1, 2)) * weight).sum(), weight.sum()
-        positives = (truth.sum(dim=(1, 2)) if truth.is_floating_point() else (truth > 0).sum(dim=(1, 2))) * weight
-        return (focal.sum(dim=(1, 2)) * weight).sum(), positives.sum().clamp(min=1)
+            return focal.mean(dim=(1, 2)), ones, TINY
+        positives = truth if truth.is_floating_point() else (truth > 0).float()
+        return focal.sum(dim=(1, 2)), positives.sum(dim=(1, 2)), 1.0
 
     def _earlier(self, slots: Slots, targets: Targets, weight: Tensor, reduce: Reduce | None) -> Tensor:
         """The losses of the earlier decoder layers, each matched separately, summed over the layers."""
@@ -193,6 +216,11 @@ class Criterion(nn.Module):
             action = targets.classes.gather(1, event).clamp(min=0)[:, :, None, None]  # (B, K, 1, 1)
             offsets = offsets.gather(2, action.expand(-1, -1, -1, slots.bins)).squeeze(2)  # (B, K, bins)
         return -(soft * torch.log_softmax(offsets, dim=-1)).sum(dim=-1)
+
+
+def at_least(sums: Tensor, least: Sequence[float]) -> Tensor:
+    """Rows of a tensor (n, …), each clamped to its own least value."""
+    return torch.stack([row.clamp(min=fewest) for row, fewest in zip(sums.unbind(), least, strict=True)])
 
 
 def focal_bce(logits: Tensor, target: Tensor, *, gamma: float, alpha: float) -> Tensor:

@@ -38,6 +38,7 @@ VARIANTS: dict[str, list[str]] = {
     "no reweighted matching": ["loss.reweight=false"],
     "no boosted sampler": ["data.boost={}"],
     "no MixUp": ["data.mixup=0"],
+    "loss over the batch": ["loss.average=batch"],
     "no auxiliary head": ["model.auxiliary=false"],
     "auxiliary by cells": ["loss.auxiliary_norm=cells"],
     "auxiliary by positives": ["loss.auxiliary_norm=positives"],

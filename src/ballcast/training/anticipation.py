@@ -66,7 +66,7 @@ class AnticipationTask:
 
         criterion = Criterion(config=recipe.loss, model=recipe.model, class_weights=weights).to(device)
         half = device.type == "cuda" and recipe.train.precision == "bf16"
-        reduce = ranks.mean if ranks.count > 1 else None
+        reduce = ranks.normalisers if ranks.count > 1 else None
         wrapped = ranks.wrap(self.model)
         compute_losses = anticipation_losses
         if device.type == "cuda" and recipe.train.compile:

@@ -1,7 +1,7 @@
 """One training in several processes: torchrun starts them, each has a device, and DDP averages their gradients."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ballcast.features.device import choose_device
+from ballcast.loss.criterion import at_least
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,10 @@ class Ranks:
             dist.all_reduce(values)
             values = values / self.count
         return values
+
+    def normalisers(self, sums: Tensor, least: Sequence[float]) -> Tensor:
+        """The mean over all processes of sums (n,) that are at least `least` in all processes together."""
+        return at_least(self.mean(sums) * self.count, least) / self.count
 
     def interleave(self, rows: Tensor, total: int) -> Tensor:
         """Rows r, r + count, … of each rank r → all `total` rows in order, in every process."""

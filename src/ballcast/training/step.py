@@ -91,7 +91,7 @@ def anticipation_losses(
         criterion: its loss.
         batch: of B or 2B samples; `share` and `absent` (B,).
         half: compute in bf16 where that is safe.
-        reduce: averages the loss normalisers over the processes of a run.
+        reduce: averages the loss normalisers over the processes of a run (`Criterion.forward`).
         matching: (B or 2B, K) replaces the matching of slots and events.
     """
     features, present, share = batch.features, batch.present, batch.share
@@ -151,9 +151,9 @@ def end_to_end_losses(
         batch: of B samples.
         recipe: of the run.
         half: compute in bf16 where that is safe.
-        reduce: averages the loss normalisers over the processes of a run.
+        reduce: averages the loss normalisers over the processes of a run (`Criterion.forward`).
     """
-    augmentation, config = batch.augmentation, recipe.loss
+    augmentation = batch.augmentation
     if batch.seen.ndim > 3:
         seen = apply_augmentation(batch.seen, augmentation, colour=recipe.encoder.network.colour)
     else:
@@ -173,11 +173,9 @@ def end_to_end_losses(
     targets = Targets.from_ms(classes, position_ms, slots.bins, presence[0])
     losses: Losses = criterion(slots, targets, weight * (source == 0), reduce=reduce)
     for number, (predicted, truth) in enumerate(zip(logits, presence[1:], strict=True), start=1):
-        of_set = (weight * (source == number))[:, None, None]
-        focal = soft_focal_bce(predicted, truth, gamma=config.focal_gamma, alpha=config.focal_alpha) * of_set
-        spotting = focal.sum() / (truth * of_set).sum().clamp(min=1)
+        spotting = criterion.spotting(predicted, truth, weight * (source == number), reduce=reduce)
         losses = losses._replace(
-            total=losses.total + config.auxiliary * spotting, auxiliary=losses.auxiliary + spotting
+            total=losses.total + recipe.loss.auxiliary * spotting, auxiliary=losses.auxiliary + spotting
         )
     return losses
 

@@ -178,7 +178,6 @@ def serve(
         predictors = make_predictor_factory(
             loaded.new_runtime,
             every_ms=every_ms,
-            precision=loaded.precision,
             any_video=any_video,
             cluster=sessions,
         )

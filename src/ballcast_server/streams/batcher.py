@@ -82,6 +82,7 @@ class Batcher:
         self.pos_weight = runtime.pos_weight
         self.score_mapping = runtime.score_mapping
         self.lookback = runtime.lookback
+        self.expected_precision = runtime.expected_precision
         self.picture_size = runtime.picture_size
         self.about = runtime.about
         self.streams = runtime.streams

@@ -153,3 +153,23 @@ def test_only_rows_that_are_used_are_kept() -> None:
     samples = Samples(some, CPU, "memory")
     assert samples.nbytes == 4 * 3 * 2 * 2
     assert samples.take(torch.tensor([1, 0])).features[:, :, 0, 0].tolist() == [[4.0, 5.0], [2.0, 3.0]]
+
+
+def test_without_boosts_the_order_is_drawn_again_for_every_round() -> None:
+    """An epoch of fewer samples than a batch is several rounds of all of them."""
+    config = DataConfig(boost={}, mixup=0.0)
+    order = plan_epoch(np.full((10, 8), -1), config, batch=30, windows=6, seed=0, epoch=0).first.reshape(3, 10)
+    assert (np.sort(order) == np.arange(10)).all()
+    assert len({tuple(part) for part in [range(10), *order.tolist()]}) == 4
+
+
+def test_with_boosts_an_epoch_is_at_least_one_batch() -> None:
+    plan = plan_epoch(np.full((3, 8), -1), DataConfig(), batch=8, windows=6, seed=0, epoch=0)
+    assert plan.first.shape == (1, 8)
+
+
+def test_windows_are_dropped_from_each_sample_of_a_batch() -> None:
+    config = DataConfig(boost={}, drop_windows=0.5)
+    plan = plan_epoch(np.full((1000, 8), -1), config, batch=20, windows=6, seed=0, epoch=0)
+    dropped = (plan.absent > 0).mean(1)  # of each batch
+    assert ((dropped > 0) & (dropped < 1)).all()

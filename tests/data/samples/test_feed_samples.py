@@ -69,6 +69,12 @@ def test_a_plan_depends_on_its_generator_alone() -> None:
     assert not torch.equal(one.at, other.at)
 
 
+def test_every_step_draws_its_own_times_and_details() -> None:
+    drawn = plan(10**6)
+    for column in drawn.tensors():
+        assert len(column.unique(dim=0)) == len(column) == 20
+
+
 def test_details_are_hidden_in_the_share_asked_for() -> None:
     assert plan(1000, masked=0.0).shown.all()
     assert not plan(1000, masked=1.0, hidden=1.0).shown.any()

@@ -71,3 +71,28 @@ def test_what_cannot_be_drawn_from_is_told() -> None:
         sampler(run=100)
     with pytest.raises(InputError, match="no labelled actions"):
         SnippetSampler([Game("c", "", (), ())], FIRST[:1], LENGTH[:1], network=NETWORK, config=ClipsConfig())
+
+
+def test_every_run_is_drawn_by_itself() -> None:
+    """Neither the steps of an epoch nor the runs of a step repeat each other's draws."""
+    for how in ({"near": 0.0}, {"near": 1.0, "near_ms": 2000}, {"near": 0.5}):
+        begins = sampler(**how).draw(100, np.random.default_rng(0))
+        assert len(np.unique(begins, axis=0)) == 100
+        assert len(np.unique(begins, axis=1).T) == 16
+    around = sampler(near=1.0, near_ms=0, balance=0.0).draw(400, np.random.default_rng(0))
+    assert len(np.unique(around[:, 0])) > 10  # of the 19 actions, in every column
+    apart = sampler(near=1.0, near_ms=1000, balance=1.0).draw(400, np.random.default_rng(0)) + 20 - 1250
+    own = np.abs(apart) <= 25  # runs around the only action of the second game, its balance a half
+    assert len({tuple(apart[step][own[step]]) for step in range(400)}) > 390
+    mixed = sampler(near=0.5, near_ms=0, balance=0.0).draw(400, np.random.default_rng(0)) + 20
+    exact = np.isin(mixed, [t // 40 for t in range(2000, 38_000, 2000)] + [1250])
+    assert len(np.unique(exact, axis=0)) > 300  # which runs are around an action differs between the steps
+
+
+def test_a_game_of_a_single_run_is_read_from_its_first_frame() -> None:
+    span = int(sampler().frame_offsets[-1]) + 1
+    first, length = np.array([0, 500]), np.array([span, span])
+    config = ClipsConfig(batch=16, run=3, near=0.0)
+    games = [Game(name, "", (), (Event("PASS", 0),)) for name in "ab"]
+    begins = SnippetSampler(games, first, length, network=NETWORK, config=config).draw(20, np.random.default_rng(0))
+    assert set(begins.ravel().tolist()) == {0, 500}

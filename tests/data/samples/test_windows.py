@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from synthetic import CLIPS, WINDOWS, make_game, make_split
+from synthetic import CLIPS, WINDOWS, make_game, make_split, write_store
 
 from ballcast.core.actions import ACTIONS
 from ballcast.core.anticipator_config import DataConfig
@@ -297,6 +297,16 @@ def test_mixup_shares_are_drawn_from_a_symmetric_beta() -> None:
     assert len(np.unique(share)) > 30_000  # a share a pair, not one a batch
 
 
+def test_partners_are_drawn_for_each_batch() -> None:
+    """A permutation of each batch, not the same for all; each sample meets every other, and itself, equally often."""
+    plan = plan_epoch(np.full((8000, 8), -1), DataConfig(boost={}), batch=4, windows=6, seed=0, epoch=0)
+    place = (plan.first[:, :, None] == plan.second[:, None, :]).argmax(1)  # of each partner in its batch
+    assert (np.sort(place, 1) == np.arange(4)).all()
+    for own in range(4):
+        assert np.bincount(place[:, own], minlength=4) / len(plan) == pytest.approx(0.25, abs=0.05)
+    assert len(np.unique(place, axis=0)) == 24  # all permutations, not only the rotations
+
+
 def test_memory_and_disk_give_the_same_batches(tmp_path: Path) -> None:
     windows = stitched_windows(opened(make_game(tmp_path / "train", 80, seed=3)), WINDOWS)
     memory, disk = Samples(windows, CPU, "memory"), Samples(windows, CPU, "disk")
@@ -307,6 +317,20 @@ def test_memory_and_disk_give_the_same_batches(tmp_path: Path) -> None:
         for x, y in zip(a.tensors(), b.tensors(), strict=True):
             assert torch.equal(x, y)
     assert count == len(order)
+
+
+def test_a_window_that_two_clips_share_is_the_earlier_ones(tmp_path: Path) -> None:
+    """Features of one moment differ a little by the clip: of clip 2's windows, the last alone is read from clip 2."""
+    game = make_game(tmp_path / "game", 50, seed=3)
+    clips = read_labels(game.labels)
+    noise = np.random.default_rng(0).normal(size=(len(clips), *game.rows[0].shape[1:])).astype(np.float16)
+    store = write_store(tmp_path / "noisy", clips, noise, every=25)
+    windows = stitched_windows([(store, clips)], WINDOWS)
+    assert [len(stretch) for stretch in (windows.stretches or ())] == [1]
+    seen = Samples(windows, CPU, "memory").take(torch.tensor([windows.names.index("clip_2")])).features[0].numpy()
+    starts = store.starts("clip_1")
+    np.testing.assert_array_equal(seen[:-1], noise[0, [starts.index(125 * n) for n in range(1, WINDOWS)]])
+    np.testing.assert_array_equal(seen[-1], noise[1, starts.index(125 * (WINDOWS - 1))])
 
 
 def test_two_splits_keep_their_clips_apart(tmp_path: Path) -> None:
