@@ -54,7 +54,8 @@ def write_video_page(
 
 
 def page_data(timeline: Sequence[Forecast], gaps: Sequence[Gap], every_ms: int) -> dict[str, Any]:
-    """What `video_page.js` draws: `at` in ms, and of each forecast its predictions as (action, ms ahead, per cent)."""
+    """What `video_page.js` draws: `at` in ms, and of each forecast its predictions as (action, ms ahead, per cent), and
+    the per cent of each action within 5 s, if measured."""
     made = [
         [
             [ACTION_INDEX[p.label], p.position_ms - one.at_ms, round(100 * p.confidence)]
@@ -66,6 +67,7 @@ def page_data(timeline: Sequence[Forecast], gaps: Sequence[Gap], every_ms: int) 
     return {
         "at": [one.at_ms for one in timeline],
         "made": made,
+        "within": [[round(100 * p) for p in one.within_5s] for one in timeline],
         "gaps": [gap.to_json() for gap in gaps],
         "labels": list(SHORT_NAMES),
         "every": every_ms,
