@@ -1,4 +1,4 @@
-"""A sandbox for processes that read files of strangers: no network, no programs, and only the files they need.
+"""A sandbox for processes that read files of strangers: only the files they need, no network, no other processes.
 
     import everything_that_is_used
     confine(read=[video], write=[folder])
@@ -15,7 +15,7 @@ import struct
 import sys
 import sysconfig
 from collections.abc import Iterable
-from errno import EPERM
+from errno import ENOSYS, EPERM
 from functools import cache
 from pathlib import Path
 
@@ -32,18 +32,24 @@ _SCOPED = 0b11  # sockets of an abstract name, and signals, to processes outside
 # seccomp, linux/seccomp.h and linux/filter.h.
 _NO_NEW_PRIVS, _GET_SECCOMP = 38, 21  # of prctl
 _SET_FILTER, _ALL_THREADS = 1, 1
-_ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | EPERM
-_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_ALLOW, _REFUSE, _UNKNOWN = 0x7FFF0000, 0x00050000 | EPERM, 0x00050000 | ENOSYS
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16  # where they lie in what a filter reads; the lower half of 64 bits
 _X32 = 0x40000000  # the same system calls again, under other numbers
 
 # Machine → its name for audits, the number of seccomp, and its column in `_REFUSED`.
 _MACHINES = {"x86_64": (0xC000003E, 317, 0), "aarch64": (0xC00000B7, 277, 1)}
-_REFUSED = {  # system call → its number on x86-64 and on ARM
+_REFUSED: dict[str, tuple[int, int | None]] = {  # system call → its number on x86-64 and on ARM; None: it has none
     "socket": (41, 198),
     "socketpair": (53, 199),
     "execve": (59, 221),
     "execveat": (322, 281),
-    # other processes
+    # processes of its own: threads are allowed, by `_CLONE`
+    "fork": (57, None),
+    "vfork": (58, None),
+    "setsid": (112, 157),
+    "setpgid": (109, 154),
+    # other processes: their signals and memory, priorities and cores
     "kill": (62, 129),
     "tkill": (200, 130),
     "tgkill": (234, 131),  # abort() ends the process without it, too
@@ -55,6 +61,57 @@ _REFUSED = {  # system call → its number on x86-64 and on ARM
     "pidfd_send_signal": (424, 424),
     "pidfd_open": (434, 434),
     "pidfd_getfd": (438, 438),
+    "process_madvise": (440, 440),
+    "process_mrelease": (448, 448),
+    "move_pages": (279, 239),
+    "migrate_pages": (256, 238),
+    "kcmp": (312, 272),
+    "get_robust_list": (274, 100),
+    "setpriority": (141, 140),
+    "ioprio_set": (251, 30),
+    "sched_setaffinity": (203, 122),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "sched_setattr": (314, 274),
+    "setrlimit": (160, 164),
+    # rights, owners, times and attributes of files, which Landlock does not know
+    "chmod": (90, None),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "chown": (92, None),
+    "lchown": (94, None),
+    "fchown": (93, 55),
+    "fchownat": (260, 54),
+    "utime": (132, None),
+    "utimes": (235, None),
+    "futimesat": (261, None),
+    "utimensat": (280, 88),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "setxattrat": (463, 463),
+    "removexattrat": (466, 466),
+    "inotify_init": (253, None),
+    "inotify_init1": (294, 26),
+    "fanotify_init": (300, 262),
+    # System V's shared memory, semaphores and queues, and the queues of POSIX
+    "shmget": (29, 194),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "semget": (64, 190),
+    "semctl": (66, 191),
+    "semop": (65, 193),
+    "semtimedop": (220, 192),
+    "msgget": (68, 186),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "msgctl": (71, 187),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
     # what could pass by the filter, or is a large part of the kernel that no decoder needs
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
@@ -69,7 +126,11 @@ _REFUSED = {  # system call → its number on x86-64 and on ARM
     "unshare": (272, 97),
     "setns": (308, 268),
     "open_by_handle_at": (304, 265),
+    "personality": (135, 92),
+    "syslog": (103, 116),
 }
+_CLONE, _CLONE3, _PRLIMIT = (56, 220), (435, 435), (302, 261)
+_CLONE_THREAD = 0x10000
 _LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache", "/etc/localtime")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu")
 
@@ -90,7 +151,8 @@ class _Filter(ctypes.Structure):
 def confine(*, read: Iterable[Path], write: Iterable[Path] = ()) -> None:
     """Confine this process, for good, to what Python needs, `read` and `write`; what is open stays open.
 
-    Refused, with a PermissionError: all other files, sockets, starting programs, signals to other processes. The rules
+    Refused, with a PermissionError: all other files, sockets, starting programs and processes, whatever would reach
+    other processes, and changing the rights and times of any file. The rules
     for files hold for this thread and those it starts; so call this before there are others.
 
     Args:
@@ -155,17 +217,26 @@ def _python_files() -> list[Path]:
 
 
 def _refuse_calls() -> None:
-    """Install a filter for all threads that refuses the system calls of `_REFUSED`."""
+    """Install a filter for all threads that refuses the system calls of `_REFUSED`, processes and limits of others."""
     machine = _machine()
     assert machine is not None
     audit, seccomp, column = machine
-    tests = [(_EQUAL, numbers[column]) for numbers in _REFUSED.values()]
+    special = (  # system call → what is done instead of refusing it; the last line of a block answers if no other does
+        (_CLONE, [(_LOAD, 0, 0, _FIRST_ARGUMENT), (_ANY_BIT, 1, 0, _CLONE_THREAD), (_RETURN, 0, 0, _REFUSE)]),
+        # Its arguments lie in memory, where no filter sees them; without it, glibc takes clone.
+        (_CLONE3, [(_RETURN, 0, 0, _UNKNOWN)]),
+        (_PRLIMIT, [(_LOAD, 0, 0, _FIRST_ARGUMENT), (_EQUAL, 1, 0, 0), (_RETURN, 0, 0, _REFUSE)]),  # 0: itself
+    )
+    tests = [(_EQUAL, number) for row in _REFUSED.values() if (number := row[column]) is not None]
     if column == 0:
         tests.append((_AT_LEAST, _X32))
+    blocks: list[tuple[int, int, int, int]] = []
+    for numbers, block in special:
+        blocks += [(_EQUAL, 0, len(block) + 1, numbers[column]), *block, (_RETURN, 0, 0, _ALLOW)]
     # A test that holds jumps to the last line, which refuses; so does another machine's system call.
-    code = [(_LOAD, 0, 0, 4), (_EQUAL, 0, len(tests) + 2, audit), (_LOAD, 0, 0, 0)]
-    code += [(test, len(tests) - i, 0, number) for i, (test, number) in enumerate(tests)]
-    code += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _REFUSE)]
+    code = [(_LOAD, 0, 0, _ARCHITECTURE), (_EQUAL, 0, len(tests) + len(blocks) + 2, audit), (_LOAD, 0, 0, _NUMBER)]
+    code += [(test, len(tests) - i + len(blocks), 0, number) for i, (test, number) in enumerate(tests)]
+    code += [*blocks, (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _REFUSE)]
     raw = b"".join(struct.pack("=HBBI", *line) for line in code)
     program = _Filter(len(code), raw)
     if thread := _call(_libc().syscall, seccomp, _SET_FILTER, _ALL_THREADS, ctypes.byref(program)):
