@@ -57,7 +57,7 @@ lint: setup-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Random mutants of the rooms in [tool.mutmut], pyproject.toml; results are kept in mutants/.
+# Random mutants of the modules in [tool.mutmut], pyproject.toml; results are kept in mutants/.
 mutants: setup-dev
 	nice $(BIN)/python -m tools.mutants --minutes $(MINUTES) --survivors
 

@@ -210,7 +210,7 @@ def tuned_rows(args: argparse.Namespace) -> None:
         outside = f"{100 * fitted.outside_before:.2f} → {100 * fitted.outside_after:.2f}"
         print(f"{name:19} valid     in folds it was not fitted on {outside}", flush=True)
         for title in sets[1:]:
-            scores = before[title], fitted.calibration.scores(outputs[title], emitted[title])
+            scores = before[title], fitted.mapping.scores(outputs[title], emitted[title])
             found = [match_bins(clips[title], own) for own in scores]
             groups = groups_of(games[title], clips[title])
             first, second = (bootstrap_matches(own, len(clips[title]), groups=groups) for own in found)
@@ -261,7 +261,7 @@ def frozen_rows(args: argparse.Namespace) -> None:
     backbone = Backbone.load(str(args.backbone))
     stores = {folder: features_of(backbone, folder, args.work / folder.name, device.type) for folder in args.data}
     store = stores[args.data[0]]
-    sizes = [f"model.clips={store.clips}", f"model.width={store.width}"]
+    sizes = [f"model.clips={store.snippets}", f"model.width={store.width}"]
     spotting = spot_frozen(backbone, args.data, device)
     for name, row in read_rows(args.group).items():
         target = args.work / f"{args.group}-{file_name(name)}.npz"

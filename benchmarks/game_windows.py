@@ -40,5 +40,5 @@ def game_windows(
     if not clips:
         raise InputError(f"{store.path}: no game in it is long enough for {windows} windows of 5 s")
     coming_all, seen_all = [clip.anticipation for clip in clips], [clip.observation for clip in clips]
-    centres = token_centres_ms(store.clips, store.manifest.header.preprocessing)
+    centres = token_centres_ms(store.snippets, store.manifest.header.preprocessing)
     return window_arrays(blocks, centres, index, coming_all, seen_all, [clip.name for clip in clips], clips)

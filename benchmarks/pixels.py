@@ -73,7 +73,7 @@ def main() -> None:
     results, names = Results(args.json), []
     with tempfile.TemporaryDirectory() if args.work is None else nullcontext(args.work) as folder:
         store = features_of(Backbone.from_pretrained(args.backbone), args.data, Path(folder), device.type)
-        overrides = [f"model.clips={store.clips}", f"model.width={store.width}", *args.overrides]
+        overrides = [f"model.clips={store.snippets}", f"model.width={store.width}", *args.overrides]
         recipes: dict[str, tuple[Recipe, EmitConfig]] = {}
         for config in args.config or (["paper"] if args.variants else ["paper", "faantra"]):
             recipes |= read_recipes(config, overrides, args.variants, Path(config).stem)

@@ -115,7 +115,7 @@ def run_along(model: EndToEnd, frames: torch.Tensor, *, every: int = 6) -> ClipS
         raise InputError("this benchmark is for encoders without a temporal shift")
     ends = np.arange(model.span, len(frames) + 1, every)
     both = (frames, mirror(frames, colour=model.colour))
-    features = [BatchEncoder(model.backbone, compiled=False).clips(seen) for seen in both]  # (n, D)
+    features = [BatchEncoder(model.backbone, compiled=False).snippets(seen) for seen in both]  # (n, D)
     total = np.zeros((len(features[0]), len(ACTIONS)))
     mass = np.zeros((len(features[0]), 1))
     middle = 1.0 + np.minimum(np.arange(model.stacks), np.arange(model.stacks)[::-1])[:, None]

@@ -47,7 +47,7 @@ def _tuned(
     kept = "" if fitted.helps else ", so it is left as it was"
     print(f"tuned {len(models)} model(s) in {seconds:.0f} s; in folds it was not fitted on {outside}{kept}", flush=True)
     if fitted.helps:
-        scores = {split: fitted.calibration.scores(chosen[split], emitted[split]) for split in SPLITS}
+        scores = {split: fitted.mapping.scores(chosen[split], emitted[split]) for split in SPLITS}
     else:
         scores = before
     return {**_rows(scores, windows), "seconds": seconds, "outside": fitted.outside_after, "helps": fitted.helps}

@@ -93,8 +93,8 @@ def test_frames_have_a_row_for_each_prediction(names: tuple[Path, Path], video: 
     made = list(model.video(video, any_video=True))
     assert made
     table = model.video(video, any_video=True).to_frame()
-    assert list(table.columns) == ["at_ms", "label", "position_ms", "confidence"]
-    expected = [[f.at_ms, p.label, p.position_ms, p.confidence] for f in made for p in f.predictions]
+    assert list(table.columns) == ["at_ms", "label", "position_ms", "confidence", "score", "within_5s"]
+    expected = [[f.at_ms, p.label, p.position_ms, p.confidence, p.score, None] for f in made for p in f.predictions]
     assert table.to_numpy().tolist() == expected
     empty = model.video(video, emit=EmitConfig(threshold=0.999)).to_frame()
     assert (len(empty), list(empty.columns)) == (0, list(table.columns))

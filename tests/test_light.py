@@ -81,7 +81,7 @@ def test_scores_submissions_and_reports_need_no_torch(tmp_path: Path) -> None:
         "writer.finish()\n"
         "write_labels(Path('store/Labels-ball.json'), clips)\n"
         "table = ballcast.load().features('store').to_frame()\n"
-        "assert list(table.columns) == ['clip', 'at_ms', 'label', 'position_ms', 'confidence']\n"
+        "assert list(table.columns) == ['clip', 'at_ms', 'label', 'position_ms', 'confidence', 'score', 'within_5s']\n"
         "assert set(table['clip']) <= {clip.name for clip in clips}\n"
         "assert not {'torch', 'timm'} & set(sys.modules)\n"
     )

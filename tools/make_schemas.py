@@ -1,5 +1,6 @@
 """Write the JSON schemas of the recipes, `python -m tools.make_schemas`: after every change of a config class."""
 
+import argparse
 import dataclasses
 import json
 from typing import Any
@@ -46,6 +47,11 @@ def schema_text(cls: type) -> str:
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
-if __name__ == "__main__":
+def main() -> None:
+    argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
     for name, cls in SCHEMAS.items():
         (RECIPES / name).write_text(schema_text(cls), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ballcast.core.anticipator_config import EmitConfig
 from ballcast.core.errors import InputError
 from ballcast.core.events import Clip, ClipForecast, Forecast, Gap
+from ballcast.core.progress import ProgressCallback, no_progress
 from ballcast.inference.forecasts import FeedForecasts, Forecasts
 from ballcast.inference.loading import RuntimeKind, open_model
 
@@ -81,10 +82,8 @@ class Model:
 
     @property
     def precision(self) -> "ExpectedPrecision | None":
-        """How often its predictions come true, by action and confidence; None: not measured (`ballcast tune`)."""
-        from ballcast.inference.expected_precision import read_precision
-
-        return read_precision(Path(self.name))
+        """How often its predictions come true, by action and score; None: not measured (`ballcast tune`)."""
+        return None if self.event_model else self.window_model.expected_precision
 
     def new_runtime(self) -> "Runtime":
         """The runtime that reads videos, for any number of predictors; an InputError if the model reads no videos."""
@@ -118,7 +117,7 @@ class Model:
         resumed: bool = False,
         strict: bool = False,
         any_video: bool = False,
-        progress: Callable[[int, int | None], None] = lambda done, total: None,
+        progress: ProgressCallback = no_progress,
         on_gap: Callable[[Gap], None] = lambda gap: None,
     ) -> Forecasts[Forecast]:
         """Forecast along a video file, from 5 s on.
@@ -213,7 +212,7 @@ class Model:
         lineup: Path | str | None = None,
         every_ms: int = 1000,
         emit: EmitConfig | None = None,
-        progress: Callable[[int, int], None] = lambda done, total: None,
+        progress: ProgressCallback = no_progress,
     ) -> "Forecasts[Forecast] | FeedForecasts":
         """Forecast along a match's event feed.
 
@@ -258,7 +257,7 @@ class Model:
         *,
         clips: Sequence[Clip] | None = None,
         emit: EmitConfig | None = None,
-        progress: Callable[[int, int], None] = lambda done, total: None,
+        progress: ProgressCallback = no_progress,
     ) -> Forecasts[ClipForecast]:
         """Predict the clips of a feature store, as for a submission: with calibrated scores if the model was tuned.
 
@@ -275,7 +274,7 @@ class Model:
         check_fits(self.window_model, opened, self.name)
         chosen = [Clip(name, labelled=False) for name in opened.names] if clips is None else clips
         samples = open_windows(opened, chosen, self.window_model.config.windows)
-        tuned = None if emit else self.window_model.calibration
+        tuned = None if emit else self.window_model.score_mapping
         if tuned is not None:
             forecasts = predict_together([self.window_model], [samples], tuned, progress)
         else:

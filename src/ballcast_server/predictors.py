@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ballcast.inference.expected_precision import ExpectedPrecision
 from ballcast.inference.runtime import Runtime
 from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.live.reader import PreviewOptions
@@ -27,7 +26,7 @@ class PredictorFactory:
         new: returns a predictor with its own state, for one video or stream.
         about: metadata that is written into results.
         scheduler: makes the scheduler of all streams, or the cluster that follows them; None: each has a
-            predictor of its own.
+            separate predictor.
         any_video: forecast also where no football pitch is seen.
     """
 
@@ -41,7 +40,6 @@ def make_predictor_factory(
     new_runtime: Callable[[], Runtime],
     *,
     every_ms: int,
-    precision: ExpectedPrecision | None = None,
     any_video: bool = False,
     cluster: ClusterSessions | None = None,
 ) -> PredictorFactory:
@@ -50,7 +48,6 @@ def make_predictor_factory(
     Args:
         new_runtime: returns a runtime for one video or stream; all of them share their networks.
         every_ms: interval between forecasts.
-        precision: of the model, if it was measured; written into results.
         any_video: forecast also where no football pitch is seen.
         cluster: follows the streams; None: this machine does.
 
@@ -59,8 +56,8 @@ def make_predictor_factory(
     """
     first = new_runtime()
     about = {"every_ms": every_ms, **first.about, "pos_weight": first.pos_weight}
-    if precision is not None:
-        about["precision"] = precision.to_json()
+    if (measured := first.expected_precision) is not None:
+        about["precision"] = {"tolerance_ms": measured.tolerance_ms, "default": measured.default}
     return PredictorFactory(
         lambda: StreamPredictor(new_runtime(), every_ms=every_ms),
         about,
@@ -77,7 +74,8 @@ class LazyScheduler:
     """
 
     def __init__(self, make: Callable[[], Scheduler | ClusterSessions] | None) -> None:
-        self._make, self._lock = make, threading.Lock()
+        self._make = make
+        self._lock = threading.Lock()
         self.running: Scheduler | ClusterSessions | None = None
 
     def __call__(self) -> Scheduler | ClusterSessions | None:
@@ -89,7 +87,8 @@ class LazyScheduler:
     def close(self) -> None:
         """End it with all its sessions."""
         with self._lock:
-            scheduler, self.running = self.running, None
+            scheduler = self.running
+            self.running = None
         if scheduler is not None:
             scheduler.close()
 

@@ -96,7 +96,7 @@ class Settings:
         every_ms: interval between forecasts.
         networks: which addresses streams that are added, and webhooks, may lead to.
         alerts: where alerts of streams go.
-        clips_days, clips_bytes: clips of alerts are kept so long, and are so large in all.
+        clips_days, clips_bytes: how long clips of alerts are kept, and the size of all of them together.
         limits: bounds on requests, users and videos.
     """
 
@@ -129,7 +129,9 @@ class RequestError(Exception):
 
     def __init__(self, status: int, message: str, *, retry_s: int | None = None) -> None:
         super().__init__(message)
-        self.status, self.message, self.retry_s = status, message, retry_s
+        self.status = status
+        self.message = message
+        self.retry_s = retry_s
 
     @property
     def headers(self) -> dict[str, str]:

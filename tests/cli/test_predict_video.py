@@ -1,10 +1,12 @@
 """`ballcast predict VIDEO …` end to end: damage, kills, parts of videos, folders and lists, the page."""
 
 import json
+import math
 import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from typer.testing import CliRunner
 from ballcast import cli
 from ballcast.cli.predict_video import list_videos, parse_time
 from ballcast.core.errors import InputError
+from ballcast.core.events import Forecast, Prediction
 from ballcast.core.timeline_summary import summarise
 from tests.cli.test_live import MODELS
 from tests.live.test_session import tiny
@@ -48,7 +51,7 @@ def test_damage_is_a_gap_and_parts_equal_the_whole(place: Path) -> None:
     done = predict(place, "a.ts", "-o", "whole.json", "--overlay", "seen.mp4", "--html", "page.html")
     assert done.exit_code == 0, done.output
     assert "a.ts: no forecasts from 0:1" in done.output
-    assert "expected most, by the sum of probabilities" in done.output
+    assert "most confident:" in done.output
     assert "the model: trained on data it does not name" in done.output
     tree = json.loads((place / "whole.json").read_text())
     (gap,) = tree["gaps"]
@@ -130,3 +133,11 @@ def test_times() -> None:
 
 def test_a_summary_of_nothing() -> None:
     assert summarise([], 1000).highlights == []
+
+
+def test_a_summary_counts_what_is_expected_as_a_poisson_process() -> None:
+    """Six passes a minute: at least one within 5 s with 1 − exp(−0.5); sixty forecasts, one a second."""
+    within = (1 - math.exp(-0.5), *[0.0] * 9)
+    made = [Forecast(1000 * i, (Prediction("PASS", 1000 * i, 0.2),), within_5s=within) for i in range(60)]
+    assert summarise(made, 1000).expected == {"PASS": pytest.approx(6)}
+    assert summarise([replace(f, within_5s=()) for f in made], 1000).expected == {"PASS": pytest.approx(60 * 0.2 / 5)}

@@ -50,7 +50,7 @@ def test_overrides_reach_every_depth_and_type() -> None:
         ("emit.mode=both", "'emit.mode' must be one of slot, class, expected, not 'both'"),
         ("data.train=train", "'data.train' must be a list like [a, b], not 'train'"),
         ("data.boost=[SHOT]", "'data.boost' must be a mapping like {name: value}, not a list"),
-        ("train=fast", "'train' is a section with keys of its own, not 'fast'"),
+        ("train=fast", "'train' is a section with keys, not 'fast'"),
         ("model=4", "'model' is a section"),
         ("train.batch", "not of the form key=value"),
         ("emit.threshold=1.5", "emit: threshold must be in [0, 1)"),

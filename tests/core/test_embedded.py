@@ -51,7 +51,7 @@ def test_a_recipe_of_the_package_is_found_by_its_name_in_any_folder(
 def test_what_is_no_recipe_is_named_with_those_there_are(tmp_path: Path) -> None:
     with pytest.raises(
         InputError,
-        match=r"papre: no such file, and no recipe .* best, e2e, e2e-head, events, faantra, faantra-ws, "
+        match=r"papre: no such file, and no recipe .* best, e2e, e2e-head, events, faantra, faantra-ws, feed, "
         r"paper, pretrain$",
     ):
         embedded.find_recipe(Path("papre"))

@@ -2,6 +2,7 @@
 
 import logging
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def test_links_of_pages_beside_the_site_lead_somewhere(name: str) -> None:
 
 
 def test_the_shapes_of_the_diagram_are_the_models() -> None:
-    """The one picture of the data's way says what the code does."""
+    """The one picture of the data flow says what the code does."""
     from ballcast.core.anticipator_config import Recipe
     from ballcast.core.backbone_config import BackboneConfig
 
@@ -65,3 +66,13 @@ def test_the_shapes_of_the_diagram_are_the_models() -> None:
     ):
         assert shape in told, shape
     assert f"of {snippet_count(backbone) * backbone.stacks} only {stacks} are distinct" in told
+
+
+def test_the_packages_stand_in_the_order_of_their_imports() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    orders = {c["containers"][0]: c["layers"] for c in contracts if c["type"] == "layers"}
+    page = (ROOT / "docs/architecture.md").read_text().split("\n## Packages\n")[1].split("\n## ")[0]
+    tables = [re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE) for table in page.split("| package | contents |")[1:]]
+    for rows, layers in zip(tables, orders.values(), strict=True):
+        named = [{name.removesuffix(".py") for name in re.findall(r"`([\w.]+)`", row)} for row in rows]
+        assert named == [set(layer.split(" | ")) for layer in reversed(layers)]

@@ -37,7 +37,7 @@ pytest.importorskip("onnx")
 
 CONFIG = BackboneConfig(encoder="test_efficientnet", channels=8, blocks=1, projected=4, se_ratio=4)
 SIZES = {"dim": 16, "encoder_heads": 2, "encoder_ffn": 32, "decoder_heads": 2, "decoder_ffn": 32}
-ALL = EmitConfig(threshold=0.0)  # every slot speaks
+ALL = EmitConfig(threshold=0.0)  # every slot is emitted
 
 
 @pytest.fixture(scope="module")

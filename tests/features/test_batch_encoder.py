@@ -33,13 +33,13 @@ def assert_same(got: torch.Tensor, expected: torch.Tensor) -> None:
 def test_clips_equal_clip_by_clip(backbone: Backbone, count: int) -> None:
     video = frames(count)
     starts = list(range(0, count - 28, 3))
-    assert_same(backbone.clips(video), one_by_one(backbone, video, starts))
+    assert_same(backbone.snippets(video), one_by_one(backbone, video, starts))
 
 
 def test_the_33_frame_network() -> None:
     config = BackboneConfig(frames=33, channels=16, blocks=1, projected=8, se_ratio=4)
     backbone, video = small_backbone(config=config), frames(140)
-    assert_same(backbone.clips(video), one_by_one(backbone, video, list(range(0, 140 - 64, 3))))
+    assert_same(backbone.snippets(video), one_by_one(backbone, video, list(range(0, 140 - 64, 3))))
     assert BatchEncoder(backbone, compiled=False).windows(video, [0, 10]).shape == (2, 21, 11 * 8)
 
 
@@ -112,13 +112,13 @@ def test_bad_input(backbone: Backbone) -> None:
     with pytest.raises(InputError, match="a window at frame 1 needs frames 1 to 125"):
         BatchEncoder(backbone, compiled=False).windows(frames(125), [1])
     with pytest.raises(InputError, match="must be"):
-        backbone.clips(frames(125).astype(np.float32))
-    assert backbone.clips(frames(28)).shape == (0, SMALL.width)
+        backbone.snippets(frames(125).astype(np.float32))
+    assert backbone.snippets(frames(28)).shape == (0, SMALL.width)
 
 
 def test_training_mode_is_left_alone() -> None:
     backbone = small_backbone().train()
-    backbone.clips(frames(29))
+    backbone.snippets(frames(29))
     assert backbone.training
 
 

@@ -97,7 +97,7 @@ def test_snippets_one_by_one(config: BackboneConfig) -> None:
         reads = config.step * np.arange(config.frames)
         given = [torch.from_numpy(video[start + reads])[None] for start in range(0, 129, 2)]
         expected = torch.cat([backbone.features(snippet) for snippet in given])
-        got = backbone.clips(video)[: len(expected)]
+        got = backbone.snippets(video)[: len(expected)]
     assert ((got - expected).abs().max() / expected.abs().max()).item() < 1e-5
 
 
@@ -112,13 +112,13 @@ def test_a_shifted_window_sees_nothing_beyond_it(shift: Literal["plain", "gated"
         with torch.no_grad():
             own = backbone.features(torch.from_numpy(video[start : start + 125 : 2])[:, None])
         assert ((window - own).abs().max() / own.abs().max()).item() < 1e-5
-    covered = engine.clips(video)  # 150 snippets: the windows at the snippets 0, 63 and 87
+    covered = engine.snippets(video)  # 150 snippets: the windows at the snippets 0, 63 and 87
     assert len(covered) == 150
     assert torch.equal(covered[:63], got[0])
     assert torch.equal(covered[87:], engine.windows(video, [174])[0])
     assert torch.equal(covered[63:87], engine.windows(video, [126])[0][:24])
     with pytest.raises(InputError, match="100 frames are fewer than the 125"):
-        engine.clips(video[:100])
+        engine.snippets(video[:100])
 
 
 def test_a_causal_shift_sees_no_later_frame() -> None:

@@ -35,7 +35,7 @@ def test_reads_back_what_was_written(tmp_path: Path) -> None:
     write(tmp_path, [6] * count)
     store = FeatureStore.open(tmp_path)
     assert store.names == tuple(f"clip_{i + 1}" for i in range(count))
-    assert (len(store), store.clips, store.width, store.identity) == (count, CLIPS, WIDTH, "test" * 16)
+    assert (len(store), store.snippets, store.width, store.identity) == (count, CLIPS, WIDTH, "test" * 16)
     assert store.window_starts == (0, 125, 250, 375, 500, 625)
     assert [rows.shape for rows in store.rows] == [(ENTRIES_PER_SHARD, 6, CLIPS, WIDTH), (3, 6, CLIPS, WIDTH)]
     for i, name in enumerate(store.names):

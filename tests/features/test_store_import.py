@@ -69,16 +69,16 @@ def folder(tmp_path: Path) -> Path:
 def test_import(tmp_path: Path, folder: Path) -> None:
     np.save(folder / "clip_3.npy", features(2).reshape(30, 7).astype(np.float64))  # windows one after the other
     (folder / "Labels-ball.json").write_text("{}")
-    store = import_npy(folder, tmp_path / "store", name="mine", clips=5)
+    store = import_npy(folder, tmp_path / "store", name="mine", snippets=5)
     assert store.names == tuple(f"clip_{i + 1}" for i in range(12))
-    assert (store.clips, store.width, store.window_starts) == (5, 7, (0, 125, 250, 375, 500, 625))
+    assert (store.snippets, store.width, store.window_starts) == (5, 7, (0, 125, 250, 375, 500, 625))
     for i, name in enumerate(store.names):
         np.testing.assert_array_equal(store.windows(name), features(i).astype(np.float16))
     assert store.labels is not None
-    again = import_npy(folder, tmp_path / "again", name="mine", clips=5)
+    again = import_npy(folder, tmp_path / "again", name="mine", snippets=5)
     again.check_same_backbone(store)
     with pytest.raises(InputError, match="two backbones"):
-        import_npy(folder, tmp_path / "other", name="theirs", clips=5).check_same_backbone(store)
+        import_npy(folder, tmp_path / "other", name="theirs", snippets=5).check_same_backbone(store)
 
 
 def break_nan(folder: Path) -> None:
@@ -122,14 +122,14 @@ def break_header(shape: str) -> Callable[[Path], None]:
 def test_what_is_wrong_is_named(tmp_path: Path, folder: Path, spoil: object, message: str) -> None:
     spoil(folder)  # type: ignore[operator]
     with pytest.raises(InputError, match=message):
-        import_npy(folder, tmp_path / "store", name="mine", clips=5)
+        import_npy(folder, tmp_path / "store", name="mine", snippets=5)
     assert not (tmp_path / "store").exists()
 
 
 def test_clips_that_must_be_there(tmp_path: Path, folder: Path) -> None:
     expected = [f"clip_{i + 1}" for i in range(14)]
     with pytest.raises(InputError, match=r"clip_13\.npy and 1 more missing"):
-        import_npy(folder, tmp_path / "store", name="mine", clips=5, expected=expected)
+        import_npy(folder, tmp_path / "store", name="mine", snippets=5, expected=expected)
 
 
 def test_folders(tmp_path: Path, folder: Path) -> None:
@@ -138,7 +138,7 @@ def test_folders(tmp_path: Path, folder: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"has no \.npy files"):
         import_npy(tmp_path / "empty", tmp_path / "store", name="mine")
-    import_npy(folder, tmp_path / "empty", name="mine", clips=5)  # an empty folder may be given
+    import_npy(folder, tmp_path / "empty", name="mine", snippets=5)  # an empty folder may be given
     assert len(FeatureStore.open(tmp_path / "empty")) == 12
     with pytest.raises(InputError, match="is there already"):
-        import_npy(folder, tmp_path / "empty", name="mine", clips=5)
+        import_npy(folder, tmp_path / "empty", name="mine", snippets=5)

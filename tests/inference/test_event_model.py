@@ -18,7 +18,8 @@ from ballcast.cli import app
 from ballcast.core.errors import InputError
 from ballcast.core.feed_config import EventTransformerConfig
 from ballcast.core.feed_forecast import EITHER, SHOT, columns, shot_chances
-from ballcast.inference.event_model import calibrated, fit_calibration, open_event_model
+from ballcast.inference.calibration import fit_calibration
+from ballcast.inference.event_model import calibrated, open_event_model
 from ballcast.inference.feed_predictor import predict_events, summarise
 from ballcast.inference.feed_tables import read_kickoffs, write_clips, write_table
 from ballcast.model.event_transformer import EventTransformer

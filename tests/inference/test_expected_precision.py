@@ -2,20 +2,24 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import ballcast
+from ballcast.core.actions import ACTION_INDEX, ACTIONS
 from ballcast.core.embedded import MODEL
 from ballcast.core.errors import InputError
 from ballcast.core.events import Event, Prediction
 from ballcast.inference.expected_precision import (
     FILE_NAME,
     ExpectedPrecision,
+    chance_within_5s,
     fit_precision,
     matched,
     read_precision,
     write_precision,
 )
+from ballcast.model.postprocess import SlotArrays
 
 
 def test_of_one_time_an_event_counts_for_one_prediction() -> None:
@@ -41,6 +45,37 @@ def test_precision_follows_the_hits_and_not_the_confidence() -> None:
     assert fitted.of("CROSS", 0.9) == 0  # never seen
     assert 0.02 < fitted.default < 0.6  # without the shots, with the better passes
     assert (fitted.samples, fitted.predictions) == (400, 800)
+
+
+def test_a_confidence_is_the_measured_frequency_and_the_score_stays() -> None:
+    """Of the passes with a score of 0.8 a quarter come; some shot comes within 5 s in a tenth of the samples."""
+    samples = []
+    for i in range(1000):
+        events = [Event("PASS", 1000)] * (i % 4 == 0) + [Event("SHOT", 4000)] * (i % 10 == 0)
+        samples.append(([Prediction("PASS", 1200, 0.8)], events))
+    chance = np.full((1000, len(ACTIONS)), 0.5, np.float32)
+    measured = fit_precision(samples, chance)
+    made, within_5s = measured.calibrate([Prediction("PASS", 61_000, 0.8), Prediction("SHOT", 62_000, 0.9)], chance[0])
+    assert [p.confidence for p in made] == [pytest.approx(0.25, abs=0.001), 0]  # shots were never predicted
+    assert [(p.label, p.position_ms, p.score) for p in made] == [("PASS", 61_000, 0.8), ("SHOT", 62_000, 0.9)]
+    assert within_5s[ACTION_INDEX["PASS"]] == pytest.approx(0.25, abs=0.01)
+    assert within_5s[ACTION_INDEX["SHOT"]] == pytest.approx(0.1, abs=0.01)
+    assert within_5s[ACTION_INDEX["CROSS"]] < 0.03
+    assert fit_precision(samples).calibrate(made, chance[0])[1] == ()  # not measured
+
+
+def test_the_chance_within_5s_is_that_of_a_poisson_process() -> None:
+    """Counts: 1 − exp(−expected). Slots: their probabilities add up to the expected number."""
+    classes = np.full((1, 10, 10), -50, np.float32)
+    classes[0, range(10), range(10)] = 50
+    expected = np.linspace(0.1, 2, 10).astype(np.float32)
+    counts = SlotArrays(np.log(np.expm1(expected))[None], classes, np.zeros((1, 10, 32), np.float32), 32, "counts")
+    assert chance_within_5s(counts, 1.0)[0] == pytest.approx(1 - np.exp(-expected), abs=1e-5)
+    two = np.full((1, 2, 10), -50, np.float32)
+    two[:, :, 6] = 50
+    slots = SlotArrays(np.zeros((1, 2), np.float32), two, np.zeros((1, 2, 32), np.float32), 32)
+    assert chance_within_5s(slots, 1.0)[0, 6] == pytest.approx(1 - np.exp(-1.0), abs=1e-5)
+    assert chance_within_5s(slots, 4.0)[0, 6] == pytest.approx(1 - np.exp(-2 * 0.2), abs=1e-5)
 
 
 def test_few_hits_are_drawn_to_the_mean() -> None:

@@ -14,7 +14,7 @@ from ballcast.model.anticipator import Anticipator
 
 def test_a_warning_for_features_of_another_frame_size(tmp_path: Path) -> None:
     store = make_split(tmp_path / "test", 2, seed=0)
-    model = Anticipator(ModelConfig(clips=store.clips, width=store.width), metadata={"picture_size": [720, 1280]})
+    model = Anticipator(ModelConfig(clips=store.snippets, width=store.width), metadata={"picture_size": [720, 1280]})
     with pytest.warns(
         BallcastWarning, match=r"test: its pictures are 398×224, those of training were 1280×720; extract again"
     ):

@@ -27,7 +27,7 @@ def features(stream: StreamEncoder, video: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("config", CONFIGS)
 def test_a_stream_gives_the_features_of_the_video(config: BackboneConfig) -> None:
     backbone, video = small_backbone(config=config), frames(131)
-    expected = backbone.clips(video).numpy()
+    expected = backbone.snippets(video).numpy()
     stream = StreamEncoder(runtime_of(backbone))
     got = features(stream, video)
     assert got.shape == expected.shape
@@ -74,7 +74,7 @@ def test_the_recorded_step_keeps_nothing_that_a_replay_overwrites(monkeypatch: p
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_the_recorded_step_on_a_gpu() -> None:
     backbone, video = small_backbone().cuda(), frames(131)
-    expected = BatchEncoder(backbone, compiled=False).clips(video).cpu().numpy()
+    expected = BatchEncoder(backbone, compiled=False).snippets(video).cpu().numpy()
     stream = StreamEncoder(runtime_of(backbone))
     got = features(stream, video)
     assert np.abs(got - expected).max() / np.abs(expected).max() < 1e-2  # fp16, other batches

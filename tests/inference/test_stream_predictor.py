@@ -33,7 +33,7 @@ from ballcast.video.luma import FrameResizer
 from tests.features.conftest import SMALL, small_backbone
 from tests.video.conftest import make_video
 
-ALL = EmitConfig(threshold=0.0)  # every slot speaks
+ALL = EmitConfig(threshold=0.0)  # every slot is emitted
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def model(backbone: Backbone, video: np.ndarray) -> Anticipator:
     sizes = {"dim": 16, "encoder_heads": 2, "encoder_ffn": 32, "decoder_heads": 2, "decoder_ffn": 32}
     config = ModelConfig(width=SMALL.width, hierarchy=HierarchyConfig(**sizes, decoder_layers=2))
     made = Anticipator(config, metadata={"backbone": {"hash": backbone.hash, "name": backbone.name}, "pos_weight": 4.0})
-    features, project = backbone.clips(video[::5]), made.network.encoder.project
+    features, project = backbone.snippets(video[::5]), made.network.encoder.project
     with torch.no_grad():
         project.weight /= features.std(0).clamp(min=1e-3)
         project.bias.copy_(-project.weight @ features.mean(0))
@@ -320,9 +320,9 @@ def test_the_command_line_writes_all_four(
     events = read_osl(made / "osl.json").items[str(short)]
     assert sorted(events, key=repr) == sorted((p for a in got for p in a.predictions), key=repr)
     header, *rows = (made / "table.csv").read_text().splitlines()
-    assert header == "at_ms,label,position_ms,confidence"
+    assert header == "at_ms,label,position_ms,confidence,score,within_5s"
     first = got[0].predictions[0]
-    assert rows[0] == f"5000,{first.label},{first.position_ms},{first.confidence!r}"
+    assert rows[0] == f"5000,{first.label},{first.position_ms},{first.confidence!r},{first.score!r},"
     assert len(rows) == 16
     with VideoFile(made / "seen.mp4") as seen:
         assert seen.probe().rate == 50

@@ -92,15 +92,15 @@ def silence(clips: list[Clip]) -> np.ndarray:
 def test_a_shift_recovers_a_known_bias() -> None:
     outputs, clips = biased(800, late=2)
     fitted = fit([outputs], clips, silence(clips), pos_weight=1.0)
-    shifts = [own.shift_ms for own in fitted.calibration.classes]
+    shifts = [own.shift_ms for own in fitted.mapping.classes]
     assert shifts[THROW_IN] == 320
     assert shifts[PASS] <= 0
     assert fitted.helps
     assert fitted.outside_after > fitted.outside_before == 0
     new, held_out = biased(800, late=2, seed=1)
-    unshifted = {label: replace(own, shift_ms=0) for label, own in fitted.calibration.actions.items()}
-    right = score_bins(held_out, fitted.calibration.scores([new])).ap[:, THROW_IN].mean()
-    wrong = score_bins(held_out, replace(fitted.calibration, actions=unshifted).scores([new])).ap[:, THROW_IN].mean()
+    unshifted = {label: replace(own, shift_ms=0) for label, own in fitted.mapping.actions.items()}
+    right = score_bins(held_out, fitted.mapping.scores([new])).ap[:, THROW_IN].mean()
+    wrong = score_bins(held_out, replace(fitted.mapping, actions=unshifted).scores([new])).ap[:, THROW_IN].mean()
     assert right > wrong + 0.02
 
 
@@ -116,14 +116,14 @@ def test_a_fold_is_scored_by_what_only_the_others_would_have_fitted() -> None:
         inside = [clip for clip, own in zip(clips, fold, strict=True) if own]
         others = [clip for clip, own in zip(clips, fold, strict=True) if not own]
         of_others = fit([outputs[~fold]], others, silence(others), pos_weight=weight, folds=folds - 1, least=1)
-        shifts.append(of_others.calibration.classes[THROW_IN].shift_ms)
-        expected.append(score_bins(inside, of_others.calibration.scores([outputs[fold]])).avg)
+        shifts.append(of_others.mapping.classes[THROW_IN].shift_ms)
+        expected.append(score_bins(inside, of_others.mapping.scores([outputs[fold]])).avg)
         was.append(score_bins(inside, before[fold]).avg)
     assert shifts == [0, 0, 0, 480]
     assert fitted.outside_after == pytest.approx(np.mean(expected), rel=1e-12)
     assert fitted.outside_before == pytest.approx(np.mean(was), rel=1e-12)
     assert not fitted.helps
-    own = fitted.calibration.classes[THROW_IN]
+    own = fitted.mapping.classes[THROW_IN]
     assert (own.inflation, own.reach_ms, own.shift_ms) == (weight, 1280, 0)  # the folds do not agree
 
 
@@ -132,9 +132,9 @@ def test_a_class_of_few_events_keeps_the_untuned_choice() -> None:
     events = sum(e.label == "THROW IN" for clip in clips for e in clip.anticipation)
     for least, shift_ms in ((events, 320), (events + 1, 0)):
         fitted = fit([outputs], clips, silence(clips), pos_weight=3.0, least=least)
-        own = fitted.calibration.classes[THROW_IN]
+        own = fitted.mapping.classes[THROW_IN]
         assert own.shift_ms == shift_ms
-        assert fitted.calibration.classes[PASS].inflation in (3.0, 1.5, 0.75)
+        assert fitted.mapping.classes[PASS].inflation in (3.0, 1.5, 0.75)
     assert (own.inflation, own.reach_ms) == (3.0, 1280)
 
 
@@ -142,7 +142,7 @@ def test_nothing_is_learnt_from_outputs_that_are_always_the_same() -> None:
     _, clips = biased(200, late=0)
     same = flat(200)
     fitted = fit(
-        [same], clips, fit([same], clips, silence(clips), pos_weight=1.0).calibration.scores([same]), pos_weight=1.0
+        [same], clips, fit([same], clips, silence(clips), pos_weight=1.0).mapping.scores([same]), pos_weight=1.0
     )
     assert abs(fitted.outside_after - fitted.outside_before) < 0.02
 
@@ -164,7 +164,7 @@ def test_what_a_model_emits_is_shifted_and_no_clip_is_left_empty() -> None:
     own, clips = emitted_throw_ins(300, early=6)
     useless = flat(300)
     fitted = fit([useless], clips, own.kept, pos_weight=1.0, emission=own)
-    mapping = fitted.calibration
+    mapping = fitted.mapping
     assert (mapping.times, mapping.fill) == ("emitted", 1)  # the second prediction of a clip is wrong
     assert [c.shift_ms for c in mapping.classes] == [480 if c == THROW_IN else 0 for c in range(10)]
     assert fitted.before.ap[0, THROW_IN] < 0.01  # found within ±500 ms, three bins
@@ -173,14 +173,14 @@ def test_what_a_model_emits_is_shifted_and_no_clip_is_left_empty() -> None:
     without = score_bins(clips, replace(mapping, fill=0).scores((), own)).ap[-1, THROW_IN]
     assert without < 0.8  # a third of the clips is missing
     alone = fit([useless], clips, own.kept, pos_weight=1.0)  # an ensemble emits nothing of its own
-    assert alone.calibration.times == "expected"
+    assert alone.mapping.times == "expected"
 
 
 def test_the_better_times_are_taken() -> None:
     outputs, clips = biased(400, late=0)
     rng = np.random.default_rng(0)
     noise = rng.random((400, 32, 10)).astype(np.float32)
-    assert fit([outputs], clips, noise, pos_weight=1.0, emission=Emission(noise, noise)).calibration.times == "expected"
+    assert fit([outputs], clips, noise, pos_weight=1.0, emission=Emission(noise, noise)).mapping.times == "expected"
 
 
 def test_too_few_clips_are_one_sentence() -> None:
@@ -364,7 +364,7 @@ def test_a_store_of_event_feeds_is_tuned_on(tmp_path: Path) -> None:
     # Weights that are written anew are others: the calibration goes with those it was fitted to.
     Anticipator(recipe.model).save_pretrained(tmp_path / "model")
     assert not (tmp_path / "model" / "calibration.json").exists()
-    assert Anticipator.from_pretrained(tmp_path / "model").calibration is None
+    assert Anticipator.from_pretrained(tmp_path / "model").score_mapping is None
 
 
 def test_an_ensemble_is_tuned_and_predicts(tuned: tuple[Path, Path, Path], tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from ballcast.video.sources import FileSource, LiveFrame, StreamGap
 from ballcast.video.stream import StreamSource
 from tests.video.conftest import make_video
 
-ALL = EmitConfig(threshold=0.0)  # every slot speaks
+ALL = EmitConfig(threshold=0.0)  # every slot is emitted
 SIZES = HierarchyConfig(
     dim=16, encoder_heads=2, encoder_ffn=32, steps=1, decoder_heads=2, decoder_ffn=32, decoder_layers=1
 )

@@ -1,4 +1,4 @@
-""""""
+"""The anticipator: shapes, presets, saving and loading."""
 
 import json
 import os
@@ -242,25 +242,25 @@ def test_a_runs_folder_leads_to_its_model(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("tuned", [True, False])
 def test_a_model_pushed_to_the_hub_comes_back_the_same(tiny: ModelConfig, on_hub: Hub, tuned: bool) -> None:
     model = Anticipator(tiny, metadata={"note": "é", "seed": 3, "trained_on": ["train"]}).eval()
-    model.calibration = ScoreMapping(fitted_on="valid") if tuned else None
+    model.score_mapping = ScoreMapping(fitted_on="valid") if tuned else None
     assert model.push_to_hub("someone/ballcast") == f"{on_hub.url}/someone/ballcast"
     files = ["README.md", "config.json", "model.safetensors"]
     assert sorted(on_hub.of("someone/ballcast")) == sorted([*files, *(["calibration.json"] if tuned else [])])
     assert on_hub.private["someone/ballcast"]
     again = Anticipator.from_pretrained("someone/ballcast")
     assert (again.config, again.metadata) == (model.config, model.metadata)
-    assert (again.calibration is not None) == tuned
+    assert (again.score_mapping is not None) == tuned
     for key, value in model.state_dict().items():
         assert torch.equal(again.state_dict()[key], value)
 
 
 def test_a_calibration_of_older_weights_does_not_stay_on_the_hub(tiny: ModelConfig, on_hub: Hub) -> None:
     model = Anticipator(tiny)
-    model.calibration = ScoreMapping(fitted_on="valid")
+    model.score_mapping = ScoreMapping(fitted_on="valid")
     model.push_to_hub("someone/ballcast", private=False)
     Anticipator(tiny).push_to_hub("someone/ballcast", private=False)  # other weights, not tuned
     assert "calibration.json" not in on_hub.of("someone/ballcast")
-    assert Anticipator.from_pretrained("someone/ballcast").calibration is None
+    assert Anticipator.from_pretrained("someone/ballcast").score_mapping is None
 
 
 def test_a_folder_that_is_nowhere(on_hub: Hub) -> None:

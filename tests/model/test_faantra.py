@@ -11,18 +11,18 @@ from ballcast.model.anticipator import Anticipator
 from ballcast.model.faantra import Faantra
 
 
-def test_the_reach_is_counted_in_clips(tiny_faantra: ModelConfig) -> None:
+def test_the_reach_is_counted_in_snippets(tiny_faantra: ModelConfig) -> None:
     network = Faantra.from_config(tiny_faantra)  # 250 ms at 120 ms a clip: 2 to either side
     assert network.reach is not None
     assert network.reach[3].int().tolist() == [0, 1, 1, 1, 1, 1, 0]
     assert network.query_reach is None  # ±9 is free for 5 queries
     paper = Faantra.from_config(ModelConfig(kind="faantra", slots=8, width=4))
     assert paper.reach is not None
-    assert paper.reach[16].sum() == 19  # ±1.12 s: 9 clips to either side
+    assert paper.reach[16].sum() == 19  # ±1.12 s: 9 snippets to either side
 
 
 def test_information_travels_no_further_than_the_reach(tiny_faantra: ModelConfig) -> None:
-    """Two encoder layers of ±2 clips: what happens at clip 0 cannot be seen in the presence at clip 5."""
+    """Two encoder layers of ±2 snippets: what happens at snippet 0 cannot be seen in the presence at snippet 5."""
     model = Anticipator(tiny_faantra).eval()
     features = torch.randn(1, 4, 7, 11)
     changed = features.clone()

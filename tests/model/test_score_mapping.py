@@ -281,19 +281,19 @@ def test_a_damaged_file_is_one_sentence(tmp_path: Path, changes: dict[str, objec
 def test_a_model_folder_carries_its_calibration(tmp_path: Path, tiny: ModelConfig) -> None:
     model = Anticipator(tiny)
     model.save_pretrained(tmp_path / "a")
-    assert Anticipator.from_pretrained(tmp_path / "a").calibration is None
-    model.calibration = plain()
+    assert Anticipator.from_pretrained(tmp_path / "a").score_mapping is None
+    model.score_mapping = plain()
     model.save_pretrained(tmp_path / "b")
     again = Anticipator.from_pretrained(tmp_path / "b")
-    assert again.calibration is not None
-    assert again.calibration.actions == plain().actions
+    assert again.score_mapping is not None
+    assert again.score_mapping.actions == plain().actions
     again.save_pretrained(tmp_path / "c")  # as push_to_hub does
-    assert Anticipator.from_pretrained(tmp_path / "c").calibration == again.calibration
+    assert Anticipator.from_pretrained(tmp_path / "c").score_mapping == again.score_mapping
 
 
 def test_other_weights_refuse_it(tmp_path: Path, tiny: ModelConfig) -> None:
     model = Anticipator(tiny)
-    model.calibration = plain()
+    model.score_mapping = plain()
     model.save_pretrained(tmp_path)
     Anticipator(tiny).save_pretrained(tmp_path / "other")
     for file in ("model.safetensors", "config.json"):  # copied over it: the calibration beside them is of the past

@@ -167,7 +167,7 @@ class FrameEncoder(Target):
         home = self.at_home(path)
         backbone = Backbone.load(home)
         with torch.inference_mode():
-            backbone.clips(np.zeros((130, 60, 74) if backbone.config.colour else (130, 40, 74), np.uint8))
+            backbone.snippets(np.zeros((130, 60, 74) if backbone.config.colour else (130, 40, 74), np.uint8))
         open_model(self.base / "model", home, runtime="torch", device="cpu")
 
 

@@ -162,7 +162,7 @@ class Imported(Target):
         folder = path.parent / "npy"
         folder.mkdir(exist_ok=True)
         shutil.copyfile(path, folder / "clip_1.npy")
-        import_npy(folder, out / "store", name="x", clips=5).check_finite()
+        import_npy(folder, out / "store", name="x", snippets=5).check_finite()
 
     def command(self, path: Path, out: Path) -> list[str]:
         return ["data", "import", str(path.parent / "npy"), str(out / "store"), "--name", "x", "--clips", "5"]
@@ -201,7 +201,7 @@ class Model(Target):
         model = Anticipator(
             small_recipe(self.home).model, metadata={"pos_weight": 8.0, "backbone": {"name": "x"}}
         ).eval()
-        model.calibration = ScoreMapping(actions={"PASS": ClassScoreMapping(inflation=3.0, knots=(0.1, 0.2, 0.4))})
+        model.score_mapping = ScoreMapping(actions={"PASS": ClassScoreMapping(inflation=3.0, knots=(0.1, 0.2, 0.4))})
         model.save_pretrained(self.home)
 
     def drive(self, path: Path, out: Path) -> None:
@@ -237,7 +237,7 @@ class BackboneFolder(Target):
         backbone = Backbone.load(self.at_home(path))
         assert backbone.identity.hash
         with torch.inference_mode():
-            backbone.clips(self.frames)
+            backbone.snippets(self.frames)
 
     def command(self, path: Path, out: Path) -> list[str]:
         return ["extract", str(self.base / "nothing.mp4"), str(out / "store"), "--backbone", str(self.at_home(path))]

@@ -10,6 +10,7 @@ import typer
 from ballcast.cli.shell import app, data_app, new_console, resumable
 from ballcast.core.errors import InputError
 from ballcast.core.hub import SNBAA
+from ballcast.core.progress import progress_bar
 
 
 @app.command()
@@ -119,11 +120,10 @@ def data_verify(
 
     Example: ballcast data verify runs/paper
     """
-    from ballcast.cli.shell import step_progress
     from ballcast.workflows.verify import verify
 
     console = new_console(stderr=True)
-    with step_progress(console, "bytes") as progress:
+    with progress_bar(console, "bytes") as progress:
         found = verify(folder, progress)
     for sentence in found.damaged:
         console.print(sentence, style="red", markup=False, soft_wrap=True)
@@ -150,11 +150,16 @@ def data_convert(
 @data_app.command("import")
 def data_import(
     source: Annotated[
-        Path, typer.Argument(help="Folder of clip_1.npy, …: (windows, clips, width), or windows in a row.")
+        Path, typer.Argument(help="Folder of clip_1.npy, …: (windows, snippets, width), or windows in a row.")
     ],
     out: Annotated[Path, typer.Argument(help="The feature store to make.")],
     name: Annotated[str, typer.Option("--name", help="The backbone that made them; stores of one name may be mixed.")],
-    clips: Annotated[int, typer.Option(min=1, help="Clips a window, for files of (windows · clips, width).")] = 33,
+    snippets: Annotated[
+        int,
+        typer.Option(
+            "--snippets", "--clips", min=1, help="Snippets per window, for files of (windows · snippets, width)."
+        ),
+    ] = 33,
     every: Annotated[int, typer.Option(min=1, help="Frames from one window to the next.")] = 125,
 ) -> None:
     """Import features computed elsewhere into a feature store.
@@ -169,8 +174,8 @@ def data_import(
 
     labelled = (source / LABELS).is_file()
     expected = [clip.name for clip in read_labels(source / LABELS)] if labelled else []
-    store = import_npy(source, out, name=name, clips=clips, every=every, expected=expected)
-    typer.echo(f"{out}: {len(store)} clips, {len(store.window_starts)} windows of {store.clips} × {store.width}")
+    store = import_npy(source, out, name=name, snippets=snippets, every=every, expected=expected)
+    typer.echo(f"{out}: {len(store)} clips, {len(store.window_starts)} windows of {store.snippets} × {store.width}")
 
 
 @data_app.command("push")

@@ -7,10 +7,11 @@ from typing import Literal
 
 import typer
 
-from ballcast.cli.shell import new_console, step_progress
+from ballcast.cli.shell import new_console
 from ballcast.core.errors import InputError
 from ballcast.core.events import Clip
 from ballcast.core.files import check_not_source, check_writable, write_json
+from ballcast.core.progress import progress_bar
 from ballcast.core.util import print_table
 from ballcast.data.labels.soccernet import read_labels
 from ballcast.features.store import LABELS
@@ -77,7 +78,8 @@ def _write_report(
     from ballcast.report.film_strip import footage_in
     from ballcast.report.report import Report, write_report
 
-    (source,), labels = options.predictions, options.labels
+    (source,) = options.predictions
+    labels = options.labels
     footage = footage_in(videos or (labels if labels.is_dir() else labels.parent))
     if videos and not footage:
         raise InputError(f"{videos}: has no clips' videos; give the folder that holds clip_1, clip_2, …")
@@ -153,13 +155,13 @@ def _intervals(matches: Mapping[str, Matches], clips: int, options: Options) -> 
     """Compute the intervals of each system, by its name, on the same resamples."""
     resamples = options.bootstrap if options.bootstrap is not None else RESAMPLES
     found = {}
-    with step_progress(new_console(stderr=True), "resampling") as progress:
+    with progress_bar(new_console(stderr=True), "resampling") as progress:
         for i, (name, matched) in enumerate(matches.items()):
             found[name] = bootstrap_matches(
                 matched,
                 clips,
                 resamples=resamples,
                 seed=options.seed,
-                progress=lambda done, total, i=i: progress(i * total + done, len(matches) * total),  # type: ignore[misc]
+                progress=lambda done, total, i=i: progress(i * total + done, len(matches) * total),
             )
     return found

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ballcast.cli.runtime import PictureSize
-from ballcast.cli.shell import Device, app, frames_progress, match_progress, new_console, resumable, seconds_option
+from ballcast.cli.shell import Device, app, new_console, resumable, seconds_option
 from ballcast.core.errors import InputError
+from ballcast.core.progress import FRAMES, MATCHES, progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -92,8 +93,9 @@ def extract_features(
     from ballcast.features.backbone import Backbone as BackboneNetwork
     from ballcast.features.extract import extract
 
-    network, console = BackboneNetwork.load(backbone), new_console(stderr=True)
-    with resumable(), frames_progress(console) as progress:
+    network = BackboneNetwork.load(backbone)
+    console = new_console(stderr=True)
+    with resumable(), progress_bar(console, unit=FRAMES) as progress:
         report = extract(
             source,
             out,
@@ -123,7 +125,7 @@ def _print_extraction(report: "Extraction", console: "Console") -> None:
     frames = f"frames of {show_size(size)}" if size else "frames of several sizes"
     prepared = store.manifest.header.preprocessing
     frames += ", mirrored" if prepared and prepared.mirrored else ""
-    typer.echo(f"{store.path}: {len(store)} videos, {windows} windows of {store.clips} × {store.width}, {frames}")
+    typer.echo(f"{store.path}: {len(store)} videos, {windows} windows of {store.snippets} × {store.width}, {frames}")
     for entry in store.manifest.entries:
         if entry.padded:
             console.print(f"padded: {entry.name}: {entry.padded} black frame(s) at its end", markup=False)
@@ -213,16 +215,18 @@ def events(
             if (out / name / FILE_NAME).is_file():
                 store = FeatureStore.open(out / name)  # finished before a kill
             else:
-                with match_progress(console, name, len(feeds)) as tick:
-                    store = write_store(out / name, feeds, EVERY_MS[name], detail=detail, tick=tick)
+                with progress_bar(console, name, unit=MATCHES, total=len(feeds)) as progress:
+                    store = write_store(out / name, feeds, EVERY_MS[name], detail=detail, progress=progress)
             failed += store.manifest.failed
             typer.echo(_describe_events(store))
         record.unlink()
     else:
         found = iterate_table(source) if provider == "parquet" else read_folder(source, provider, rich=detail == "rich")
-        every_ms, counts = round(1000 * (7.0 if every is None else every)), Counter[str]()
-        with match_progress(console, "", None if provider == "parquet" else len(match_files(source, provider))) as tick:
-            store = write_store(out, _counted(found, counts), every_ms, detail=detail, tick=tick)
+        every_ms = round(1000 * (7.0 if every is None else every))
+        counts = Counter[str]()
+        total = None if provider == "parquet" else len(match_files(source, provider))
+        with progress_bar(console, unit=MATCHES, total=total) as progress:
+            store = write_store(out, _counted(found, counts), every_ms, detail=detail, progress=progress)
         failed += store.manifest.failed
         typer.echo(_describe_events(store))
         _describe_counts(source, provider, counts)
@@ -255,7 +259,8 @@ def _begin_splits(out: Path, names: list[str], options: dict[str, str], source: 
     """
     from ballcast.core.files import read_json, write_json
 
-    record, table = out / ".events.json", source.stat()
+    record = out / ".events.json"
+    table = source.stat()
     wanted = {**options, "size": table.st_size, "mtime_ns": table.st_mtime_ns}
     if not record.is_file():
         if there := [name for name in names if (out / name).exists()]:
@@ -270,4 +275,4 @@ def _describe_events(store: "FeatureStore") -> str:
     from ballcast.data.events.event_grid import WINDOWS
 
     samples = sum(shard.entries * shard.windows for shard in store.manifest.shards) // WINDOWS
-    return f"{store.path}: {len(store)} matches, {samples} windows of {WINDOWS} × {store.clips} × {store.width}"
+    return f"{store.path}: {len(store)} matches, {samples} windows of {WINDOWS} × {store.snippets} × {store.width}"

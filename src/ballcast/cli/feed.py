@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ballcast.cli.runtime import changed_emission
-from ballcast.cli.shell import new_console, step_progress
+from ballcast.cli.shell import new_console
 from ballcast.core.errors import InputError
+from ballcast.core.progress import progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,7 +28,7 @@ Plot = Annotated[
     Path | None, typer.Option("--plot", help="--events: the match as a page (.html), and a picture beside it (.png).")
 ]
 Clips = Annotated[
-    Path | None, typer.Option("--clips", help="--events: the likeliest shots as a clip list (Sportscode .xml).")
+    Path | None, typer.Option("--clips", help="--events: the most likely shots as a list (Sportscode .xml).")
 ]
 Kickoff = Annotated[
     str | None, typer.Option("--kickoff", help="--clips: when each period begins in the video: 1H=12.5,2H=3925.")
@@ -64,7 +65,7 @@ def predict_feed(given: dict[str, Any], changes: list[str]) -> None:
     emit = changed_emission(model.emit, changes, shown=True) if grids else None
     if changes and not grids:
         raise InputError(f"{changes[0]} is for models of `ballcast train`; leave it out, or give one with --model")
-    with step_progress(new_console(stderr=True), "forecasts") as progress:
+    with progress_bar(new_console(stderr=True), "forecasts") as progress:
         where = {"provider": given["provider"] or "auto", "lineup": given["lineup"], "every_ms": given["every_ms"]}
         forecasts = model.feed(events, **where, emit=emit, progress=progress)
         timeline = tuple(forecasts)
@@ -78,7 +79,7 @@ def predict_feed(given: dict[str, Any], changes: list[str]) -> None:
 def _write_extras(
     forecasts: "FeedForecasts", timeline: "tuple[FeedForecast, ...]", wanted: dict[str, Path], kickoff: str | None
 ) -> None:
-    """Write table, page and clip list, and print counts and the likeliest shots."""
+    """Write table, page and list, and print counts and the most likely shots."""
     from ballcast.core.feed_forecast import shot_chances
     from ballcast.inference.feed_tables import read_kickoffs, write_clips, write_table
 

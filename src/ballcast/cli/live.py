@@ -74,7 +74,7 @@ Cluster = Annotated[
     str | None,
     typer.Option(help="Follow it on a running Ray cluster, such as 10.0.0.1:6379; if its machine dies, on another."),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Of a file: stop at damage instead of going on after it.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Of a file: stop at damage instead of continuing after it.")]
 
 
 @app.command()
@@ -98,9 +98,9 @@ def live(
     """Anticipate along a live stream: every second, the actions of the next 5 s.
 
     A terminal shows the actions to come; otherwise, or with --json, every forecast and every change of state is a JSON
-    object on a line of its own. Times are milliseconds of the stream since its first frame.
+    object per line. Times are milliseconds of the stream since its first frame.
 
-    A stream that breaks off is opened again. Missing frames are reported and the memory starts anew; frames are never
+    A stream that breaks off is opened again. Missing frames are reported and the memory starts again; frames are never
     invented. On a machine that is too slow, forecasts become rarer, and at last frames are skipped. Ctrl-C stops it.
 
     Examples:

@@ -79,7 +79,8 @@ def _line(record: Record) -> str:
     return json.dumps(record.to_json(), allow_nan=False) + "\n"
 
 
-ROWS, BAR = 6, 30
+ROWS = 6
+BAR = 30
 _STYLES = {"running": "green", "ended": "dim", "stopped": "dim", "error": "red", "opening": "dim"}
 
 
@@ -110,20 +111,27 @@ class LiveView:
 
     def _actions(self) -> Table:
         table = Table.grid(padding=(0, 2))
-        for justify in ("left", "right", "right", "left"):
+        for justify in ("left", "right", "right", "left", "right"):
             table.add_column(justify=justify)
         coming = self._made.forecast if self._made is not None else None
         listed = sorted(coming.predictions, key=lambda p: -p.confidence)[:ROWS] if coming is not None else []
         for p in sorted(listed, key=lambda p: p.position_ms):
             assert coming is not None
-            action, ahead = ACTION_INDEX[p.label], p.position_ms - coming.at_ms
-            hue, place = DARK.actions[action], min(BAR - 1, BAR * ahead // HORIZON_MS)
+            action = ACTION_INDEX[p.label]
+            ahead = p.position_ms - coming.at_ms
+            hue = DARK.actions[action]
+            place = min(BAR - 1, BAR * ahead // HORIZON_MS)
             axis = Text().append("·" * place, "dim").append("●", hue).append("·" * (BAR - 1 - place), "dim")
+            within = f"{100 * coming.within_5s[action]:.0f} % within 5 s" if coming.within_5s else ""
             table.add_row(
-                Text(SHORT_NAMES[action], hue), f"in {ahead / 1000:.1f} s", f"{100 * p.confidence:.0f} %", axis
+                Text(SHORT_NAMES[action], hue),
+                f"in {ahead / 1000:.1f} s",
+                f"{100 * p.confidence:.0f} %",
+                axis,
+                Text(within, "dim"),
             )
         for _ in range(ROWS - len(listed)):
-            table.add_row("", "", "", "")
+            table.add_row("", "", "", "", "")
         return table
 
     def _line(self) -> Text:

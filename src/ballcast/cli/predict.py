@@ -8,11 +8,12 @@ import typer
 from ballcast.cli.feed import Clips, Kickoff, Lineup, Plot, Table, predict_feed
 from ballcast.cli.predict_video import Begin, End, Html, Strict, predict_videos
 from ballcast.cli.runtime import AnyVideo, Kind, PictureSize, RuntimeKind, changed_emission
-from ballcast.cli.shell import Device, app, new_console, seconds_option, step_progress
+from ballcast.cli.shell import Device, app, new_console, seconds_option
 from ballcast.core.errors import InputError
+from ballcast.core.progress import ProgressCallback, progress_bar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from ballcast.api import Model as LoadedModel
     from ballcast.core.events import Clip, Prediction
@@ -114,7 +115,7 @@ def predict(
     runtime: Kind = "auto",
     size: PictureSize = None,
 ) -> None:
-    """Anticipate along a video of your own, along a match's event feed, or for every clip of a feature store.
+    """Anticipate along a video, along a match's event feed, or for every clip of a feature store.
 
     VIDEO, of any rate and size: one forecast a second from 5 s on, from the last seconds (30 for the paper's model, 5
     for the embedded one). Times are in milliseconds of the video. Interrupted, it resumes when run again. Of several
@@ -228,13 +229,17 @@ def predict_features(
     clips = read_labels(labels) if labels else None
     loaded = [load(source, runtime=runtime, device=device) for source in sources]
     first = loaded[0].window_model
-    with step_progress(new_console(stderr=True), "clips") as progress:
+    with progress_bar(new_console(stderr=True), "clips") as progress:
         if several or len(stores) > 1:
             predictions, about = _predict_together(loaded, sources, stores, clips, calibration, progress)
         else:
-            emit = changed_emission(loaded[0].emit, changes, shown=False) if changes or not first.calibration else None
+            emit = (
+                changed_emission(loaded[0].emit, changes, shown=False) if changes or not first.score_mapping else None
+            )
             predictions = by_clip(loaded[0].features(stores[0], clips=clips, emit=emit, progress=progress))
-            about = f"; 1 model, calibrated on {first.calibration.fitted_on}" if first.calibration and not emit else ""
+            about = (
+                f"; 1 model, calibrated on {first.score_mapping.fitted_on}" if first.score_mapping and not emit else ""
+            )
     write_submission(out, predictions)
     count = sum(map(len, predictions.values()))
     per_clip = count / max(len(predictions), 1)
@@ -247,7 +252,7 @@ def _predict_together(
     stores: "list[FeatureStore]",
     clips: "list[Clip] | None",
     calibration: Path | None,
-    progress: "Callable[[int, int], None]",
+    progress: ProgressCallback,
 ) -> "tuple[Mapping[str, Sequence[Prediction]], str]":
     """Predict with several models, or with a calibration from a file; also return a note on how it was done."""
     from ballcast.core.events import Clip

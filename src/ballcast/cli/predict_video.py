@@ -1,4 +1,4 @@
-"""`ballcast predict VIDEO …`: forecasts along videos; what was interrupted goes on when it is run again."""
+"""`ballcast predict VIDEO …`: forecasts along videos; an interrupted run resumes when it is run again."""
 
 import re
 import time
@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ballcast.cli.runtime import changed_emission, load_model
-from ballcast.cli.shell import frames_progress, new_console
+from ballcast.cli.shell import new_console
 from ballcast.core.actions import ACTION_INDEX, FPS, SHORT_NAMES
 from ballcast.core.errors import BallcastError, InputError
+from ballcast.core.progress import REAL_TIME, progress_bar
 
 if TYPE_CHECKING:
     from ballcast.api import Model as LoadedModel
@@ -29,7 +30,7 @@ Html = Annotated[
     Path | None, typer.Option("--html", help="VIDEO: also write a page with the video's timeline, to share (.html).")
 ]
 Strict = Annotated[
-    bool, typer.Option("--strict", help="VIDEO: stop at damage; by default go on after it and list the gap.")
+    bool, typer.Option("--strict", help="VIDEO: stop at damage; by default continue after it and list the gap.")
 ]
 SUFFIXES = {"out": ".anticipation.json", "osl": ".osl.json", "csv": ".csv", "overlay": ".overlay.mp4", "html": ".html"}
 HIGHLIGHTS = 3  # that are printed
@@ -61,13 +62,13 @@ def predict_videos(videos: Sequence[str], given: Mapping[str, Any], changes: lis
         )
     several = len(paths) > 1 or any(Path(name).is_dir() or _is_list(name) for name in videos)
     targets = {path: _targets(path, given, several=several, names=paths) for path in paths}
-    for path, own in targets.items():
-        own.check(path)
+    for path, outputs in targets.items():
+        outputs.check(path)
     options = Options(cache(load), changes, given["every_ms"], begin_ms, end_ms, given["strict"], given["any_video"])
     failed = []
-    for path, own in targets.items():
+    for path, outputs in targets.items():
         try:
-            predict_video(path, own, options)
+            predict_video(path, outputs, options)
         except BallcastError as error:
             if not several:
                 raise
@@ -174,7 +175,9 @@ def _forecast(
     last = max((item.at_ms for item in kept if not isinstance(item, Gap)), default=None)
     if last is not None:
         typer.echo(f"{video.path}: {len(kept)} forecasts and gaps are kept from a run that was interrupted")
-    began, first, frames = time.perf_counter(), None, 0
+    began = time.perf_counter()
+    first = None
+    frames = 0
 
     def keep(item: "Forecast | Gap") -> None:
         part.append([item])
@@ -184,11 +187,12 @@ def _forecast(
         if last is None or gap.begin_ms >= last:  # else it is of the earlier run
             keep(gap)
 
-    with frames_progress(new_console(stderr=True), real_time=True) as advance:
+    with progress_bar(new_console(stderr=True), unit=REAL_TIME) as advance:
 
         def progress(done: int, total: int | None) -> None:
             nonlocal first, frames
-            first, frames = done - FPS if first is None else first, done
+            first = done - FPS if first is None else first
+            frames = done
             advance(done, total)
 
         forecasts = model.video(
@@ -208,12 +212,13 @@ def _forecast(
                 for forecast in () if part.complete else forecasts:
                     keep(forecast)
         except KeyboardInterrupt:
-            words = f"stopped at {frames / FPS:.0f} s of {video.path}; run the same command again to go on"
+            words = f"stopped at {frames / FPS:.0f} s of {video.path}; run the same command again to resume"
             typer.secho(f"ballcast: {words}", fg=typer.colors.YELLOW, err=True)
             raise typer.Exit(130) from None
     if not part.complete:
         part.finish()
-        seconds, length = time.perf_counter() - began, (frames - max(0, first or 0)) / FPS
+        seconds = time.perf_counter() - began
+        length = (frames - max(0, first or 0)) / FPS
         typer.echo(f"{length:.1f} s of video in {seconds:.1f} s: {length / seconds:.1f} × real time")
     gaps = [item for item in kept if isinstance(item, Gap)]
     return [item for item in kept if not isinstance(item, Gap)], gaps, forecasts.about
@@ -231,7 +236,7 @@ def _write(
     if targets.overlay is None:
         targets.write(timeline, path, about, gaps=gaps)
     else:  # drawing may take as long again
-        with frames_progress(new_console(stderr=True), real_time=True) as drawn:
+        with progress_bar(new_console(stderr=True), unit=REAL_TIME) as drawn:
             targets.write(timeline, path, about, drawn, gaps=gaps, part=(options.begin_ms, options.end_ms))
     if targets.html is not None:
         from ballcast.report.video_page import write_video_page
@@ -240,16 +245,18 @@ def _write(
 
 
 def _print_summary(timeline: "list[Forecast]", every_ms: int) -> None:
-    """Print what was expected most, and when it was surest."""
+    """Print how many of each action were expected, and the most confident predictions."""
     from ballcast.core.events import clock
     from ballcast.core.timeline_summary import summarise
 
     found = summarise(timeline, every_ms, HIGHLIGHTS)
     if not found.highlights:
         return
-    most = ", ".join(f"{SHORT_NAMES[ACTION_INDEX[label]]} {n:.0f}" for label, n in list(found.expected.items())[:4])
-    typer.echo(f"expected most, by the sum of probabilities: {most}")
+    counts = {SHORT_NAMES[ACTION_INDEX[label]]: round(n) for label, n in found.expected.items() if round(n)}
+    if counts:
+        typer.echo(f"expected along the video: {', '.join(f'{name} {n}' for name, n in counts.items())}")
+    typer.echo("most confident:")
     for highlight in found.highlights:
-        best = highlight.surest
+        best = highlight.best
         name = SHORT_NAMES[ACTION_INDEX[best.label]]
         typer.echo(f"  {clock(best.position_ms):>9}  {name} {100 * best.confidence:.0f} %")

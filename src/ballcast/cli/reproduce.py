@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from ballcast.cli.shell import Device, app, frames_progress, new_console, require_one_process, resumable
+from ballcast.cli.shell import Device, app, new_console, require_one_process, resumable
 from ballcast.core.errors import InputError
+from ballcast.core.progress import FRAMES, progress_bar
 
 SnbaaFolder = Annotated[
     Path | None,
@@ -115,7 +116,7 @@ def reproduce(
         out=out or Path("runs/reproduce-quick" if quick else "runs/reproduce"),
         console=new_console(),
         device=training_device(device),
-        frames=lambda: frames_progress(new_console(stderr=True)),
+        frames=lambda: progress_bar(new_console(stderr=True), unit=FRAMES),
         backbone=backbone,
         resolution=resolution,
         recipes=_listed(recipes, "--recipes", RECIPES),

@@ -114,11 +114,11 @@ def model_arguments(
     return {"model": absolute(model), "backbone": absolute(backbone), "runtime": kind, "device": device, "size": size}
 
 
-def changed_emission(own: "EmitConfig", overrides: Sequence[str], *, shown: bool) -> "EmitConfig":
+def changed_emission(settings: "EmitConfig", overrides: Sequence[str], *, shown: bool) -> "EmitConfig":
     """Apply the user's key=value changes to a model's emission; an InputError for one without effect.
 
     Args:
-        own: the model's own settings.
+        settings: those of the model.
         overrides: key=value.
         shown: for display along a video or a feed, where each slot is read separately (see `EmitConfig.shown`).
     """
@@ -126,7 +126,7 @@ def changed_emission(own: "EmitConfig", overrides: Sequence[str], *, shown: bool
     from ballcast.core.config import from_dict, parse_overrides, to_dict
 
     tree = parse_overrides([text.removeprefix("emit.") for text in overrides])
-    changed = from_dict(EmitConfig, {**to_dict(own), **tree}).of_loss(own.inflation)
+    changed = from_dict(EmitConfig, {**to_dict(settings), **tree}).of_loss(settings.inflation)
     if shown and tree.get("mode") == "expected":
         raise InputError(
             "mode=expected is for submissions (--features); along a video or a feed use mode=slot or class"

@@ -1,7 +1,7 @@
 """Shared by all commands: the application, options, consoles, progress bars."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ballcast import __version__
-from ballcast.core.actions import FPS
 from ballcast.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -89,43 +88,3 @@ def resumable() -> Iterator[None]:
     except KeyboardInterrupt:
         typer.secho("ballcast: stopped; run the same command again to resume", fg=typer.colors.YELLOW, err=True)
         raise typer.Exit(130) from None
-
-
-@contextmanager
-def frames_progress(console: "Console", *, real_time: bool = False) -> Iterator[Callable[[int, int | None], None]]:
-    """Show a bar with frames a second (or × real time) and the time left; nothing if not in a terminal."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    speed = "{task.fields[times]:.1f} × real time," if real_time else "{task.fields[speed]:.0f} a second,"
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn(f"frames, {speed}"))
-    with Progress(
-        *columns, TimeRemainingColumn(), TextColumn("left"), console=console, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task("", total=None, speed=0.0, times=0.0)
-
-        def advance(done: int, total: int | None) -> None:
-            rate = bar.tasks[task].speed or 0.0
-            bar.update(task, completed=done, total=total, speed=rate, times=rate / FPS)
-
-        yield advance
-
-
-@contextmanager
-def match_progress(console: "Console", name: str, total: int | None) -> Iterator[Callable[[], None]]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TextColumn("matches,"), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda: bar.advance(task)
-
-
-@contextmanager
-def step_progress(console: "Console", name: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar of steps done and their total, which disappears when full; nothing if not in a terminal."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn(name), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

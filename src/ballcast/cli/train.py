@@ -8,6 +8,7 @@ import typer
 
 from ballcast.cli.shell import Device, app, new_console, resumable
 from ballcast.core.errors import InputError
+from ballcast.core.progress import FRAMES, progress_bar
 
 
 @app.command()
@@ -15,7 +16,7 @@ def train(
     config: Annotated[
         Path,
         typer.Argument(
-            help="A recipe: paper, e2e, e2e-head, faantra-ws, faantra, feed, events, best, or a YAML file of your own."
+            help="A recipe: paper, e2e, e2e-head, faantra-ws, faantra, feed, events, best, or your YAML file."
         ),
     ],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, for example train.lr=1e-4.")] = None,
@@ -67,14 +68,14 @@ def train(
 
 @app.command()
 def pretrain(
-    config: Annotated[Path, typer.Argument(help="A recipe: pretrain, or a YAML file of your own.")],
+    config: Annotated[Path, typer.Argument(help="A recipe: pretrain, or your YAML file.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, for example train.lr=5e-4.")] = None,
     run: Annotated[
         Path, typer.Option("--out", "-o", help="The run's folder; an unfinished run there is resumed.")
     ] = Path("runs/pretrain"),
     device: Device = "auto",
 ) -> None:
-    """Train a backbone of your own: it learns to spot ball actions in videos with labels.
+    """Train a backbone: it learns to spot ball actions in videos with labels.
 
     Reads SN-BAA as it unpacks, games of SN-BAS, and simulated matches. Scores the held-out games after each epoch:
     average precision of the actions spotted within 1 s. The best backbone is OUT/best, for `ballcast extract`.
@@ -86,7 +87,6 @@ def pretrain(
 
     `ballcast pretrain pretrain data.sources=[SN-BAS] "data.train=['*']" "data.valid=['*Leeds*']"`
     """
-    from ballcast.cli.shell import frames_progress
     from ballcast.core.config import load
     from ballcast.core.pretrain_config import PretrainRecipe
     from ballcast.training.distributed import training_device
@@ -104,7 +104,7 @@ def pretrain(
             device=training_device(device),
             show=display.show,
             log=display.log,
-            bar=lambda: frames_progress(new_console(stderr=True)),
+            bar=lambda: progress_bar(new_console(stderr=True), unit=FRAMES),
         )
     best = (
         f"best spotting AP {100 * progress.best:.2f} in epoch {progress.best_epoch}"

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ballcast.cli.shell import Device, app, new_console, step_progress
+from ballcast.cli.shell import Device, app, new_console
 from ballcast.core.errors import InputError
+from ballcast.core.progress import progress_bar
 
 if TYPE_CHECKING:
     import torch
@@ -124,10 +125,9 @@ def _fit(
     Returns:
         The result, the number of clips, and the expected precision of a single model.
     """
-    from ballcast.inference.expected_precision import measure_precision
     from ballcast.inference.store_predictor import check_ensemble, open_ensemble
     from ballcast.inference.torch_runtime import TorchRuntime
-    from ballcast.inference.tuning import fit, run_emission, run_models, scores_untuned
+    from ballcast.inference.tuning import fit, measure_precision, run_emission, run_models, scores_untuned
 
     clips = _labelled_clips(stores[0], labels)
     loaded = [TorchRuntime.load(model, device=device) for model in models]
@@ -136,9 +136,9 @@ def _fit(
     outputs = run_models(loaded, windows)
     emitted = run_emission(loaded, windows)
     before = scores_untuned(loaded, outputs, emitted)
-    with step_progress(new_console(stderr=True), "settings tried") as progress:
+    with progress_bar(new_console(stderr=True), "settings tried") as progress:
         weight = loaded[0].pos_weight
-        fitted = fit(outputs, windows[0].clips, before, pos_weight=weight, emission=emitted, tick=progress)
+        fitted = fit(outputs, windows[0].clips, before, pos_weight=weight, emission=emitted, progress=progress)
     precision = measure_precision(loaded[0], windows[0]) if len(loaded) == 1 else None
     return fitted, len(windows[0]), precision
 
@@ -152,22 +152,22 @@ def _print(fitted: "TuningResult") -> None:
     print_table(console, score_table({"before": fitted.before, "tuned, where it was fitted": fitted.after}))
     before, after = 100 * fitted.outside_before, 100 * fitted.outside_after
     typer.echo(f"in folds it was not fitted on: {before:.2f} before, {after:.2f} tuned")
-    print_table(console, _class_table(fitted.calibration))
+    print_table(console, _class_table(fitted.mapping))
 
 
-def _class_table(calibration: "ScoreMapping") -> "Table":
+def _class_table(fitted: "ScoreMapping") -> "Table":
     from rich.table import Table
 
     from ballcast.core.actions import SHORT_NAMES
 
-    emitted = calibration.times == "emitted"
+    emitted = fitted.times == "emitted"
     title = "settings of each action; times " + (
-        f"as the model emits them, {calibration.fill} in a clip without any" if emitted else "where most are expected"
+        f"as the model emits them, {fitted.fill} in a clip without any" if emitted else "where most are expected"
     )
     table = Table(title=title, title_justify="left", title_style="bold")
     for heading in ("action", *(() if emitted else ("odds divided by", "reach (ms)")), "shift (ms)"):
         table.add_column(heading, justify="left" if heading == "action" else "right")
-    for name, own in zip(SHORT_NAMES, calibration.classes, strict=True):
-        how = () if emitted else (f"{own.inflation:g}", str(own.reach_ms))
-        table.add_row(name, *how, f"{own.shift_ms:+d}" if own.shift_ms else "0")
+    for name, mapping in zip(SHORT_NAMES, fitted.classes, strict=True):
+        how = () if emitted else (f"{mapping.inflation:g}", str(mapping.reach_ms))
+        table.add_row(name, *how, f"{mapping.shift_ms:+d}" if mapping.shift_ms else "0")
     return table

@@ -39,7 +39,7 @@ class DataConfig(Record):
     labels: str = setting("", "folder with <split>/Labels-ball.json; empty: the labels beside the features")
     train: tuple[str, ...] = setting(("train",), "splits to train on")
     valid: tuple[str, ...] = setting(("valid",), "splits to score each epoch")
-    stitch: bool = setting(True, "join the overlapping clips of a game, then cut windows anew")
+    stitch: bool = setting(True, "join the overlapping clips of a game, then cut windows again")
     every_ms: int = setting(1000, "from one training window to the next in a stitched game")
     stitch_tolerance_ms: Annotated[int, Interval(ge=0, le=1000)] = setting(
         FRAME_MS, "how far apart two clips may date an event"

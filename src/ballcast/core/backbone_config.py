@@ -140,9 +140,9 @@ class Preprocessing(Record):
     stack: int  # sampled frames in one input of the 2D encoder
     span: int  # frames a clip covers, first to last
     stride: int  # frames from one clip to the next
-    padding: int  # the picture is zero-padded, centred, to a multiple of this
+    padding: int  # the frame is zero-padded, centred, to a multiple of this
     precision: str  # fp32 or fp16
-    picture_size: tuple[int, int] | None = None  # H, W that pictures were fitted into first; None: left as they were
+    picture_size: tuple[int, int] | None = None  # H, W that frames were fitted into first; None: left as they were
     mirrored: bool = False  # left and right exchanged
 
     def __post_init__(self) -> None:

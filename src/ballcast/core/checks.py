@@ -55,13 +55,14 @@ def verify_checksum(raw: bytes, path: Path | str, advice: str = "make or fetch i
         found = raw[at : at + len(mark)]
         if len(found) < len(mark) or sum(a != b for a, b in zip(found, mark, strict=True)) > 2:
             continue
-        begin, end = at + len(mark), at + len(mark) + len(_BLANK)
+        begin = at + len(mark)
+        end = at + len(mark) + len(_BLANK)
         digest = hashlib.sha256(memoryview(raw)[:begin])
         digest.update(_BLANK)
         digest.update(memoryview(raw)[end:])
         if found != mark or raw[begin:end] != digest.hexdigest().encode():
-            own = f"; if you edited it yourself, remove its key {CHECKSUM_KEY}" if mark == _TAIL else ""
-            raise InputError(f"{path}: its checksum differs, so it was damaged or changed; {advice}{own}")
+            edited = f"; if you edited it yourself, remove its key {CHECKSUM_KEY}" if mark == _TAIL else ""
+            raise InputError(f"{path}: its checksum differs, so it was damaged or changed; {advice}{edited}")
         return True
     return False
 

@@ -265,7 +265,7 @@ def _sentence(cls: type, error: ValidationError, prefix: str = "") -> str:
     if kind.startswith("dataclass") and not loc:
         return f"{prefix.rstrip('.') or 'this'} must be a mapping of keys to values, not {show(given)}"
     if kind.startswith("dataclass"):
-        return f"'{key}' is a section with keys of its own, not {show(given)}"
+        return f"'{key}' is a section with keys, not {show(given)}"
     if kind == "literal_error":
         return f"'{key}' must be one of {', '.join(map(str, get_args(_plain(hint))))}, not {show(given)}"
     return f"'{key}' must be {_EXPECTED[kind]}, not {show(given)}" if kind in _EXPECTED else f"'{key}': {fault['msg']}"

@@ -55,8 +55,8 @@ def choose_models(model: str | None, backbone: str | None, command: str) -> tupl
     """
     if model is not None and backbone is not None:
         return model, backbone
-    if model is not None and (own := named_backbone(model)):
-        return model, own
+    if model is not None and (backbone_of_model := named_backbone(model)):
+        return model, backbone_of_model
     if model is not None:
         raise InputError(
             f"{command} needs the backbone the model was trained on: give --backbone with its folder or hub id, or "
@@ -78,9 +78,9 @@ def find_recipe(path: Path) -> Path:
     """
     if path.is_file() or path.parent not in (Path(), Path("configs")) or path.suffix not in ("", ".yaml"):
         return path
-    own = RECIPES / f"{path.stem}.yaml"
-    if own.is_file():
-        return own
+    recipe = RECIPES / f"{path.stem}.yaml"
+    if recipe.is_file():
+        return recipe
     if path.suffix or path.exists():
         return path
     raise InputError(

@@ -33,7 +33,8 @@ KINDS = (
 # The columns of a token: whole numbers (codes), and positions and age (values).
 ACTION, KIND, OUTCOME, SAME_TEAM, SAME_PLAYER, ENDED, LOCATED = range(7)
 X, Y, END_X, END_Y, AGE = range(5)
-CODES, VALUES = 7, 5
+CODES = 7
+VALUES = 5
 TOKENS = 24  # the last events before T; 30 s hold more than these in one window of a thousand
 
 # Details that a feed may lack, by name: groups of kinds, properties, and actions with what they are called instead.

@@ -1,14 +1,14 @@
 """Events, predictions, clips and forecasts, and the scorer's time grid. Times are integer milliseconds."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ballcast.core.actions import ACTION_INDEX, ACTIONS, FPS, OBSERVED_MS
+from ballcast.core.actions import ACTION_INDEX, ACTIONS, FPS, OBSERVED_MS, SHORT_NAMES
 from ballcast.core.errors import InputError
 
 
@@ -41,9 +41,11 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A predicted action: label, time, confidence, and a score for each of the ten actions.
+    """A predicted action: label, time, confidence, and the network's own score for each of the ten actions.
 
-    `scores` is empty for systems that give only a label and a confidence.
+    Along a video or stream, `confidence` is how often such a prediction came true where the model was validated, if
+    that was measured (`inference.expected_precision`); else it is the network's own score. `scores` is empty for
+    systems that give only a label and a confidence.
     """
 
     label: str
@@ -61,6 +63,11 @@ class Prediction:
         """Build the prediction whose label is the action with the highest score (the first of equals)."""
         best = max(range(len(scores)), key=scores.__getitem__)
         return cls(ACTIONS[best], position_ms, float(scores[best]), tuple(map(float, scores)))
+
+    @property
+    def score(self) -> float:
+        """The network's own score of the label."""
+        return self.scores[action_index(self.label)] if self.scores else self.confidence
 
     @property
     def vector(self) -> tuple[float, ...]:
@@ -85,13 +92,18 @@ class Clip:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The predictions made at one time. `at_ms` and every `position_ms` count from the start of the video."""
+    """The predictions made at one time. `at_ms` and every `position_ms` count from the start of the video.
+
+    `within_5s` (10,): the calibrated probability of at least one of each action in the next 5 s; empty: not measured.
+    """
 
     at_ms: int
     predictions: tuple[Prediction, ...] = ()
+    within_5s: tuple[float, ...] = field(default=(), kw_only=True)
 
     def to_json(self) -> dict[str, Any]:
         """Convert to the JSON form used in files and by the server."""
+        within = {"within_5s": dict(zip(SHORT_NAMES, self.within_5s, strict=True))} if self.within_5s else {}
         return {
             "at_ms": self.at_ms,
             "predictions": [
@@ -103,6 +115,7 @@ class Forecast:
                 }
                 for p in self.predictions
             ],
+            **within,
         }
 
     @classmethod
@@ -111,14 +124,15 @@ class Forecast:
         made = (
             Prediction(p["label"], p["position_ms"], p["confidence"], tuple(p["scores"])) for p in record["predictions"]
         )
-        return cls(record["at_ms"], tuple(made))
+        within = record.get("within_5s", {})
+        return cls(record["at_ms"], tuple(made), within_5s=tuple(within[name] for name in SHORT_NAMES if within))
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
     """A part of a video for which nothing is forecast, from `begin_ms` to `end_ms`, for a `reason` in a few words.
 
-    kind: "damage": it has no good pictures; "pitch": they show no football pitch.
+    kind: "damage": it has no good frames; "pitch": they show no football pitch.
     """
 
     begin_ms: int
@@ -193,7 +207,7 @@ def label_bin(position_ms: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def merge_bins(predictions: Iterable[Prediction]) -> list[Prediction]:
-    """Merge predictions to one per 160 ms bin, by time: the maximum of each class, at the time of the surest.
+    """Merge predictions to one per 160 ms bin, by time: the maximum of each class, at the time of the most confident.
 
     The reference scorer keeps only the last of several in a bin.
     """
@@ -202,9 +216,9 @@ def merge_bins(predictions: Iterable[Prediction]) -> list[Prediction]:
         bins.setdefault(grid_bin(prediction.position_ms), []).append(prediction)
     merged = []
     for _, entries in sorted(bins.items()):
-        surest = max(entries, key=lambda p: p.confidence)
+        best = max(entries, key=lambda p: p.confidence)
         vectors = zip(*(p.vector for p in entries), strict=True)
-        merged.append(Prediction.from_scores(surest.position_ms, [max(scores) for scores in vectors]))
+        merged.append(Prediction.from_scores(best.position_ms, [max(scores) for scores in vectors]))
     return merged
 
 
@@ -224,10 +238,10 @@ def merge_arrays(
     if not len(clip):
         return clip, position_ms, scores
     key = clip * GRID_BINS + grid_bin(position_ms)
-    order = np.lexsort((-scores.max(1), key))  # of a bin, the surest first
+    order = np.lexsort((-scores.max(1), key))  # of a bin, the most confident first
     first = np.flatnonzero(np.append(True, np.diff(key[order]) > 0))
-    surest = order[first]
-    return clip[surest], position_ms[surest], np.maximum.reduceat(scores[order], first)
+    best = order[first]
+    return clip[best], position_ms[best], np.maximum.reduceat(scores[order], first)
 
 
 def geometric_ranks(count: int, levels: int) -> NDArray[np.int64]:

@@ -42,9 +42,9 @@ class FeedForecast(Forecast):
 
     def to_json(self) -> dict[str, Any]:
         """`Forecast.to_json`, with the period, the event, and the probability of each action within 5 s."""
-        own = {"period": self.period, "period_ms": self.period_ms, "event": self.event}
+        further = {"period": self.period, "period_ms": self.period_ms, "event": self.event}
         chance = {name: round(self.within(i, 5), 5) for i, name in enumerate(SHORT_NAMES)}
-        return Forecast.to_json(self) | own | {"within_5s": chance}
+        return Forecast.to_json(self) | further | {"within_5s": chance}
 
     @property
     def next_place(self) -> tuple[float, float]:
@@ -136,7 +136,7 @@ APART_MS = 15_000  # two chances are at least this far apart
 
 
 def shot_chances(forecasts: Sequence[FeedForecast], match: MatchSummary, count: int = 12) -> list[ShotChance]:
-    """The times at which a shot was likeliest, the likeliest first."""
+    """The times at which a shot was most likely, the most likely first."""
     chosen = strongest_apart(
         forecasts, count, APART_MS, strength=lambda made: made.within(SHOT, 5), time_ms=lambda made: made.at_ms
     )

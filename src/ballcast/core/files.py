@@ -26,7 +26,7 @@ from ballcast.core.errors import InputError, NoSpace
 
 _HALVES = re.compile(rb"\\u[dD][89a-fA-F]")  # escapes of surrogates, which are valid only in pairs
 _TEMPORARY = re.compile(r"^\.(.+)\.(?:([0-9a-f]{8})-(\d+)-)?[0-9a-f]{8}\.(tmp|old)$")  # target, machine, process
-_STALE_S = 86_400.0  # a temporary of another machine that has not changed for so long is removed
+_STALE_S = 86_400.0  # a temporary of another machine that has not changed for this long is removed
 _swept: set[Path] = set()  # folders this process has looked through
 
 
@@ -79,7 +79,7 @@ def parse_json(raw: bytes, path: Path | str, what: str) -> Any:
     try:
         tree = json.loads(raw.decode("utf-8-sig"))
         if isinstance(tree, dict):
-            tree.pop(CHECKSUM_KEY, None)  # in another place if a tool wrote the file anew
+            tree.pop(CHECKSUM_KEY, None)  # in another place if a tool rewrote the file
         if _HALVES.search(raw):
             json.dumps(tree, ensure_ascii=False).encode()
         return tree

@@ -37,9 +37,7 @@ class GamesConfig(Record):
     lines: Annotated[int, Interval(ge=0, le=8192)] = setting(
         0, "height that frames are scaled to, their shape kept; 0: their own"
     )
-    also: tuple[str, ...] = setting(
-        (), "more folders, for the spotting loss only, each with the classes of its own labels"
-    )
+    also: tuple[str, ...] = setting((), "more folders, for the spotting loss only, each with the classes of its labels")
     device: Literal["auto", "gpu", "memory", "disk"] = setting("auto", "where the frames are kept during training")
     workers: Annotated[int, Interval(ge=0, le=1024)] = setting(0, "decoding processes; 0: one per core")
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import log1p
 
 from ballcast.core.actions import ACTIONS, HORIZON_MS
 from ballcast.core.events import Forecast, Prediction
@@ -12,16 +13,16 @@ APART_MS = 10_000  # between two highlights that are listed
 
 @dataclass(frozen=True)
 class Highlight:
-    """A forecast and its surest prediction."""
+    """A forecast and its most confident prediction."""
 
     made: Forecast
-    surest: Prediction
+    best: Prediction
 
 
 @dataclass(frozen=True)
 class TimelineSummary:
     """`expected`: label → the number of actions that the forecasts add up to, largest first. `highlights`: in order of
-    time, the surest of the video, at least `APART_MS` apart."""
+    time, the most confident of the video, at least `APART_MS` apart."""
 
     expected: dict[str, float]
     highlights: list[Highlight]
@@ -31,16 +32,21 @@ def summarise(timeline: Sequence[Forecast], every_ms: int, count: int = 6) -> Ti
     """Summarise forecasts that were made every `every_ms`; `count`: of highlights, at most.
 
     Forecasts overlap: each second is seen by as many as fit into the horizon, so their sum is divided by that number.
+    Of the probability p of at least one action within 5 s the expected number is −log(1 − p), as of a Poisson process;
+    without it, the confidences are added up, which misses what was expected but not predicted.
     """
     sums = dict.fromkeys(ACTIONS, 0.0)
+    share = min(1.0, every_ms / HORIZON_MS)
     for made in timeline:
-        for p in made.predictions:
-            sums[p.label] += p.confidence * min(1.0, every_ms / HORIZON_MS)
+        for label, p in zip(ACTIONS, made.within_5s, strict=False):
+            sums[label] -= log1p(-min(p, 0.999)) * share
+        for prediction in () if made.within_5s else made.predictions:
+            sums[prediction.label] += prediction.confidence * share
     expected = dict(sorted(((k, v) for k, v in sums.items() if v), key=lambda pair: -pair[1]))
-    surest = [
+    candidates = [
         Highlight(made, max(made.predictions, key=lambda p: p.confidence)) for made in timeline if made.predictions
     ]
     chosen = strongest_apart(
-        surest, count, APART_MS, strength=lambda m: m.surest.confidence, time_ms=lambda m: m.surest.position_ms
+        candidates, count, APART_MS, strength=lambda m: m.best.confidence, time_ms=lambda m: m.best.position_ms
     )
-    return TimelineSummary(expected, sorted(chosen, key=lambda m: m.surest.position_ms))
+    return TimelineSummary(expected, sorted(chosen, key=lambda m: m.best.position_ms))

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 T = TypeVar("T")
-ProgressCallback = Callable[[int, int], None]  # how many are done, how many there are
 
 
 def cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
@@ -23,26 +22,26 @@ def cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
     Args:
         quota: the file with the container's quota on Linux.
     """
-    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with suppress(OSError, ValueError):  # no container, or "max": no quota
         used, period = map(int, quota.read_text().split())
-        return max(1, min(own, -(-used // period)))
-    return own
+        return max(1, min(allowed, -(-used // period)))
+    return allowed
 
 
-def available_memory(groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
+def available_memory(groups: Path = Path("/sys/fs/cgroup"), memberships: Path = Path("/proc/self/cgroup")) -> int:
     """Return how many bytes this process can still allocate without swapping.
 
     Includes file caches that the kernel can drop, and honours the memory limits of containers (cgroups 1 and 2).
 
     Args:
         groups: where the cgroups are mounted.
-        own: the file that names the cgroups of this process.
+        memberships: the file that names the cgroups of this process.
     """
     import psutil
 
     available = int(psutil.virtual_memory().available)
-    for line in own.read_text().splitlines() if own.is_file() else ():
+    for line in memberships.read_text().splitlines() if memberships.is_file() else ():
         number, controllers, path = line.split(":", 2)
         if number == "0":
             top = groups
@@ -85,14 +84,14 @@ def keep_freed_memory() -> None:
     chosen = {"MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_"} & os.environ.keys()
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" and not chosen else None
     if mallopt is not None:
-        mallopt(-4, 0)  # M_MMAP_MAX: no block has a mapping of its own
+        mallopt(-4, 0)  # M_MMAP_MAX: no block gets a separate mapping
         mallopt(-1, -1)  # M_TRIM_THRESHOLD: the heap is never cut
 
 
 def cache_folder() -> Path:
     """The folder for what can be made again: BALLCAST_CACHE, or else ballcast in XDG_CACHE_HOME or ~/.cache."""
-    own = os.environ.get("BALLCAST_CACHE")
-    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ballcast"
+    chosen = os.environ.get("BALLCAST_CACHE")
+    return Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ballcast"
 
 
 def install_command(extra: str = "") -> str:

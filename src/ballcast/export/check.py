@@ -67,11 +67,13 @@ def make_reference(
         frames: (T, H, W) uint8, or I420, of at least 7 s.
         windows_compared: number of windows, at most.
     """
-    c, m, lookback = backbone.config, model.config, model.network.lookback
+    c = backbone.config
+    m = model.config
+    lookback = model.network.lookback
     if snippet_count(c, len(frames)) <= m.clips:
         raise InputError(f"{len(frames)} frames are too few to check an export on; give a video of at least 7 s")
     encoder = BatchEncoder(backbone, device="cpu", compiled=False)
-    features, padded = encoder.clips(frames), encoder.load(frames)
+    features, padded = encoder.snippets(frames), encoder.load(frames)
     first = min(MAPS, stack_count(c, len(features))) if c.shift == "none" else encoder.stacks_per_batch
     maps = encoder.maps(padded, start_frame(c, torch.arange(first)))[:MAPS]
     count = len(features) - m.clips + 1
@@ -80,7 +82,8 @@ def make_reference(
     tokens = model.encode_window(windows)
     apart = max(1, len(chosen) // (lookback + 1))  # so that most samples have all windows, and the first lack some
     samples = np.arange(len(chosen))[:, None] - apart * np.arange(lookback - 1, -1, -1)  # (R, W)
-    present, samples = samples >= 0, samples.clip(0)
+    present = samples >= 0
+    samples = samples.clip(0)
     slots = model.anticipate(tokens[torch.from_numpy(samples)], torch.from_numpy(present))
     arrays = slots.arrays()
     outputs = {"objectness": arrays.objectness, "classes": arrays.classes, "offsets": arrays.offsets}
@@ -102,17 +105,18 @@ def differences(run: Run, reference: Reference, backbone: Backbone) -> dict[str,
     Returns:
         Output → the largest difference, as a fraction of the largest value.
     """
-    c, r = backbone.config, reference
+    c = backbone.config
+    r = reference
     count = len(r.features)
     frames, stacks = stack_frames(c, stack_count(c, count)), snippet_stacks(c, count)  # (S, stack), (n, J)
     if c.shift == "none":
-        maps = np.concatenate([run("stacks", r.frames[None, own])[0] for own in frames])
+        maps = np.concatenate([run("stacks", r.frames[None, stack])[0] for stack in frames])
     else:
         maps = np.concatenate([np.empty_like(r.maps[:1])] * count)
-        for first in covering_windows(c, count):  # as `BatchEncoder.clips` does
-            own = slice(first, first + snippet_count(c))
-            maps[own] = run("stacks", r.frames[frames[own]])[0]
-    features = np.concatenate([run("clips", maps[None, own])[0] for own in stacks])
+        for first in covering_windows(c, count):  # as `BatchEncoder.snippets` does
+            rows = slice(first, first + snippet_count(c))
+            maps[rows] = run("stacks", r.frames[frames[rows]])[0]
+    features = np.concatenate([run("clips", maps[None, snippet])[0] for snippet in stacks])
     tokens = run("window", r.windows)[0]
     outputs = run("slots", tokens[r.samples], r.present)
     pairs = {
@@ -136,7 +140,8 @@ def model_differences(run: Run, model: Anticipator, samples: int = WINDOWS) -> d
     Returns:
         As in `differences`.
     """
-    m, lookback = model.config, model.network.lookback
+    m = model.config
+    lookback = model.network.lookback
     rng = np.random.default_rng(0)
     features = rng.random((samples, lookback, m.clips, m.width), np.float32)
     present = np.ones((samples, lookback), np.bool_)

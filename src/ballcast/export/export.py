@@ -117,8 +117,8 @@ COMPARED = "windows_compared"
 
 def _hashes(model: str, backbone: str | None) -> tuple[str, str]:
     """The hashes of an export's config: of the model's weights, and of all files it is made from."""
-    own = backbone or named_backbone(model)
-    return hashes([model])[0], export_key(model, own) if own else ""
+    used = backbone or named_backbone(model)
+    return hashes([model])[0], export_key(model, used) if used else ""
 
 
 def _load(model: str, backbone: str | None) -> tuple[Anticipator, Backbone | None]:
@@ -161,9 +161,9 @@ def check_target(out: Path) -> None:
     if out.is_mount():
         raise InputError(f"{out}: is a mounted disk, which cannot be replaced in one step; give a folder in it")
     if out.is_dir():
-        own = {f"{part}{suffix}" for part in PARTS for suffix in (".onnx", ".pt2")}
-        own |= {CONFIG} if is_export(out) else set()
-        if any(path.name not in own and path.suffix != ".tmp" for path in out.iterdir()):
+        exported = {f"{part}{suffix}" for part in PARTS for suffix in (".onnx", ".pt2")}
+        exported |= {CONFIG} if is_export(out) else set()
+        if any(path.name not in exported and path.suffix != ".tmp" for path in out.iterdir()):
             raise InputError(f"{out}: holds other files than an export's; give a new folder")
     check_writable(out / CONFIG)
 
@@ -202,7 +202,7 @@ def make_config(
         pos_weight=model.pos_weight,
         files=files or {part: FileRecord(f"{part}.onnx", sha256(raw)) for part, raw in graphs.items()},
         weights=weights,
-        calibration=model.calibration,
+        calibration=model.score_mapping,
         picture_size=trained_size(model.metadata) or (trained_size(backbone.metadata) if backbone else None),
         ballcast=__version__,
         key=key,

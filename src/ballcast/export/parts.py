@@ -123,7 +123,7 @@ def to_onnx(part: Part, examples: Examples, *, folded: bool = True) -> bytes:
     """Write a part as an ONNX graph for any batch size and, for the backbone's parts, any frame size.
 
     Args:
-        part, examples: as of `make_parts`.
+        part, examples: see `make_parts`.
         folded: fold norms and constants into the weights; otherwise the graph holds the weights as they are in the
             model's file.
     """

@@ -82,8 +82,8 @@ class InvertedResidual3d(nn.Module):
         # Each tap in time is a 2D convolution of single stacks, so it runs only once for stacks that snippets share.
         x = expanded.contiguous(memory_format=torch.channels_last)
         taps = (conv2d(x, tap, padding=1, groups=len(tap)) for tap in self.conv_dw.weight.unbind(2))  # (C', 1, 3, 3)
-        before, own, after = (gather(tap) for tap in taps)
-        return (own.float() + earlier(before) + later(after)).to(own.dtype)
+        before, present, after = (gather(tap) for tap in taps)
+        return (present.float() + earlier(before) + later(after)).to(present.dtype)
 
     def mix(self, expanded: Tensor, gather: Callable[[Tensor], Tensor]) -> Tensor:
         """Single stacks (S, C', h, w), which `gather` makes (B, J, C', h, w) → the residual branch (B, J, C, h, w)."""
@@ -230,14 +230,14 @@ class Backbone(nn.Module):
         """A snippet's sampled frames (B, frames, H, W) → spotting logits (B, classes)."""
         return self.classifier(self.dropout(self.features(frames)))
 
-    def clips(self, frames: np.ndarray | Tensor) -> Tensor:
+    def snippets(self, frames: np.ndarray | Tensor) -> Tensor:
         """Consecutive frames (T, H, W) uint8 → features of every snippet, one every `stride` frames, (n, D) float32.
 
         Each call builds a `ballcast.features.batch_encoder.BatchEncoder`; build one yourself for many calls.
         """
         from ballcast.features.batch_encoder import BatchEncoder
 
-        return BatchEncoder(self, compiled=False).clips(frames)
+        return BatchEncoder(self, compiled=False).snippets(frames)
 
     # ------------------------------------------------------------------------------------------ identity and files
 
@@ -353,7 +353,7 @@ def read_about(folder: Path) -> dict[str, Any]:
 
 
 def pad_frames(frames: Tensor, multiple: int, *, pairs: bool = False) -> Tensor:
-    """Zero-pad (…, H, W) to a multiple, the picture centred, an odd row or column after it.
+    """Zero-pad (…, H, W) to a multiple, the frame centred, an odd row or column after it.
 
     pairs: as `pad_i420` does, for the red, green and blue of a frame encoder that sees colour.
     """

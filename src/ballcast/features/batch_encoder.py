@@ -77,7 +77,7 @@ class BatchEncoder:
             self._encode = _graphed(self.encode)
             self._mix = _graphed(self.mix)
 
-    def clips(self, frames: np.ndarray | Tensor) -> Tensor:
+    def snippets(self, frames: np.ndarray | Tensor) -> Tensor:
         """Consecutive frames (T, H, W) uint8, or I420 → features (n, D) float32 of every snippet.
 
         With a temporal shift, of consecutive windows: those of `covering_windows`, the later one where two overlap.
@@ -180,13 +180,13 @@ class BatchEncoder:
         """Maps (n, C, h, w) of the stacks that begin at the frames `begins` (n,) of `pixels`, padded or not."""
         return self._encode(pixels[begins[:, None] + self._offsets])  # (n, stack, H, W)
 
-    def encode(self, pictures: Tensor) -> Tensor:
+    def encode(self, frames: Tensor) -> Tensor:
         """Stacks (S, stack, H, W) uint8, or I420 (S, stack, 3H/2, W), padded here if need be → maps (S, C, h, w)."""
-        pictures = self.backbone.padded(pictures)  # here, where compiling makes one kernel of it and the next
+        frames = self.backbone.padded(frames)  # here, where compiling makes one kernel of it and the next
         if self.config.colour:
-            x = self.backbone.scaled(pictures).to(self.dtype, memory_format=torch.channels_last)
+            x = self.backbone.scaled(frames).to(self.dtype, memory_format=torch.channels_last)
         else:
-            x = pictures.to(self.dtype, memory_format=torch.channels_last) / 255
+            x = frames.to(self.dtype, memory_format=torch.channels_last) / 255
         # Frame encoders may have layers of any kind; outside convolutions, fp16 is for autocast to choose.
         mixed = self.dtype == torch.float16 and not self.config.blocks
         with torch.autocast(self.device.type, self.dtype, enabled=mixed, cache_enabled=False):
@@ -208,7 +208,7 @@ class BatchEncoder:
 
 
 class AsyncFeatures:
-    """A result on its way from the device to the CPU, while the device goes on to compute."""
+    """A result on its way from the device to the CPU, while the device computes what comes next."""
 
     def __init__(self, result: Tensor) -> None:
         self._event: torch.cuda.Event | None = None

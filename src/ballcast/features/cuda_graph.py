@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import torch
 
 T = TypeVar("T")
-_RECORDING = threading.Lock()  # a recording waits for the device, which spoils one that goes on in another thread
+_RECORDING = threading.Lock()  # a recording waits for the device, which spoils one that is running in another thread
 
 
 def record(work: Callable[[], T], warmups: int = 3, pool: Any = None) -> tuple[Callable[[], None], T]:

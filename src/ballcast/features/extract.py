@@ -20,7 +20,8 @@ from ballcast.core.actions import FPS, WINDOW_FRAMES
 from ballcast.core.backbone_config import trained_size
 from ballcast.core.errors import BallcastError, BallcastWarning, InputError
 from ballcast.core.files import exclusive_lock, make_parents, replacing
-from ballcast.core.util import ProgressCallback, cores
+from ballcast.core.progress import ProgressCallback, no_progress
+from ballcast.core.util import cores
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import BatchEncoder, one_thread
 from ballcast.features.device import choose_device
@@ -31,7 +32,7 @@ from ballcast.features.store_writer import Parts, StoreWriter
 from ballcast.features.videos import Outcome, Piece, Source, cut, find_sources, work
 from ballcast.video.luma import Size, choose_size, fitted, show_size
 
-ENLARGED = 1.5  # pictures made this many times larger are warned of
+ENLARGED = 1.5  # frames made this many times larger are warned of
 Engine = Literal["local", "ray"]
 
 
@@ -56,9 +57,9 @@ class _Options:
     device: str
     workers: int | None
     decoder: str
-    picture_size: Size | None  # H, W that pictures are fitted into
+    picture_size: Size | None  # H, W that frames are fitted into
     pad: int
-    colour: bool  # pictures are decoded in colour
+    colour: bool  # frames are decoded in colour
     mirrored: bool  # left and right are exchanged
     cluster: str | None  # address of a Ray cluster
 
@@ -77,7 +78,7 @@ def extract(
     pad: int = FPS,
     mirrored: bool = False,
     cluster: str | None = None,
-    progress: ProgressCallback = lambda done, total: None,
+    progress: ProgressCallback = no_progress,
 ) -> Report:
     """Make the store at `out`, or finish it.
 
@@ -92,10 +93,10 @@ def extract(
             Ray, by default one for each core or GPU of the cluster.
         decoder: "cpu", "cuda" for NVDEC, which falls back to the CPU where it cannot and does not detect damage, or
             beside GPUs "auto": both, if a measurement on the first video shows that it helps.
-        size: "trained" (the default): pictures are brought to the size the backbone was trained at, with a warning if
+        size: "trained" (the default): frames are brought to the size the backbone was trained at, with a warning if
             it does not know; "own": they stay as they are; or a width and height, "1280x720". See `choose_size`.
-        pad: a clip of SN-BAA that lacks up to so many frames at its end gets black ones there; the store records it.
-        mirrored: exchange left and right of the pictures; the store records it.
+        pad: a clip of SN-BAA that lacks up to `pad` frames at its end gets black ones there; the store records it.
+        mirrored: exchange left and right of the frames; the store records it.
         cluster: address of a running Ray cluster, which is then the engine. Machines that die are done without.
         progress: called with the frames done and in all.
     """
@@ -294,7 +295,7 @@ def _require_some(given: Path, planned: dict[Source, list[Piece]], failures: dic
 def _require_all_there(
     store: FeatureStore, given: Path, planned: dict[Source, list[Piece]], failures: dict[str, str]
 ) -> None:
-    """Features are never thrown away because their video is not at hand: it may be another source, or cleared away."""
+    """Features are never thrown away because their video is missing: it may be another source, or deleted."""
     there = {source.name for source in planned} - failures.keys()
     if lost := [name for name in store.names if name not in there]:
         more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""

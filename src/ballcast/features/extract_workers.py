@@ -29,7 +29,7 @@ MEASURED = 125  # frames of the first video that show what decodes it faster
 
 @dataclass(frozen=True)
 class Decoders:
-    """What decodes for one network: so many decoders on the CPU, and sessions of NVDEC. why: a sentence about it."""
+    """Decoders for one network: how many on the CPU, and how many NVDEC sessions. why: a sentence about it."""
 
     cores: int = 1
     sessions: int = 0
@@ -55,7 +55,8 @@ def choose_decoders(piece: Piece, wanted: str, workers: int) -> Decoders:
         return Decoders(workers, 0, f"the CPU decodes, in {workers} processes")
     if wanted == "cuda":
         return Decoders(0, min(workers, SESSIONS), f"NVDEC decodes, in {min(workers, SESSIONS)} sessions")
-    recording, stop = VideoSpec(str(piece.source.path), None, piece.colour), min(piece.stop, piece.start + MEASURED)
+    recording = VideoSpec(str(piece.source.path), None, piece.colour)
+    stop = min(piece.stop, piece.start + MEASURED)
     frames, speeds, costs = [], [], []
     for device in ("cpu", "cuda"):
         decoder = ProcessDecoder(device)
@@ -138,8 +139,9 @@ def run_ray(
     with ray_cluster(cluster) as ray:
         import ray.data as ray_data
 
-        own, room = "GPU" if device == "cuda" else "CPU", ray.cluster_resources()
-        workers = min(workers or max(1, int(room.get(own, 1))), len(pieces))
+        resource = "GPU" if device == "cuda" else "CPU"
+        room = ray.cluster_resources()
+        workers = min(workers or max(1, int(room.get(resource, 1))), len(pieces))
         ray_data.DataContext.get_current().enable_progress_bars = False
         files = ray.put({path.name: path.read_bytes() for path in folder.iterdir()})
         # An actor beside a GPU gets several pieces at once, so that it decodes the next while it computes one.
@@ -168,7 +170,8 @@ class _RayWorker:
                 (folder / name).write_bytes(content)
             backbone = Backbone.from_pretrained(folder)
         torch.set_num_threads(1)
-        self.encoder, self.devices = BatchEncoder(backbone, device=device), devices
+        self.encoder = BatchEncoder(backbone, device=device)
+        self.devices = devices
 
     def __call__(self, row: dict[str, Any]) -> list[dict[str, Any]]:
         return [{"outcome": outcome} for outcome in work(self.encoder, row["pieces"], self.devices)]

@@ -71,7 +71,7 @@ def later(x: Tensor) -> Tensor:
 
 
 class GatedShift(nn.Module):
-    """Gate-shift-fuse (Sudhakaran et al. 2023) on a quarter of the channels; arguments as of `TemporalShift`.
+    """Gate-shift-fuse (Sudhakaran et al. 2023) on a quarter of the channels; for the arguments see `TemporalShift`.
 
     A gate in (−1, 1) for each pixel and half of these channels chooses what is shifted, one half back and one forward;
     what is shifted and what stays are then added, weighted by channel.
@@ -92,10 +92,10 @@ class GatedShift(nn.Module):
         gates = torch.tanh(self.gate(torch.relu(self.norm(moving))))  # (B, 2, N, h, w)
         halves = []
         for i, shift in enumerate((earlier, later)):
-            own = moving[:, i * self.part : (i + 1) * self.part]
-            gated = gates[:, i : i + 1] * own
+            channels = moving[:, i * self.part : (i + 1) * self.part]
+            gated = gates[:, i : i + 1] * channels
             moved = shift(gated.transpose(1, 2)).transpose(1, 2)
-            stays = own - gated
+            stays = channels - gated
             means = torch.stack([moved.mean((3, 4)), stays.mean((3, 4))], dim=1)  # (B, 2, C/8, N)
             weight = torch.sigmoid(self.fuse[i](means)).squeeze(1)[..., None, None]  # (B, C/8, N, 1, 1)
             halves.append(weight * moved + (1 - weight) * stays)

@@ -49,7 +49,8 @@ WHEELS = {
 
 def start_backbone(config: PretrainRecipe) -> Backbone:
     """The backbone that `config.train.start` names, in train mode; its metadata record what it started from."""
-    fresh, start = Backbone(config.network, name=config.name), config.train.start
+    fresh = Backbone(config.network, name=config.name)
+    start = config.train.start
     if start == "imagenet":
         fresh.metadata |= {"start": start, "start_weights": load_imagenet(fresh)}
     elif start == "scratch":
@@ -72,7 +73,7 @@ def is_backbone(folder: Path) -> bool:
 
 
 def began_with(given: Backbone) -> dict[str, Any]:
-    """What a backbone that goes on from the weights of `given` records of it: its name, hash and all its games."""
+    """What a backbone records of `given`, whose weights its training starts from: its name, hash and all its games."""
     return {"start": given.name, "start_hash": given.hash, "started_on": list(given.identity.trained_on)}
 
 
@@ -107,9 +108,11 @@ def load_imagenet(backbone: Backbone, key: str = "train.start") -> str:
     name = config.encoder
     if timm.get_pretrained_cfg(name) is None:
         raise InputError(f"encoder: timm has no ImageNet weights of {name}; take another one, or set {key}=scratch")
-    network, options = encoder, {"features_only": True, "out_indices": (4,)}
+    network = encoder
+    options = {"features_only": True, "out_indices": (4,)}
     if isinstance(encoder, FrameNetwork):
-        network, options = encoder.network, {"num_classes": 0}
+        network = encoder.network
+        options = {"num_classes": 0}
     wheel = WHEELS.get(name.partition(".")[0])
     if wheel is not None and (path := locate_wheel(wheel)) is not None:
         trained = timm.create_model(name, pretrained=False, **options)
@@ -193,10 +196,10 @@ def rename_for_shifts(network: nn.Module, state: Mapping[str, Tensor]) -> dict[s
     for key, value in state.items():
         place = next((name for name in shifted if key.startswith(f"{name}.")), None)
         named[key if place is None else f"{place}.1{key.removeprefix(place)}"] = value
-    own = {
+    gates = {
         key: value for key, value in network.state_dict().items() if key.startswith(tuple(f"{s}.0." for s in shifted))
     }
-    return named | own
+    return named | gates
 
 
 def _require_weights(name: str) -> None:
@@ -246,7 +249,7 @@ def fold_normalisation(network: nn.Module, name: str, key: str = "train.start") 
     """Make timm's network `name`, which expects (x − mean) / deviation of each colour, give the same for x in [0, 1].
 
     Mean and deviation, timm's for these weights, go into the first convolution and into its bias or the norm after it.
-    Only at the border is the result another one: the zeros around the picture now stand for black instead of the mean.
+    Only at the border is the result another one: the zeros around the frame now stand for black instead of the mean.
     """
     import timm
 

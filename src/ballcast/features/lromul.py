@@ -18,7 +18,7 @@ from ballcast.core.checks import show
 from ballcast.core.errors import BallcastWarning, InputError, first_line
 from ballcast.video.luma import Size
 
-WIDE = (16, 9)  # the shape of broadcast pictures
+WIDE = (16, 9)  # the shape of broadcast frames
 LEAK = (
     "this spotting model was trained on games of SN-BAA's valid and test splits (at least two of the three), "
     "so scores on them with its features are too good; pre-train on the training games for a clean result"
@@ -57,7 +57,8 @@ def read_checkpoint(path: Path, *, fold: str | None = None) -> Checkpoint:
     state = {key: value[..., 0] if _pointwise(key, value) else value for key, value in state.items()}
     params = tree.get("params")
     params = params if isinstance(params, dict) else {}
-    config, size = _config(state, params, path), _picture_size(params, path)
+    config = _config(state, params, path)
+    size = _picture_size(params, path)
     if fold is None and (found := re.search(r"fold[_-]?(\w+?)(?=[_./-]|$)", str(path))):
         fold = found.group(1)
     warnings.warn(f"{path}: {LEAK}", BallcastWarning, stacklevel=3)
@@ -101,7 +102,7 @@ def _picture_size(params: dict[str, Any], path: Path) -> Size | None:
     """H, W of the frames that it was trained on, before padding.
 
     `params` gives the size after padding, as (width, height): the published frames of 1280×720 are zero-padded,
-    centred, to 1280×736. A size that a 16:9 picture gets by padding to a multiple of 32 stands for that picture.
+    centred, to 1280×736. A size that a 16:9 frame gets by padding to a multiple of 32 stands for that frame.
     """
     named = params.get("frames_processor")
     processor, given = named if isinstance(named, list | tuple) and len(named) == 2 else (None, {})

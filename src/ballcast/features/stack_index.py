@@ -50,12 +50,12 @@ def stack_overlap(config: BackboneConfig) -> int:
 
 
 def snippet_count(config: BackboneConfig, frames: int = WINDOW_FRAMES) -> int:
-    """Number of snippets in so many consecutive frames; by default N, those of a window."""
+    """Number of snippets in `frames` consecutive frames; by default N, those of a window."""
     return max(0, (frames - snippet_span(config)) // config.stride + 1)
 
 
 def stack_count(config: BackboneConfig, snippets: int) -> int:
-    """Number of distinct stacks in so many consecutive snippets."""
+    """Number of distinct stacks in `snippets` consecutive snippets."""
     return snippets + stack_overlap(config)
 
 
@@ -119,7 +119,7 @@ def batch_stacks(index: Any, *, batch: int, stacks: int, arange: Arange = np.ara
 
 
 def covering_windows(config: BackboneConfig, snippets: int) -> list[int]:
-    """First snippet of each of the windows that cover so many consecutive snippets, N or more.
+    """First snippet of each of the windows that cover `snippets` consecutive snippets, N or more.
 
     The windows lie one after the other; the last one is moved back so that it ends with the last snippet.
     """
@@ -128,7 +128,7 @@ def covering_windows(config: BackboneConfig, snippets: int) -> list[int]:
 
 
 def window_count(frames: int, every: int) -> int:
-    """Number of windows, one every `every` frames, in so many frames."""
+    """Number of windows, one every `every` frames, in `frames` frames."""
     return max(0, (frames - WINDOW_FRAMES) // every + 1)
 
 

@@ -1,7 +1,7 @@
 """The feature store: a folder of float16 shards and a manifest, read by memory map and written in order.
 
     store = FeatureStore.open("features/train")
-    store.windows("clip_1")        # (M, N, D) float16: M windows of N clips of D features
+    store.windows("clip_1")        # (M, N, D) float16: M windows of N snippets of D features
 
 A shard is a safetensors file with one tensor, `features`, of shape (n, M, N, D): n entries of M windows each. Videos of
 different lengths share no shard. The manifest is written last, so a folder with a manifest is a whole store.
@@ -42,7 +42,7 @@ _LONGEST_HEADER = 1 << 20  # a safetensors header with one tensor is far shorter
 
 @dataclass(frozen=True)
 class Shard(config.Record):
-    """One file of features of shape (entries, windows, clips, width), float16."""
+    """One file of features of shape (entries, windows, snippets, width), float16."""
 
     file: str
     entries: int
@@ -66,7 +66,7 @@ class Entry(config.Record):
     mtime_ns: int
     shard: int  # index of its shard
     index: int  # its row there
-    height: int = 0  # of its pictures as the network saw them; 0: features made elsewhere
+    height: int = 0  # of its frames as the network saw them; 0: features made elsewhere
     width: int = 0
     padded: int = 0  # black frames put at its end, where a clip had fewer than it must have
 
@@ -84,8 +84,8 @@ class Header(config.Record):
     """What all entries of a store have in common."""
 
     backbone: BackboneIdentity
-    clips: int  # N, clips a window
-    width: int  # D, features a clip
+    clips: int  # N, snippets per window; the key has the name of older stores
+    width: int  # D, features per snippet
     every: int = WINDOW_FRAMES  # frames from one window to the next
     fps: int = FPS
     window_frames: int = WINDOW_FRAMES
@@ -123,7 +123,7 @@ class Manifest(config.Record):
 
     @property
     def resolution(self) -> tuple[int, int] | None:
-        """H, W of the pictures as the network saw them; None: unknown, or not all the same."""
+        """H, W of the frames as the network saw them; None: unknown, or not all the same."""
         found = {(entry.height, entry.width) for entry in self.entries}
         return found.pop() if len(found) == 1 and (0, 0) not in found else None
 
@@ -186,8 +186,8 @@ class FeatureStore:
         path: its folder.
         manifest: its metadata and list of entries.
         names: the entries' names, in order.
-        clips: N, clips a window.
-        width: D, features a clip.
+        snippets: N, snippets per window.
+        width: D, features per snippet.
         window_starts: frame offset of each window in its video; an entry with M windows has the first M.
         identity: hash of the backbone.
         is_event_grid: whether the features come from event feeds and not from a network.
@@ -198,7 +198,7 @@ class FeatureStore:
         self.path = path
         self.manifest = manifest
         self.names = tuple(entry.name for entry in manifest.entries)
-        self.clips = manifest.header.clips
+        self.snippets = manifest.header.clips
         self.width = manifest.header.width
         self.window_starts = manifest.window_starts
         self.identity = manifest.header.backbone.hash
@@ -231,7 +231,7 @@ class FeatureStore:
         return cls.open(folder / split)
 
     def push_to_hub(self, repo_id: str, *, private: bool = True, licence: str = "other") -> str:
-        """Upload the store, its labels too, as the folder of its own name; see `push_stores`."""
+        """Upload the store, its labels too, as a folder of its name; see `push_stores`."""
         return push_stores([self], repo_id, private=private, licence=licence)
 
     def __len__(self) -> int:
@@ -270,7 +270,7 @@ class FeatureStore:
 
     @cached_property
     def _places(self) -> list[tuple[Path, int, tuple[int, ...]]]:
-        grid = (self.clips, self.width)
+        grid = (self.snippets, self.width)
         return [_place(self.path / s.file, (s.entries, s.windows, *grid)) for s in self.manifest.shards]
 
     def check_finite(self) -> None:
@@ -287,7 +287,7 @@ class FeatureStore:
         return [entry.name for entry in self.manifest.entries if {entry.name, Path(entry.source).stem} & games]
 
     def check_same_backbone(self, other: "FeatureStore") -> None:
-        """Features of two backbones, or of pictures of two sizes, do not go into one model."""
+        """Features of two backbones, or of frames of two sizes, do not go into one model."""
         if self.identity != other.identity:
             named = ((s.path, s.manifest.header.backbone.name, s.identity[:12]) for s in (self, other))
             mine, theirs = (f"{path} is of {name} ({identity})" for path, name, identity in named)
@@ -311,7 +311,7 @@ def read_rows(blocks: Sequence[np.ndarray], rows: np.ndarray) -> np.ndarray:
 
 
 def push_stores(stores: Sequence[FeatureStore], repo_id: str, *, private: bool = True, licence: str = "other") -> str:
-    """Upload stores of one backbone, each as the folder of its own name, with a card; returns the address.
+    """Upload stores of one backbone, each as a folder of its name, with a card; returns the address.
 
     The repository is a data set on the hub; other splits in it stay. `licence`: of the features, its short name there.
     """
@@ -339,7 +339,9 @@ def _place(path: Path, shape: tuple[int, ...]) -> tuple[Path, int, tuple[int, ..
         total = file.seek(0, 2)
     try:
         tensor = json.loads(raw)["features"]
-        dtype, found, (begin, end) = tensor["dtype"], tuple(tensor["shape"]), tensor["data_offsets"]
+        dtype = tensor["dtype"]
+        found = tuple(tensor["shape"])
+        begin, end = tensor["data_offsets"]
     except (ValueError, KeyError, TypeError):
         raise InputError(f"{path}: is cut off or is not a shard of features; {again}") from None
     if dtype != "F16" or found != shape:

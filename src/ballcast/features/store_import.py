@@ -20,7 +20,7 @@ from ballcast.features.store_writer import StoreWriter
 
 
 def import_npy(
-    source: Path, out: Path, *, name: str, clips: int = 33, every: int = 125, expected: Sequence[str] = ()
+    source: Path, out: Path, *, name: str, snippets: int = 33, every: int = 125, expected: Sequence[str] = ()
 ) -> FeatureStore:
     """A store at `out` of the arrays in the folder `source`, one `clip_1.npy` per clip.
 
@@ -29,7 +29,7 @@ def import_npy(
             A `Labels-ball.json` beside them is copied into the store.
         out: the new store; it must not exist.
         name: what to call the backbone that made them. Stores imported under one name count as of one backbone.
-        clips: N, to cut the rows of a (W·N, D) array into windows.
+        snippets: N, to cut the rows of a (W·N, D) array into windows.
         every: frames from one window to the next.
         expected: names that must all be there; without it, only a gap in clip_1, clip_2, … is noticed.
     """
@@ -43,14 +43,15 @@ def import_npy(
     if missing := [clip for clip in expected or _numbered(files) if clip not in files]:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise InputError(f"{source}: {missing[0]}.npy{more} missing")
-    first = _read(next(iter(files.values())), clips)
+    first = _read(next(iter(files.values())), snippets)
     digest = hashlib.sha256(f"imported {name}".encode()).hexdigest()
     header = Header(BackboneIdentity(digest, name, note="imported"), first.shape[1], first.shape[2], every)
     with replacing(out) as temporary:
         temporary.mkdir(parents=True)
         writer = StoreWriter(temporary, header)
         for clip, path in files.items():
-            features, stat = _read(path, clips), path.stat()
+            features = _read(path, snippets)
+            stat = path.stat()
             if features.shape[1:] != first.shape[1:]:
                 raise InputError(f"{path}: windows of {features.shape[1:]}, the files before it have {first.shape[1:]}")
             writer.add(clip, features, source=path.name, size=stat.st_size, mtime_ns=stat.st_mtime_ns)
@@ -72,7 +73,7 @@ def _numbered(files: dict[str, Path]) -> list[str]:
 _DAMAGED = (ValueError, TypeError, EOFError, OSError, SyntaxError, TokenError, BadZipFile, MemoryError, OverflowError)
 
 
-def _read(path: Path, clips: int) -> np.ndarray:
+def _read(path: Path, snippets: int) -> np.ndarray:
     """(W, N, D) float16 of one file."""
     try:
         array = np.load(path, allow_pickle=False)
@@ -81,11 +82,11 @@ def _read(path: Path, clips: int) -> np.ndarray:
     if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
         raise InputError(f"{path}: holds {getattr(array, 'dtype', 'several arrays')}, not floating-point numbers")
     if array.ndim == 2:
-        if len(array) % clips:
-            raise InputError(f"{path}: {len(array)} rows are not a whole number of windows of {clips} clips")
-        array = array.reshape(len(array) // clips, clips, array.shape[1])
+        if len(array) % snippets:
+            raise InputError(f"{path}: {len(array)} rows are not a whole number of windows of {snippets} snippets")
+        array = array.reshape(len(array) // snippets, snippets, array.shape[1])
     if array.ndim != 3 or 0 in array.shape:
-        raise InputError(f"{path}: has shape {array.shape}, expected (windows, clips, width)")
+        raise InputError(f"{path}: has shape {array.shape}, expected (windows, snippets, width)")
     if not np.isfinite(array).all():
         raise InputError(f"{path}: window {np.argwhere(~np.isfinite(array))[0][0]} holds NaN or infinite numbers")
     if np.abs(array).max() > np.finfo(np.float16).max:

@@ -49,7 +49,7 @@ class StoreWriter:
         padded: int = 0,
     ) -> None:
         """One video: `features` (M, N, D) float16, all finite; `source`, `size`, `mtime_ns` of its file; H and W of
-        its pictures as they were seen; how many black frames were put at its end.
+        its frames as they were seen; how many black frames were put at its end.
         """
         check_features(features, self.header, name)
         if self._pending and (self._pending[0].shape != features.shape or len(self._pending) == ENTRIES_PER_SHARD):
@@ -120,7 +120,7 @@ class Parts:
         sweep(self.out)
 
     def write(self, piece: Piece, features: np.ndarray, resolution: Size, padded: int = 0) -> None:
-        """Keep a piece: features (M, N, D) float16, H and W of its pictures as seen, black frames at its end."""
+        """Keep a piece: features (M, N, D) float16, H and W of its frames as seen, black frames at its end."""
         about = {**self._stamp(piece), "resolution": "{} {}".format(*resolution), "padded": str(padded)}
         write_bytes(self._path(piece), add_safetensors_checksum(save({"features": features}, about)))
 

@@ -99,7 +99,7 @@ class Piece:
     first: int
     windows: int
     every: int
-    picture_size: Size | None = None  # H, W that its pictures are fitted into; None: they stay as they are
+    picture_size: Size | None = None  # H, W that its frames are fitted into; None: they stay as they are
     pad: int = 0  # frames that may be missing at the end of a clip
     colour: bool = False  # frames are I420
     mirrored: bool = False  # left and right of its frames are exchanged
@@ -116,7 +116,7 @@ class Piece:
 
 
 def cut(source: Source, frames: int, every: int) -> list[Piece]:
-    """The pieces of a video of so many frames."""
+    """The pieces of a video of `frames` frames."""
     windows = window_count(frames, every)
     most = window_count(CLIP_FRAMES, every)  # windows a piece
     return [Piece(source, i, at, min(most, windows - at), every) for i, at in enumerate(range(0, windows, most))]
@@ -128,7 +128,7 @@ class Outcome:
 
     piece: Piece
     features: np.ndarray | None = None  # (M, N, D) float16
-    resolution: tuple[int, int] = (0, 0)  # H, W of its pictures as the network saw them
+    resolution: tuple[int, int] = (0, 0)  # H, W of its frames as the network saw them
     padded: int = 0  # black frames at its end
     reason: str = ""
     frames: int = 0  # decoded and padded
@@ -143,14 +143,16 @@ class BufferPool:
     """
 
     def __init__(self, count: int, *, pinned: bool = False) -> None:
-        self._most, self._pinned = count, pinned
-        self._made, self._closed = 0, False
+        self._most = count
+        self._pinned = pinned
+        self._made = 0
+        self._closed = False
         self._free: list[SharedMemory] = []
         self._locked: dict[int, SharedMemory] = {}  # by address
         self._changed = threading.Condition()
 
     def take(self, size: int) -> "SharedMemory":
-        """Wait for memory of at least so many bytes."""
+        """Wait for memory of at least `size` bytes."""
         from ballcast.video.decode_pool import SharedMemory
 
         with self._changed:
@@ -206,7 +208,7 @@ class DecodedPiece:
 
 
 def decode(piece: Piece, buffers: BufferPool, decoder: "Decoder") -> DecodedPiece:
-    """The piece's frames, fitted into its picture size.
+    """The piece's frames, fitted into its frame size.
 
     T is smaller than planned only at the end of a video of unknown length. A clip of SN-BAA that lacks up to
     `piece.pad` frames at its end gets black ones there, as in FAANTRA's loader; one that lacks more is an error.
@@ -216,12 +218,14 @@ def decode(piece: Piece, buffers: BufferPool, decoder: "Decoder") -> DecodedPiec
     from ballcast.video.decode_pool import VideoSpec
 
     recording = VideoSpec(str(piece.source.path), piece.picture_size, piece.colour)
-    opened, planned = decoder.open(recording), piece.stop - piece.start
+    opened = decoder.open(recording)
+    planned = piece.stop - piece.start
     size = planned * opened.shape[0] * opened.shape[1]
     memory = buffers.take(size)
     try:
         count = decoder.read(recording, piece.start, piece.stop, memory)
-        wanted, missing = piece.source.frames, planned - count
+        wanted = piece.source.frames
+        missing = planned - count
         if wanted is not None and missing and (missing > piece.pad or not count):
             raise InputError(
                 f"{piece.source.path}: has {piece.start + count} frames at 25 fps, a clip must have {wanted} "
@@ -259,7 +263,8 @@ def work(
 
     on_gpu = encoder.device.type == "cuda"
     ahead = on_gpu if ahead is None else ahead
-    buffers, left = BufferPool(len(devices) + 2 + ahead, pinned=on_gpu), iter(pieces)
+    buffers = BufferPool(len(devices) + 2 + ahead, pinned=on_gpu)
+    left = iter(pieces)
     running: dict[Future[DecodedPiece], Piece] = {}
     computing: _Computation | None = None
     with DecoderPool(devices) as pool, closing(buffers):  # closed first: decoders may wait for memory
@@ -269,7 +274,8 @@ def work(
                     running[pool.submit(partial(decode, piece, buffers))] = piece
                 if not running and computing is None:
                     return
-                before, began = computing, time.perf_counter()
+                before = computing
+                began = time.perf_counter()
                 ready = _decoded(running, before)
                 waited = time.perf_counter() - began if before is None else 0.0
                 computing = _Computation(encoder, running.pop(ready), ready, buffers, waited) if ready else None
@@ -278,7 +284,8 @@ def work(
                     if computing is not None:
                         computing.began = time.perf_counter()
                 if computing is not None and not ahead:
-                    before, computing = computing, None
+                    before = computing
+                    computing = None
                     yield before.outcome()
         finally:
             if computing is not None:
@@ -302,7 +309,9 @@ class _Computation:
     def __init__(
         self, encoder: "BatchEncoder", piece: Piece, future: "Future[DecodedPiece]", buffers: BufferPool, waited: float
     ) -> None:
-        self.piece, self._buffers, self._waited = piece, buffers, waited
+        self.piece = piece
+        self._buffers = buffers
+        self._waited = waited
         self.began = time.perf_counter()  # or when the device was free, if that was later
         self._reason = ""
         self._given: DecodedPiece | None = None
@@ -322,7 +331,8 @@ class _Computation:
 
     def release(self) -> None:
         """Wait for the features, then let others use the frames' memory."""
-        given, self._given = self._given, None
+        given = self._given
+        self._given = None
         try:
             if self._fetch is not None:
                 self._fetch.array()
@@ -336,9 +346,11 @@ class _Computation:
         self.release()
         if given is None or self._fetch is None:
             return Outcome(self.piece, reason=self._reason)
-        features, (T, *shape) = self._fetch.array(), given.frames.shape
+        features = self._fetch.array()
+        T, *shape = given.frames.shape
         if not np.isfinite(features).all():
             fault = "the network gives numbers that are not finite"
             return Outcome(self.piece, reason=f"{self.piece.source.path}: {fault}")
-        size, computed = picture_shape(tuple(shape), colour=self.piece.colour), time.perf_counter() - self.began
+        size = picture_shape(tuple(shape), colour=self.piece.colour)
+        computed = time.perf_counter() - self.began
         return Outcome(self.piece, features, size, given.padded, frames=T, waited=self._waited, computed=computed)

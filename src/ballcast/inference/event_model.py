@@ -78,32 +78,6 @@ def neutral_calibration() -> Floats:
     return np.stack([np.ones(shape), np.zeros(shape)]).astype(np.float32)
 
 
-def fit_calibration(chance: Floats, came: NDArray[np.bool_], rounds: int = 25) -> Floats:
-    """Fit slope and shift of the log-odds to what came, by Newton's method on the logistic loss.
-
-    Before the data, slope and shift are normally distributed around 1 and 0 with a deviation of 1, so that actions that
-    hardly occur stay nearly as the network has them.
-
-    Args:
-        chance: (n, C, 5) of either team.
-        came: (n, C, 5) whether the action came within the time.
-
-    Returns:
-        (2, C, 5).
-    """
-    p = chance.astype(np.float64).clip(1e-6, 1 - 1e-6)
-    x, y = np.log(p / (1 - p)), came.astype(np.float64)
-    slope, shift = np.ones(x.shape[1:]), np.zeros(x.shape[1:])
-    for _ in range(rounds):
-        q = 1 / (1 + np.exp(-(slope * x + shift).clip(-50, 50)))
-        w, error = q * (1 - q), q - y
-        a, b, c = (w * x * x).sum(0) + 1, (w * x).sum(0), w.sum(0) + 1
-        u, v = (error * x).sum(0) + slope - 1, error.sum(0) + shift
-        det = a * c - b * b
-        slope, shift = slope - (c * u - b * v) / det, shift - (a * v - b * u) / det
-    return np.stack([slope, shift]).astype(np.float32)
-
-
 def is_event_model(folder: Path | str) -> bool:
     """Whether a folder holds an event transformer."""
     path = Path(folder) / "config.json"
@@ -128,9 +102,11 @@ def open_event_model(folder: Path, *, torch_device: str = "", threads: int | Non
         raise InputError(f"{folder / 'config.json'}: 'calibration' is not {shape} numbers; fetch it again")
     graph = folder / GRAPH
     if torch_device or not graph.is_file():
-        runtime, run = torch_device or "cpu", _torch_run(folder, torch_device or "cpu")
+        runtime = torch_device or "cpu"
+        run = _torch_run(folder, torch_device or "cpu")
     else:
-        runtime, run = "onnx", _onnx_run(graph, threads)
+        runtime = "onnx"
+        run = _onnx_run(graph, threads)
     about = {key: tree[key] for key in ("trained_on", "attribution", "license") if key in tree}
     return EventModel(folder.name, runtime, run, calibration, network["tokens"], network["observed_ms"], about)
 

@@ -1,34 +1,36 @@
-"""Expected precision: how often what a model predicts of an action, at some confidence, comes true.
+"""Expected precision: how often what a model predicts of an action, at some score, comes true.
 
-Measured on validation clips and stored as `precision.json` beside the weights. Viewers choose by it which predictions
-they see: a class that is never right is not shown however confident the network is.
+Measured on validation clips and stored as `precision.json` beside the weights. Wherever predictions are shown, this is
+their confidence: a percentage is a measured frequency. Beside it stands the probability of at least one of each action
+within 5 s, corrected in the same way.
 """
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ballcast.core.actions import ACTIONS
 from ballcast.core.config import Record, from_dict
 from ballcast.core.errors import InputError
 from ballcast.core.events import Event, Prediction, action_index
 from ballcast.core.files import read_json, write_json
-from ballcast.data.samples.windows import WindowSet
-from ballcast.inference.runtime import Runtime
-from ballcast.inference.store_predictor import slots_of_windows
-from ballcast.model.postprocess import emit
+from ballcast.inference.calibration import apply_calibration, fit_calibration
+from ballcast.model.postprocess import SlotArrays, SlotProbabilities
 from ballcast.model.score_mapping import weights_hash
 
 FORMAT = "ballcast-precision-1"
 FILE_NAME = "precision.json"
 TOLERANCE_MS = 1000
+DIGITS = 4  # of a calibrated probability
 PRIOR = 5.0  # predictions' worth of the mean class, added to each part of a curve: few hits may be luck
 LEVELS = tuple(level / 100 for level in range(91))  # that viewers can choose
+Floats = NDArray[np.float32]
 Sample = tuple[Sequence[Prediction], Sequence[Event]]  # what was predicted at one time, and what then happened
 Curve = tuple[tuple[float, float], ...]  # (confidence, precision), both rising
 
@@ -37,15 +39,17 @@ Curve = tuple[tuple[float, float], ...]  # (confidence, precision), both rising
 class ExpectedPrecision(Record):
     """The precision of a model's predictions by action and confidence.
 
-    - `actions`: label → points (confidence, precision), interpolated from (0, 0) and constant after the last.
+    - `actions`: label → points (score, precision), interpolated from (0, 0) and constant after the last.
     - `default`: the precision from which on predictions are shown: with the best F1 on the samples.
-    - `tolerance_ms`: a prediction is right if its action comes within this time of its own.
+    - `tolerance_ms`: a prediction is right if its action comes within this time of the predicted one.
+    - `within_5s`: label → slope and shift of the log-odds of at least one action within 5 s; empty: not measured.
     - `samples`, `predictions`: it was measured on. `weights`: SHA-256 of the `model.safetensors` it belongs to.
     """
 
     actions: dict[str, Curve]
     default: float = 0.0
     tolerance_ms: int = TOLERANCE_MS
+    within_5s: dict[str, tuple[float, float]] = field(default_factory=dict)
     samples: int = 0
     predictions: int = 0
     weights: str = ""
@@ -57,65 +61,106 @@ class ExpectedPrecision(Record):
             rising = all(a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(curve))
             if not rising or any(len(point) != 2 or not all(0 <= v <= 1 for v in point) for point in curve):
                 raise InputError(f"the precision of {label} is not a rising curve of numbers from 0 to 1")
+        if self.within_5s and (sorted(self.within_5s) != sorted(ACTIONS) or not np.isfinite(self._odds).all()):
+            raise InputError("within_5s is not a slope and a shift for each of the ten actions")
         if not 0 <= self.default <= 1:
             raise InputError(f"default {self.default} must be between 0 and 1")
 
-    def of(self, label: str, confidence: float) -> float:
+    @property
+    def _odds(self) -> Floats:
+        """(10, 2): slope and shift of each action."""
+        return np.array([self.within_5s[label] for label in ACTIONS], np.float32).reshape(-1, 2)
+
+    def of(self, label: str, score: float) -> float:
         """The expected precision of a prediction; 0 for an action that was never predicted."""
         curve = self.actions.get(label, ())
-        return float(np.interp(confidence, [0.0, *(c for c, _ in curve)], [0.0, *(p for _, p in curve)]))
+        return float(np.interp(score, [0.0, *(c for c, _ in curve)], [0.0, *(p for _, p in curve)]))
+
+    def calibrate(
+        self, predictions: Sequence[Prediction], chance: Floats
+    ) -> tuple[tuple[Prediction, ...], tuple[float, ...]]:
+        """Predictions with their expected precision as confidence, and `Forecast.within_5s`.
+
+        Args:
+            predictions: as the model emits them, with the network's own scores.
+            chance: (C,) the network's own probability of at least one of each action within 5 s.
+        """
+        shown = tuple(
+            replace(p, confidence=round(self.of(p.label, p.confidence), DIGITS), scores=p.vector) for p in predictions
+        )
+        if not self.within_5s:
+            return shown, ()
+        return shown, tuple(apply_calibration(chance, self._odds.T).round(DIGITS).tolist())
 
     def to_json(self) -> dict[str, Any]:
         """Convert to the form used in files and results."""
         return asdict(self)
 
 
-def measure_precision(model: Runtime, windows: WindowSet) -> ExpectedPrecision:
-    """Measure the precision of what a model shows for labelled windows, with its own settings (`EmitConfig.shown`)."""
-    predictions = [
-        sample
-        for slots in slots_of_windows(model, windows)
-        for sample in emit(slots, model.emit.shown, pos_weight=model.pos_weight)
-    ]
-    return fit_precision(list(zip(predictions, (clip.anticipation for clip in windows.clips), strict=True)))
+def chance_within_5s(slots: SlotArrays, pos_weight: float) -> Floats:
+    """(B, C): the network's own probability of at least one of each action within 5 s."""
+    expected = SlotProbabilities.from_slots(slots).intensity([pos_weight] * len(ACTIONS)).sum(-1)  # (C, B)
+    return -np.expm1(-expected.T)
 
 
-def fit_precision(samples: Sequence[Sample], *, tolerance_ms: int = TOLERANCE_MS) -> ExpectedPrecision:
-    """Fit the curves of all actions and the default.
+def fit_precision(
+    samples: Sequence[Sample], chance: Floats | None = None, *, tolerance_ms: int = TOLERANCE_MS
+) -> ExpectedPrecision:
+    """Fit the curves of all actions, the default, and the probabilities within 5 s.
 
-    For each action a rising step function of the confidence is fitted (isotonic regression), and each step is drawn
-    towards the mean precision of all actions by `PRIOR` predictions.
+    For each action a rising step function of the score is fitted (isotonic regression), and each step is drawn towards
+    the mean precision of all actions by `PRIOR` predictions.
+
+    Args:
+        samples: predictions with the network's own scores, and what happened in the 5 s after them.
+        chance: (n, C) the network's own probability of at least one action within 5 s; None: not to be fitted.
+        tolerance_ms: between a prediction and its action.
     """
     found: dict[str, list[tuple[float, bool]]] = {label: [] for label in ACTIONS}
     for predictions, events in samples:
         for prediction, hit in zip(predictions, matched(predictions, events, tolerance_ms), strict=True):
             found[prediction.label].append((min(1.0, prediction.confidence), hit is not None))
-    rates = [float(np.mean([hit for _, hit in own])) for own in found.values() if own]
+    rates = [float(np.mean([hit for _, hit in pairs])) for pairs in found.values() if pairs]
     mean = float(np.mean(rates)) if rates else 0.0
-    actions = {label: _curve(own, mean) for label, own in found.items() if own}
+    actions = {label: _curve(pairs, mean) for label, pairs in found.items() if pairs}
     fitted = ExpectedPrecision(actions, tolerance_ms=tolerance_ms)
-    return ExpectedPrecision(
-        actions, _best_level(fitted, samples), tolerance_ms, len(samples), sum(map(len, found.values()))
+    return replace(
+        fitted,
+        default=_best_level(fitted, samples),
+        within_5s={} if chance is None else _fit_within(chance, samples),
+        samples=len(samples),
+        predictions=sum(map(len, found.values())),
     )
+
+
+def _fit_within(chance: Floats, samples: Sequence[Sample]) -> dict[str, tuple[float, float]]:
+    """Slope and shift of each action's log-odds, fitted to whether it came."""
+    came = np.array([[any(e.label == label for e in events) for label in ACTIONS] for _, events in samples])
+    slope, shift = fit_calibration(chance, came).astype(float).round(4)
+    return dict(zip(ACTIONS, zip(slope.tolist(), shift.tolist(), strict=True), strict=True))
 
 
 def matched(predictions: Sequence[Prediction], events: Sequence[Event], tolerance_ms: int) -> list[Event | None]:
     """The event of each prediction made at one time, or None; each event counts once, the most confident first."""
     free, result = list(events), [None] * len(predictions)  # type: list[Event], list[Event | None]
     for i in sorted(range(len(predictions)), key=lambda i: -predictions[i].confidence):
-        own = predictions[i]
-        near = [e for e in free if e.label == own.label and abs(e.position_ms - own.position_ms) <= tolerance_ms]
+        prediction = predictions[i]
+        near = [
+            e
+            for e in free
+            if e.label == prediction.label and abs(e.position_ms - prediction.position_ms) <= tolerance_ms
+        ]
         if near:
-            result[i] = min(near, key=lambda e: abs(e.position_ms - own.position_ms))
+            result[i] = min(near, key=lambda e: abs(e.position_ms - prediction.position_ms))
             free.remove(result[i])  # type: ignore[arg-type]
     return result
 
 
-def _curve(own: Sequence[tuple[float, bool]], mean: float) -> Curve:
+def _curve(pairs: Sequence[tuple[float, bool]], mean: float) -> Curve:
     """Isotonic regression of hits over confidence, each block drawn towards `mean`; a point for each block."""
     blocks = [  # hits, count, sum of confidences
         (float(sum(hit for _, hit in same)), float(len(same)), confidence * len(same))
-        for confidence, group in groupby(sorted(own), key=lambda pair: round(pair[0], 4))
+        for confidence, group in groupby(sorted(pairs), key=lambda pair: round(pair[0], 4))
         for same in [list(group)]
     ]
     blocks = _rising(_rising(blocks, mean, 0.0), mean, PRIOR)
@@ -172,7 +217,8 @@ def write_precision(folder: Path, measured: ExpectedPrecision, fitted_on: str) -
 
 def read_precision(folder: Path) -> ExpectedPrecision | None:
     """Read the `precision.json` of a model's folder; None if there is none, or it was measured with other weights."""
-    path, weights = folder / FILE_NAME, folder / "model.safetensors"
+    path = folder / FILE_NAME
+    weights = folder / "model.safetensors"
     if not path.is_file():
         return None
     tree = read_json(path, "expected precision")

@@ -37,7 +37,8 @@ OUTPUTS = {
     "slots": ("objectness", "classes", "offsets"),
 }
 PARTS = tuple(INPUTS)
-BACKBONE_PARTS, MODEL_PARTS = PARTS[:2], PARTS[2:]
+BACKBONE_PARTS = PARTS[:2]
+MODEL_PARTS = PARTS[2:]
 EMBEDDED = "graphs.json"  # the config, where graphs lie beside the weights that they read: in the package
 
 

@@ -5,7 +5,7 @@ Each forecast uses only events that a live feed would have delivered by then (`d
 of event grids, `predict_events` the event transformer.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +17,7 @@ from ballcast.core.errors import InputError
 from ballcast.core.event_schema import ACTION, PAD
 from ballcast.core.events import Forecast, Prediction
 from ballcast.core.feed_forecast import SHOT, FeedForecast, MatchSummary, Shot
+from ballcast.core.progress import ProgressCallback, no_progress
 from ballcast.data.events.event_grid import IDENTITIES, STEPS, WIDTHS, Detail, build_grid
 from ballcast.data.events.event_tokens import EARLIEST_MS, EventTable, build_table, detail_flags, hide, tokens_before
 from ballcast.data.events.feed import PERIODS, Feed
@@ -49,7 +50,8 @@ def detail_of(model: TrainedModel) -> Detail | None:
 
 def period_begins(feed: Feed) -> dict[str, int]:
     """The begin of each period on the forecasts' clock, in ms: periods follow each other without a break."""
-    begins, clock = {}, 0
+    begins = {}
+    clock = 0
     for name, half in feed.periods():
         begins[name] = clock
         clock += int(half.t_ms.max())
@@ -62,7 +64,7 @@ def predict_feed(
     *,
     every_ms: int,
     config: EmitConfig,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: ProgressCallback = no_progress,
 ) -> Generator[Forecast, None, None]:
     """Forecast along a whole match.
 
@@ -83,7 +85,8 @@ def predict_feed(
     assert detail is not None, "see check_reads_events"
     begins = period_begins(feed)
     times = {name: np.arange(OBSERVED_MS, half.t_ms.max(), every_ms) for name, half in feed.periods()}
-    done, total = 0, sum(map(len, times.values()))
+    done = 0
+    total = sum(map(len, times.values()))
     if not total:
         raise InputError(f"match {feed.match}: no period is longer than 30 s")
     for name, half in feed.periods():
@@ -117,7 +120,7 @@ def predict_events(
     *,
     missing: Sequence[str] = (),
     every_ms: int = 1000,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: ProgressCallback = no_progress,
 ) -> Generator[FeedForecast, None, None]:
     """Forecast along a whole match at regular intervals and at every event.
 
@@ -134,15 +137,16 @@ def predict_events(
     """
     begins, flags = period_begins(feed), detail_flags(missing)
     times = {name: _times(half, every_ms) for name, half in feed.periods()}
-    done, total = 0, sum(len(at_ms) for at_ms, _ in times.values())
+    done = 0
+    total = sum(len(at_ms) for at_ms, _ in times.values())
     if not total:
         raise InputError(f"match {feed.match}: no period is longer than 5 s")
     for name, half in feed.periods():
         at_ms, event = times[name]
         if not len(at_ms):  # a period of a few seconds, as of an excerpt
             continue
-        own, which = np.unique(at_ms, return_inverse=True)  # simultaneous events share a forecast
-        chance, zones, found, last = (part[which] for part in _run(model, build_table([half]), own, flags))
+        distinct, which = np.unique(at_ms, return_inverse=True)  # simultaneous events share a forecast
+        chance, zones, found, last = (part[which] for part in _run(model, build_table([half]), distinct, flags))
         for i, T in enumerate(at_ms.tolist()):
             at = begins[name] + T
             label = (*SHORT_NAMES, "other")[half.action[event[i]]] if event[i] >= 0 else ""

@@ -80,6 +80,7 @@ def write_clips(
             ElementTree.SubElement(instance, key).text = str(value)
         for group, label in (("clock", f"{period} {clock}"), ("forecast", text), ("what came", outcome)):
             entry = ElementTree.SubElement(instance, "label")
-            ElementTree.SubElement(entry, "group").text, ElementTree.SubElement(entry, "text").text = group, label
+            ElementTree.SubElement(entry, "group").text = group
+            ElementTree.SubElement(entry, "text").text = label
     ElementTree.indent(root)
     write_bytes(path, ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))

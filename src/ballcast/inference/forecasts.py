@@ -5,11 +5,11 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from ballcast.core.errors import MissingExtra
-from ballcast.core.events import ClipForecast, Forecast, Gap
+from ballcast.core.events import ClipForecast, Forecast, Gap, action_index
 from ballcast.core.feed_forecast import FeedForecast, MatchSummary, columns, table_rows
 
 F = TypeVar("F", bound=Forecast)
-COLUMNS = ("at_ms", "label", "position_ms", "confidence")
+COLUMNS = ("at_ms", "label", "position_ms", "confidence", "score", "within_5s")
 
 
 class Forecasts(Generic[F]):
@@ -48,7 +48,9 @@ class Forecasts(Generic[F]):
     def to_frame(self) -> Any:
         """Read all that are left into a pandas DataFrame, a row for each prediction.
 
-        Columns: `at_ms`, `label`, `position_ms`, `confidence`; of a feature store also `clip`, first. Needs pandas.
+        Columns: `at_ms`, `label`, `position_ms`, `confidence`, the network's own `score`, and `within_5s`, the
+        probability of at least one action of that label in the next 5 s, if it was measured; of a feature store also
+        `clip`, first. Needs pandas.
         """
         try:
             from pandas import DataFrame
@@ -61,8 +63,15 @@ class Forecasts(Generic[F]):
             if isinstance(forecast, ClipForecast):
                 columns = ("clip", *COLUMNS)
                 clip = (forecast.clip,)
-            rows += [(*clip, forecast.at_ms, p.label, p.position_ms, p.confidence) for p in forecast.predictions]
+            rows += [(*clip, *row) for row in prediction_rows(forecast)]
         return DataFrame(rows, columns=list(columns))
+
+
+def prediction_rows(made: Forecast) -> Iterator[tuple[int, str, int, float, float, float | None]]:
+    """A row for each prediction, in the order of `COLUMNS`."""
+    for p in made.predictions:
+        within = made.within_5s[action_index(p.label)] if made.within_5s else None
+        yield made.at_ms, p.label, p.position_ms, p.confidence, p.score, within
 
 
 class FeedForecasts(Forecasts[FeedForecast]):

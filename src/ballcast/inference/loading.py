@@ -21,6 +21,7 @@ from ballcast.core.errors import InputError, MissingExtra
 from ballcast.core.files import read_json
 from ballcast.core.util import set_thread_defaults
 from ballcast.inference.event_model import EventModel, is_event_model, open_event_model
+from ballcast.inference.expected_precision import read_precision
 from ballcast.inference.export_config import EMBEDDED, find_export, is_export, read_embedded
 from ballcast.inference.onnx_runtime import OnnxRuntime, has_graphs
 from ballcast.inference.runtime import Runtime
@@ -148,6 +149,7 @@ def origin_of(source: Path | str, weights: str = "") -> str:
 def _open_onnx(opened: OnnxRuntime, size: str | None) -> tuple[Runtime, VideoRuntime | None]:
     if opened.export.backbone.config is None:
         return opened, None
+    opened.expected_precision = read_precision(Path(opened.name))
     opened.about["origin"] = origin_of(opened.name, opened.export.weights)
     opened.picture_size = choose_size(size, opened.picture_size, opened.name)
     return opened, lambda: opened
@@ -169,6 +171,7 @@ def _open_torch(
     @cache
     def with_backbone(backbone: Path | str) -> TorchRuntime:
         opened = TorchRuntime.load(source, backbone, device=chosen)
+        opened.expected_precision = read_precision(Path(source))
         opened.about["origin"] = origin_of(source)
         opened.picture_size = choose_size(size, opened.picture_size, str(source))
         return opened
@@ -179,7 +182,9 @@ def _open_torch(
     # A model trained end to end names its backbone, which is loaded when a video asks for it.
     named = named_backbone(source)
     later = None if named is None else partial(with_backbone, named)
-    return TorchRuntime.load(source, device=chosen), later
+    opened = TorchRuntime.load(source, device=chosen)
+    opened.expected_precision = read_precision(Path(source))
+    return opened, later
 
 
 def holds_export(source: Path | str) -> bool:

@@ -76,7 +76,8 @@ def _check_nodes(graph: _Message, where: str, folder: Path | None) -> None:
         _check_tensor(message, where, folder)
     for message in _bytes(graph["nodes"]):
         node = _read(message, "node")
-        op, domain = _text(node["op"]), _text(node["domain"])
+        op = _text(node["op"])
+        domain = _text(node["domain"])
         if op not in OPERATORS or domain not in ("", "ai.onnx"):
             fault = f"its operator {f'{domain}.{op}'.lstrip('.')[:80]!r} is not one that exports use"
             raise InputError(f"{where}: {fault}; not loaded, get the model from a source you trust")
@@ -100,8 +101,8 @@ def _is_beside(location: str, folder: Path | None) -> bool:
     """Whether a file lies in the folder itself; the hub's cache has links there to its folder of blobs."""
     if folder is None or location in ("", ".", "..") or "/" in location or "\\" in location:
         return False
-    own = folder.resolve()
-    return (folder / location).resolve().parent in {own, own.parent.parent / "blobs"}
+    home = folder.resolve()
+    return (folder / location).resolve().parent in {home, home.parent.parent / "blobs"}
 
 
 def _read(message: memoryview, kind: str) -> _Message:
@@ -135,7 +136,9 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
     value = shift = 0
     while shift < 70:
         byte = message[at]
-        value, at, shift = value | (byte & 127) << shift, at + 1, shift + 7
+        value = value | (byte & 127) << shift
+        at += 1
+        shift += 7
         if byte < 128:
             return value, at
     raise ValueError("not a protocol buffer")

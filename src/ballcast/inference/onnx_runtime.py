@@ -15,6 +15,7 @@ from ballcast.core.embedded import SAMPLES
 from ballcast.core.errors import InputError, MissingExtra, first_line
 from ballcast.core.util import cores
 from ballcast.features.stack_index import snippet_stacks, stack_overlap
+from ballcast.inference.expected_precision import ExpectedPrecision
 from ballcast.inference.export_config import (
     BACKBONE_PARTS,
     EMBEDDED,
@@ -56,8 +57,9 @@ class OnnxRuntime:
         self.config = config.model
         self.emit = config.emit
         self.pos_weight = config.pos_weight
-        self.calibration = config.calibration
+        self.score_mapping = config.calibration
         self.lookback = config.lookback
+        self.expected_precision: ExpectedPrecision | None = None
         self.picture_size = config.picture_size
         backbone = {"name": config.backbone.name, "hash": config.backbone.hash}
         self.metadata: dict[str, Any] = {"backbone": backbone}
@@ -97,29 +99,25 @@ class OnnxRuntime:
 
     @property
     def backbone(self) -> BackboneConfig:
-        """See `Runtime`."""
         if self.export.backbone.config is None:
             raise InputError(f"{self.name}: reads event feeds, not videos; give a model for videos")
         return self.export.backbone.config
 
     def for_streams(self, streams: int) -> Self:
-        """See `Runtime`."""
         other = copy.copy(self)
         other.streams = streams
         return other
 
     def prepare(self) -> None:
-        """See `Runtime`."""
+        """Nothing to do: the sessions are ready."""
 
     def open_stream(self, size: tuple[int, int]) -> "OnnxStream":
-        """See `Runtime`."""
         return OnnxStream(self.backbone)
 
     def close_stream(self, stream: "OnnxStream") -> None:
-        """See `Runtime`."""
+        """Nothing to do: a stream holds no memory of the runtime."""
 
     def encode_stacks(self, streams: Sequence["OnnxStream"]) -> Floats:
-        """See `Runtime`."""
         config = self.backbone
         frames = np.stack([stream.frames for stream in streams])  # (b, stack, H, W); if shifted (b, N, stack, …)
         if config.shift != "none":
@@ -144,16 +142,13 @@ class OnnxRuntime:
         return self.run("clips", maps)[0]
 
     def encode_windows(self, features: Floats) -> Floats:
-        """See `Runtime`."""
         return self.run("window", features)[0]
 
     def predict(self, tokens: Floats, present: NDArray[np.bool_]) -> SlotArrays:
-        """See `Runtime`."""
         objectness, classes, offsets = self.run("slots", tokens, present)
         return SlotArrays(objectness, classes, offsets, self.config.bins, slot_form(self.config))
 
     def predict_windows(self, features: NDArray[Any], present: NDArray[np.bool_] | None = None) -> SlotArrays:
-        """See `Runtime`."""
         if present is None:
             present = np.ones(features.shape[:2], np.bool_)
         read = features[:, -self.lookback :].astype(np.float32)  # (B, `lookback`, N, D)
@@ -168,10 +163,9 @@ class OnnxStream:
         self.frames: NDArray[np.uint8] = np.empty(0, np.uint8)
         self.maps: deque[Floats] = deque(maxlen=stack_overlap(config) + 1)  # (C, h, w) each
         self._config = config
-        self._own = snippet_stacks(config, 1)[0].tolist()  # the stacks of a snippet, counted from its first
+        self._stacks = snippet_stacks(config, 1)[0].tolist()  # the stacks of a snippet, counted from its first
 
     def fill(self, frames: Frames) -> None:
-        """See `Stream`."""
         self.frames = _pad(np.stack(list(frames)), self._config)
 
     @property
@@ -181,7 +175,7 @@ class OnnxStream:
 
     def snippet(self) -> Floats:
         """The maps of the snippet that ends with the latest stack, (J, C, h, w)."""
-        return np.stack([self.maps[stack] for stack in self._own])
+        return np.stack([self.maps[stack] for stack in self._stacks])
 
 
 def has_graphs(model: Path, backbone: Path | None) -> bool:
@@ -218,7 +212,8 @@ def open_session(graph: Graph, where: str, threads: int | None = None) -> Any:
     except ImportError:
         raise MissingExtra("ONNX Runtime") from None
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = count or cores(), 1
+    options.intra_op_num_threads = count or cores()
+    options.inter_op_num_threads = 1
     options.log_severity_level = 3
     # The decoder needs the cores between two frames: waiting threads sleep, and memory is returned.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")

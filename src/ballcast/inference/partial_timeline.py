@@ -1,4 +1,4 @@
-"""What an interrupted `predict` has made: JSON lines beside the file it will write, so that it can go on.
+"""What an interrupted `predict` has made: JSON lines beside the file it will write, so that it can resume.
 
 Each line ends with a tab and its CRC-32.
 """
@@ -22,7 +22,7 @@ Item = Forecast | Gap
 class PartialTimeline:
     """The forecasts and gaps made so far; enter it, then `append`.
 
-    target: the file that will be written. key: all that they depend on; a part with another key is begun anew.
+    target: the file that will be written. key: all that they depend on; a part with another key is discarded.
 
     Attributes:
         kept: from an earlier run, up to its last forecast.
@@ -84,9 +84,10 @@ class PartialTimeline:
                     self.complete = True
                 else:
                     self.kept.append(_item(record))
-        # None, not ours, or damaged: begun anew.
+        # Missing, of another key, or damaged: start from the beginning.
         except (OSError, ValueError, LookupError, TypeError, OverflowError, AttributeError, RecursionError, InputError):
-            self.kept, self.complete = [], False
+            self.kept = []
+            self.complete = False
         while not self.complete and self.kept and isinstance(self.kept[-1], Gap):  # will be found again
             self.kept.pop()
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ballcast.core.anticipator_config import EmitConfig, ModelConfig
 from ballcast.core.backbone_config import BackboneConfig
+from ballcast.inference.expected_precision import ExpectedPrecision
 from ballcast.model.postprocess import SlotArrays
 from ballcast.model.score_mapping import ScoreMapping
 
@@ -27,7 +28,7 @@ class TrainedModel(Protocol):
 
     - `config`: the network and its sizes. `emit`: how its slots become predictions.
     - `metadata`: at least "backbone" ({"name": …, "hash": …}), if known.
-    - `pos_weight`: of the loss it was trained with. `calibration`: the score mapping of `ballcast tune`.
+    - `pos_weight`: of the loss it was trained with. `score_mapping`: the score mapping of `ballcast tune`.
     """
 
     @property
@@ -39,7 +40,7 @@ class TrainedModel(Protocol):
     @property
     def pos_weight(self) -> float: ...
     @property
-    def calibration(self) -> ScoreMapping | None: ...
+    def score_mapping(self) -> ScoreMapping | None: ...
 
 
 class Stream(Protocol):
@@ -60,6 +61,7 @@ class Runtime(TrainedModel, Protocol):
 
     - `name`: of the model, in results and messages. `device`: "onnx", or torch's.
     - `lookback`: number of latest windows the model reads, at most its config's.
+    - `expected_precision`: how often its predictions come true; None: not measured, confidences are its own scores.
     - `picture_size`: (H, W) of the frames it was trained on; None: unknown, frames are not resized.
     - `about`: description of both networks for results: {"model": …, "backbone": {"name": …, "hash": …}}.
     - `streams`: that may be open at once. `largest`: b of a call, at most.
@@ -70,6 +72,7 @@ class Runtime(TrainedModel, Protocol):
     name: str
     device: str
     lookback: int
+    expected_precision: ExpectedPrecision | None
     picture_size: tuple[int, int] | None
     about: dict[str, Any]
     streams: int
@@ -83,7 +86,7 @@ class Runtime(TrainedModel, Protocol):
         ...
 
     def for_streams(self, streams: int) -> Self:
-        """The same networks for up to so many other streams."""
+        """The same networks for up to `streams` other streams."""
         ...
 
     def prepare(self) -> None:

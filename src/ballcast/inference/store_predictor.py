@@ -14,7 +14,8 @@ from ballcast.core.anticipator_config import EmitConfig
 from ballcast.core.backbone_config import BackboneIdentity, trained_size
 from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.core.events import GRID_BINS, Clip, ClipForecast, Prediction, grid_bin, merge_arrays
-from ballcast.core.util import ProgressCallback, natural
+from ballcast.core.progress import ProgressCallback, no_progress
+from ballcast.core.util import natural
 from ballcast.data.events.event_grid import read_store
 from ballcast.data.samples.windows import ABSENT, WindowSet, official_windows
 from ballcast.features.stack_index import snippet_count
@@ -39,7 +40,8 @@ def check_fits(model: TrainedModel, store: FeatureStore, source: Path | str) -> 
         model: loaded from `source`, which messages name.
         store: the features.
     """
-    grid, backbone = (store.clips, store.width), store.manifest.header.backbone
+    grid = (store.snippets, store.width)
+    backbone = store.manifest.header.backbone
     _check(model, str(source), grid, backbone, f"{store.path}: was made by", "extract with")
     if difference := other_size(store.manifest.picture_size, trained_size(model.metadata)):
         warnings.warn(f"{store.path}: {difference}; extract again with that --size", BallcastWarning, stacklevel=2)
@@ -146,7 +148,7 @@ def open_windows(store: FeatureStore, clips: Sequence[Clip], windows: int) -> Wi
 
 
 def slots_of_windows(
-    model: Runtime, windows: WindowSet, progress: ProgressCallback = lambda done, total: None
+    model: Runtime, windows: WindowSet, progress: ProgressCallback = no_progress
 ) -> Iterator[SlotArrays]:
     """Yield the slots of all samples in order, `BATCH` samples at a time."""
     for begin in range(0, len(windows), BATCH):
@@ -157,7 +159,7 @@ def slots_of_windows(
 
 
 def predict_clips(
-    model: Runtime, windows: WindowSet, config: EmitConfig, progress: ProgressCallback = lambda done, total: None
+    model: Runtime, windows: WindowSet, config: EmitConfig, progress: ProgressCallback = no_progress
 ) -> Generator[ClipForecast, None, None]:
     """Yield what the model emits for each sample, with its own scores; predictions of one bin are not merged."""
     names = iter(windows.names)
@@ -170,7 +172,7 @@ def predict_together(
     models: Sequence[Runtime],
     windows: Sequence[WindowSet],
     mapping: ScoreMapping,
-    progress: ProgressCallback = lambda done, total: None,
+    progress: ProgressCallback = no_progress,
 ) -> Generator[ClipForecast, None, None]:
     """Yield the predictions of an ensemble, or of a tuned model, for each sample: one per bin.
 
@@ -180,7 +182,7 @@ def predict_together(
         mapping: of their scores.
         progress: called with the samples done and in all.
     """
-    parts = [slots_of_windows(model, own, progress) for model, own in zip(models, windows, strict=True)]
+    parts = [slots_of_windows(model, samples, progress) for model, samples in zip(models, windows, strict=True)]
     names = iter(windows[0].names)
     for outputs in zip(*parts, strict=True):
         emitted = emission(outputs[0], models[0].emit) if mapping.times == "emitted" and len(models) == 1 else None

@@ -90,7 +90,8 @@ class StreamEncoder:
 
     def close(self) -> None:
         """Give the stream's place in the runtime to another; the next stack opens one again."""
-        stream, self._stream = self._stream, None
+        stream = self._stream
+        self._stream = None
         if stream is not None:
             self._runtime.close_stream(stream)
 

@@ -8,6 +8,7 @@ from ballcast.core.actions import FRAME_MS, OBSERVED_MS, WINDOW_FRAMES
 from ballcast.core.anticipator_config import EmitConfig
 from ballcast.core.errors import InputError
 from ballcast.core.events import Forecast
+from ballcast.inference.expected_precision import chance_within_5s
 from ballcast.inference.runtime import Floats, Runtime
 from ballcast.inference.stream_encoder import StreamEncoder
 from ballcast.model.postprocess import SlotArrays, emit
@@ -20,9 +21,9 @@ FIRST_MS = WINDOW_FRAMES * FRAME_MS  # the first time with a whole window before
 class StreamPredictor:
     """A stateful predictor for one stream of frames; call `reset()` before another.
 
-    Confidences and scores are probabilities: the inflation of the objectness by the loss's pos_weight is undone
-    (`SlotArrays.undo_pos_weight`). The threshold applies to the network's own p_obj, as in submissions; 0.3 there is a
-    probability of about 10 %.
+    Confidences are expected precisions if the runtime's model was measured (`ExpectedPrecision.calibrate`). Scores are
+    the network's own, with the inflation of the objectness by the loss's pos_weight undone
+    (`SlotArrays.undo_pos_weight`). The threshold applies to the network's own p_obj, as in submissions.
 
     Args:
         runtime: the model and its backbone, in torch or exported; several predictors may share it.
@@ -140,7 +141,12 @@ class StreamPredictor:
         self.slots = slots
         (emitted,) = emit(slots, self.emit, pos_weight=self.pos_weight)
         shift = self._due_ms - OBSERVED_MS  # the horizon begins at 30 000 ms of a clip, and at the due time of a stream
-        return Forecast(self._due_ms, tuple(replace(p, position_ms=p.position_ms + shift) for p in emitted))
+        made = tuple(replace(p, position_ms=p.position_ms + shift) for p in emitted)
+        if self.runtime.expected_precision is None:
+            return Forecast(self._due_ms, made)
+        (chance,) = chance_within_5s(slots, self.pos_weight)
+        made, within_5s = self.runtime.expected_precision.calibrate(made, chance)
+        return Forecast(self._due_ms, made, within_5s=within_5s)
 
     def _window_tokens(self, first: int) -> Floats:
         """Tokens (N, d) of the window that begins with snippet `first`; encoded once, then cached."""
@@ -168,7 +174,7 @@ class _Rows:
         return self._all[self._begin : self._end]
 
     def add(self, rows: Floats, *, drop: int) -> int:
-        """Add rows, then drop up to so many of the oldest; returns how many were dropped."""
+        """Add rows, then drop up to `drop` of the oldest; returns how many were dropped."""
         if self._end + len(rows) > len(self._all):
             kept = self.rows
             self._all = np.empty((2 * (len(kept) + len(rows)), kept.shape[1]), np.float32)

@@ -195,7 +195,8 @@ def _videos(tree: Any, defects: Defects, *, hand_in: bool = False) -> Iterator[t
             raise InputError("holds no clip")
     for i, video in enumerate(videos):
         place = f"videos[{i}]"
-        name, records = "", None
+        name = ""
+        records = None
         with defects.at(place):
             path = get(video, "path", str, "text")
             name = clip_name(path)

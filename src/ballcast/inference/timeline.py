@@ -1,12 +1,11 @@
 """Files of the forecasts along a video: our JSON, OSL JSON, CSV and the video with an overlay.
 
-Times are milliseconds of the video. Confidences and scores are probabilities, not the network's own p_obj · p_cls,
-which its loss inflates; see `ballcast.model.postprocess.SlotArrays.undo_pos_weight`. The JSON holds the `pos_weight`
-that was undone.
+Times are milliseconds of the video. A confidence is how often such a prediction came true where the model was
+validated, a score is the network's own; see `ballcast.inference.stream_predictor.StreamPredictor`.
 """
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -15,10 +14,10 @@ from typing import Any
 from ballcast.core.errors import InputError
 from ballcast.core.events import Forecast, Gap
 from ballcast.core.files import check_not_source, check_writable, write_bytes, write_json
+from ballcast.core.progress import ProgressCallback, no_progress
 from ballcast.data.labels.osl import write_osl
+from ballcast.inference.forecasts import COLUMNS, prediction_rows
 from ballcast.video.overlay import check_overlay, write_overlay
-
-CSV_COLUMNS = ("at_ms", "label", "position_ms", "confidence")
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class OutputFiles:
         timeline: Sequence[Forecast],
         video: Path,
         about: Mapping[str, Any],
-        progress: Callable[[int, int | None], None] = lambda done, total: None,
+        progress: ProgressCallback = no_progress,
         *,
         source: Mapping[str, str] | None = None,
         gaps: Sequence[Gap] = (),
@@ -109,9 +108,9 @@ def write_timeline_osl(path: Path, timeline: Sequence[Forecast], video: str) -> 
 
 
 def write_timeline_csv(path: Path, timeline: Sequence[Forecast]) -> None:
-    """Write one row per prediction: time of the forecast, action, predicted time, confidence."""
+    """Write one row per prediction; the columns are those of `Forecasts.to_frame`."""
     text = StringIO()
     rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(CSV_COLUMNS)
-    rows.writerows((made.at_ms, p.label, p.position_ms, p.confidence) for made in timeline for p in made.predictions)
+    rows.writerow(COLUMNS)
+    rows.writerows(row for made in timeline for row in prediction_rows(made))
     write_bytes(path, text.getvalue().encode())

@@ -15,6 +15,7 @@ from ballcast.core.errors import InputError
 from ballcast.features.backbone import Backbone
 from ballcast.features.batch_encoder import CPU_BATCH, BatchEncoder
 from ballcast.features.cuda_graph import record
+from ballcast.inference.expected_precision import ExpectedPrecision
 from ballcast.inference.runtime import Floats
 from ballcast.inference.store_predictor import check_backbone
 from ballcast.inference.torch_stacks import SIZES, Buffer, StackBatch, TorchStream
@@ -56,8 +57,9 @@ class TorchRuntime:
         self.emit = model.emit
         self.metadata = model.metadata
         self.pos_weight = model.pos_weight
-        self.calibration = model.calibration
+        self.score_mapping = model.score_mapping
         self.lookback = model.network.lookback
+        self.expected_precision: ExpectedPrecision | None = None
         self.picture_size = trained_size(model.metadata)
         self.about: dict[str, Any] = {"model": name}
         self._encoder: BatchEncoder | None = None
@@ -95,23 +97,20 @@ class TorchRuntime:
 
     @property
     def backbone(self) -> BackboneConfig:
-        """See `Runtime`."""
         return self.encoder.config
 
     def for_streams(self, streams: int) -> Self:
-        """See `Runtime`."""
         other = copy.copy(self)
         other._set_streams(streams)
         return other
 
     def prepare(self) -> None:
-        """See `Runtime`; records what does not depend on the size of frames."""
+        """Record the graphs that do not depend on the size of frames."""
         for count in SIZES if self._graphed else ():
             if count <= self.largest:
                 self._model_graphs(count)
 
     def open_stream(self, size: tuple[int, int]) -> TorchStream:
-        """See `Runtime`."""
         if size not in self._stacks:
             self._stacks = {key: batch for key, batch in self._stacks.items() if batch.used}  # memory of other sizes
             self._stacks[size] = StackBatch(
@@ -120,16 +119,13 @@ class TorchRuntime:
         return self._stacks[size].open()
 
     def close_stream(self, stream: TorchStream) -> None:
-        """See `Runtime`."""
         stream.batch.close(stream)
 
     def encode_stacks(self, streams: Sequence[TorchStream]) -> Floats:
-        """See `Runtime`."""
         return streams[0].batch.run(streams)
 
     @torch.inference_mode()
     def encode_windows(self, features: Floats) -> Floats:
-        """See `Runtime`."""
         if not self._graphed:
             return self.network.encode_window(self._load(features)).cpu().numpy()
         graphs = self._model_graphs(len(features))
@@ -138,7 +134,6 @@ class TorchRuntime:
 
     @torch.inference_mode()
     def predict(self, tokens: Floats, present: NDArray[np.bool_]) -> SlotArrays:
-        """See `Runtime`."""
         if not self._graphed:
             return self.network.anticipate(self._load(tokens), self._load(present)).arrays()
         graphs = self._model_graphs(len(tokens))
@@ -147,7 +142,6 @@ class TorchRuntime:
 
     @torch.inference_mode()
     def predict_windows(self, features: NDArray[Any], present: NDArray[np.bool_] | None = None) -> SlotArrays:
-        """See `Runtime`."""
         return self.network(self._load(features), None if present is None else self._load(present)).arrays()
 
     def _load(self, array: NDArray[Any]) -> Tensor:

@@ -63,7 +63,6 @@ class TorchStream:
             tensor.record_stream(copies)  # it may be let go while frames are still on their way
 
     def fill(self, frames: Frames) -> None:
-        """See `Stream`."""
         np.stack(list(frames), out=self._array)
         if self._copied is not None:
             with torch.cuda.stream(self._copies):
@@ -80,7 +79,7 @@ class TorchStream:
 class StackBatch:
     """Encodes the next stacks of several streams, all of one frame size, in one call.
 
-    The maps of the latest stacks stay on the device, those of a stream in a ring of its own.
+    The maps of the latest stacks stay on the device, a ring for each stream.
 
     Args:
         encoder: the backbone.
@@ -101,7 +100,7 @@ class StackBatch:
         self._graphed = graphed
         self._shifted = encoder.config.shift != "none"
         self._ring = encoder.overlap + 1  # maps kept of each stream
-        self._own = snippet_stacks(encoder.config, 1)[0].tolist()
+        self._parts = snippet_stacks(encoder.config, 1)[0].tolist()
         self._free = list(range(streams))[::-1]
         self._spare = streams  # of the rows that fill up a batch
         lead = (encoder.stacks_per_batch, encoder.config.stack) if self._shifted else (encoder.config.stack,)
@@ -109,7 +108,7 @@ class StackBatch:
         on_gpu = encoder.device.type == "cuda"
         self._copies = torch.cuda.Stream(encoder.device) if on_gpu else None
         self._given = torch.zeros(min(SIZES[-1], streams), *self._shape, dtype=torch.uint8, device=encoder.device)
-        self._index = Buffer((len(self._given), 1 + len(self._own)), torch.long, encoder.device)
+        self._index = Buffer((len(self._given), 1 + len(self._parts)), torch.long, encoder.device)
         black = self._encode(self._given[:1])
         rows = 1 if self._shifted else (streams + 1) * self._ring
         self._maps = black.new_zeros(rows, *black.shape[1:]).contiguous(memory_format=torch.channels_last)
@@ -132,18 +131,15 @@ class StackBatch:
         return self._spare - len(self._free)
 
     def open(self) -> TorchStream:
-        """See `Runtime.open_stream`."""
         if not self._free:
             raise InputError(f"no place for another stream: {self._spare} are followed at once")
         return TorchStream(self, self._free.pop(), self._shape, self._copies)
 
     def close(self, stream: TorchStream) -> None:
-        """See `Runtime.close_stream`."""
         self._free.append(stream.number)
 
     @torch.inference_mode()
     def run(self, streams: Sequence[TorchStream]) -> Floats:
-        """See `Runtime.encode_stacks`."""
         rows = [self._rows(stream) for stream in streams]
         count = next((size for size in sorted(self._steps) if size >= len(streams)), len(streams))
         rows += [[self._spare * self._ring] * len(rows[0])] * (count - len(streams))
@@ -163,7 +159,10 @@ class StackBatch:
         newest = stream.stacks
         stream.stacks += 1
         oldest = newest + 1  # the ring's place after the newest, which is overwritten next
-        return [first + newest % self._ring, *(first + (oldest + own) % self._ring for own in self._own)]
+        return [
+            first + newest % self._ring,
+            *(first + (oldest + stack) % self._ring for stack in self._parts),
+        ]
 
     def _advance(self, count: int) -> Tensor:
         """Encode the first `count` of the given stacks, and mix the snippets that they complete."""
@@ -185,13 +184,14 @@ class StackBatch:
         encoder = self.encoder
         if len(index) <= encoder.at_once:
             return encoder.backbone.mix(picked)
-        return torch.cat([encoder.backbone.mix(some) for some in picked.split(encoder.at_once * len(self._own))])
+        return torch.cat([encoder.backbone.mix(some) for some in picked.split(encoder.at_once * len(self._parts))])
 
     def _compile(self) -> bool:
-        """Compile the networks; where that fails, warn and go on without. Returns whether they are compiled."""
+        """Compile the networks; where that fails, warn and continue without. Returns whether they are compiled."""
         from torch._dynamo.exc import TorchDynamoException
 
-        eager, began = self._networks, time.perf_counter()
+        eager = self._networks
+        began = time.perf_counter()
         self._networks = _symbolic(self._encode), _symbolic(self._mix)
         try:
             self._advance(len(self._given))
@@ -208,7 +208,8 @@ def _symbolic(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     It is not compiled again: sizes that the compiled code does not fit, such as 1, run eagerly.
     """
-    compiled, first = torch.compile(function), True
+    compiled = torch.compile(function)
+    first = True
 
     def call(batch: Tensor, *others: Tensor) -> Tensor:
         nonlocal first

@@ -19,15 +19,17 @@ from numpy.typing import NDArray
 
 from ballcast.core.actions import ACTIONS
 from ballcast.core.errors import InputError
-from ballcast.core.events import Clip
+from ballcast.core.events import Clip, Prediction
+from ballcast.core.progress import ProgressCallback, no_progress
 from ballcast.data.samples.windows import WindowSet
 from ballcast.features.store import FeatureStore
+from ballcast.inference.expected_precision import ExpectedPrecision, chance_within_5s, fit_precision
 from ballcast.inference.runtime import Runtime, TrainedModel
 from ballcast.inference.store_predictor import emission as emission_of
 from ballcast.inference.store_predictor import hashes, slots_of_windows, untuned
 from ballcast.metrics.average_precision import Matches, Score, match_arrays, score_of_matches
 from ballcast.metrics.ranked import ranked_ap
-from ballcast.model.postprocess import BIN_MS, Floats, SlotProbabilities, mean_intensity, select_times, shift
+from ballcast.model.postprocess import BIN_MS, Floats, SlotProbabilities, emit, mean_intensity, select_times, shift
 from ballcast.model.score_mapping import (
     LEVELS,
     POSITIONS_MS,
@@ -54,7 +56,7 @@ Choice = tuple[float, int, int]  # inflation, reach in ms, shift in bins
 class TuningResult:
     """A score mapping, and mAP (fractions) before and after: of all samples, and of folds it was not fitted on."""
 
-    calibration: ScoreMapping
+    mapping: ScoreMapping
     before: Score
     after: Score
     outside_before: float  # mean over the folds
@@ -72,6 +74,17 @@ def run_models(models: Sequence[Runtime], windows: Sequence[WindowSet]) -> list[
         SlotProbabilities.join([SlotProbabilities.from_slots(slots) for slots in slots_of_windows(model, samples)])
         for model, samples in zip(models, windows, strict=True)
     ]
+
+
+def measure_precision(model: Runtime, windows: WindowSet) -> ExpectedPrecision:
+    """Measure the precision of what a model shows for labelled windows, with its own settings (`EmitConfig.shown`)."""
+    predictions: list[list[Prediction]] = []
+    chance: list[Floats] = []
+    for slots in slots_of_windows(model, windows):
+        predictions += emit(slots, model.emit.shown, pos_weight=model.pos_weight)
+        chance.append(chance_within_5s(slots, model.pos_weight))
+    events = [clip.anticipation for clip in windows.clips]
+    return fit_precision(list(zip(predictions, events, strict=True)), np.concatenate(chance))
 
 
 def run_emission(models: Sequence[Runtime], windows: Sequence[WindowSet]) -> Emission | None:
@@ -114,7 +127,7 @@ def record_fit(
     }
     backbones = dict.fromkeys(store.manifest.header.backbone.name for store in stores)
     about = f"{stores[0].path.name}, features by {' and '.join(backbones)}"
-    return replace(fitted.calibration, weights=hashes(sources), fitted_on=about, figures=figures)
+    return replace(fitted.mapping, weights=hashes(sources), fitted_on=about, figures=figures)
 
 
 def score_bins(clips: Sequence[Clip], scores: Floats) -> Score:
@@ -142,7 +155,7 @@ def fit(
     emission: Emission | None = None,
     folds: int = FOLDS,
     least: int = LEAST,
-    tick: Callable[[int, int], None] = lambda done, all_: None,
+    progress: ProgressCallback = no_progress,
 ) -> TuningResult:
     """Fit the score mapping of a model or an ensemble.
 
@@ -154,17 +167,19 @@ def fit(
         emission: what the one model emits by its own settings; None for an ensemble: only expected times are tried.
         folds: blocks of the cross-validation.
         least: events a class must have to be tuned.
-        tick: called with the choices tried and in all.
+        progress: called with the choices tried and in all.
     """
     if len(clips) < folds:
         raise InputError(f"a calibration is fitted on {folds} or more labelled clips, here are {len(clips)}")
     fold_of = np.arange(len(clips)) * folds // len(clips)  # (n,)
-    own = [fold_of == f for f in range(folds)]
-    groups = np.stack([np.ones(len(clips), bool), *(~fold for fold in own), *own])  # all, all but one fold, one fold
+    parts = [fold_of == f for f in range(folds)]
+    groups = np.stack(
+        [np.ones(len(clips), bool), *(~fold for fold in parts), *parts]
+    )  # all, all but one fold, one fold
     inflations = [pos_weight * part for part in INFLATIONS]
     expected = _Search(
         list(product(inflations, REACHES_MS, SHIFTS)),
-        _evaluate(outputs, clips, groups, inflations, tick),
+        _evaluate(outputs, clips, groups, inflations, progress),
         lambda chosen, known: _build(chosen, outputs, known),
         lambda mapping, fold: mapping.scores([a[fold] for a in outputs]),
     )
@@ -173,14 +188,14 @@ def fit(
         searches.append(_search_emission(emission, clips, groups, pos_weight))
     enough = _events(clips) >= least
     outside, search = max(
-        ((search.outside(clips, own, enough), search) for search in searches), key=lambda pair: pair[0]
+        ((search.outside(clips, parts, enough), search) for search in searches), key=lambda pair: pair[0]
     )
-    calibration = search.build(search.choices(0, np.arange(folds), enough), groups[0])
-    was = [_class_ap(clips, fold, before[fold]) for fold in own]
+    mapping = search.build(search.choices(0, np.arange(folds), enough), groups[0])
+    was = [_class_ap(clips, fold, before[fold]) for fold in parts]
     return TuningResult(
-        calibration,
+        mapping,
         score_bins(clips, before),
-        score_bins(clips, search.apply(calibration, groups[0])),
+        score_bins(clips, search.apply(mapping, groups[0])),
         float(np.mean(was)),
         outside,
     )
@@ -206,11 +221,11 @@ class _Search:
         best = choose(self.ap[:, group], self.ap[:, first + folds], enough)
         return [self.grid[v] for v in best]
 
-    def outside(self, clips: Sequence[Clip], own: Sequence[Mask], enough: Mask) -> float:
+    def outside(self, clips: Sequence[Clip], parts: Sequence[Mask], enough: Mask) -> float:
         """The mean over the folds of the mAP of a mapping that is built without the fold."""
         scores = []
-        for f, fold in enumerate(own):
-            others = np.delete(np.arange(len(own)), f)
+        for f, fold in enumerate(parts):
+            others = np.delete(np.arange(len(parts)), f)
             mapping = self.build(self.choices(1 + f, others, enough), ~fold)
             scores.append(_class_ap(clips, fold, self.apply(mapping, fold)))
         return float(np.mean(scores))
@@ -221,7 +236,8 @@ def _search_emission(emission: Emission, clips: Sequence[Clip], groups: Mask, po
     ap = np.stack([ranked_ap(clips, *_flat(_move(emission.kept, by)), groups, levels=LEVELS) for by in SHIFTS])
 
     def build(chosen: Sequence[Choice], known: Mask) -> ScoreMapping:
-        inside, part = [clip for clip, k in zip(clips, known, strict=True) if k], emission.select(known)
+        inside = [clip for clip, k in zip(clips, known, strict=True) if k]
+        part = emission.select(known)
         mapping = replace(_classes(chosen), times="emitted")
         mapping = _spread(mapping, mapping.shifted(part.kept))
         filled = [replace(mapping, fill=count) for count in FILLS]
@@ -239,7 +255,7 @@ def _evaluate(
     clips: Sequence[Clip],
     groups: Mask,
     inflations: Sequence[float],
-    tick: Callable[[int, int], None],
+    progress: ProgressCallback,
 ) -> Doubles:
     """(choices, groups, C): AP, the mean over the tolerances, of each choice in each group of clips (groups, n)."""
     pairs = list(product(inflations, REACHES_MS))
@@ -249,7 +265,7 @@ def _evaluate(
         found = select_times(intensity, [reach_ms] * len(ACTIONS), ScoreMapping().peaks)
         for j, by in enumerate(SHIFTS, start=i * len(SHIFTS)):
             ap[j] = ranked_ap(clips, *_flat(_move(found, by)), groups, levels=LEVELS)
-            tick(j + 1, len(ap))
+            progress(j + 1, len(ap))
     return ap
 
 
@@ -294,7 +310,8 @@ def _classes(chosen: Sequence[Choice]) -> ScoreMapping:
 def _spread(mapping: ScoreMapping, raw: Floats) -> ScoreMapping:
     """The mapping with knots that spread the scores `raw` (n, 32, C)."""
     spread = {
-        label: replace(own, knots=even_knots(raw[:, :, c])) for c, (label, own) in enumerate(mapping.actions.items())
+        label: replace(of_class, knots=even_knots(raw[:, :, c]))
+        for c, (label, of_class) in enumerate(mapping.actions.items())
     }
     return replace(mapping, actions=spread)
 

@@ -9,6 +9,7 @@ import numpy as np
 from ballcast.core.actions import FPS, FRAME_MS
 from ballcast.core.errors import InputError
 from ballcast.core.events import Forecast, Gap, Scene
+from ballcast.core.progress import ProgressCallback, no_progress
 from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.video.queues import Prefetcher
 
@@ -33,8 +34,8 @@ class Span:
 class VideoPredictor:
     """Turns the items of a video into forecasts, in order of time.
 
-    After damage the memory starts anew: a forecast needs 5 s without a gap, and no window has one in it. While no
-    pitch is seen, the memory goes on and its forecasts are withheld; a gap says from when to when.
+    After damage the memory starts again: a forecast needs 5 s without a gap, and no window has one in it. While no
+    pitch is seen, the memory is kept and its forecasts are withheld; a gap says from when to when.
 
     Args:
         predictor: the predictor; it is reset first.
@@ -116,7 +117,7 @@ class VideoPredictor:
 def predict_video(
     video: "VideoFile",
     predictor: StreamPredictor,
-    progress: Callable[[int, int | None], None] = lambda done, total: None,
+    progress: ProgressCallback = no_progress,
     span: Span = Span(),
     *,
     any_video: bool = True,

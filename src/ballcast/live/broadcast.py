@@ -21,7 +21,7 @@ class Broadcast(Generic[T]):
     Args:
         keep: for each kind of item, how many of the latest a new listener gets; None: all. It gets them in the order of
             the kinds here; items of other kinds are not kept.
-        missed: makes the notice that a listener has missed so many items.
+        missed: makes the notice of how many items a listener has missed.
     """
 
     def __init__(self, keep: Mapping[str, int | None], missed: Callable[[int], T]) -> None:
@@ -67,7 +67,8 @@ class Broadcast(Generic[T]):
         """Send nothing more: listeners get what waits for them, and then are `over`."""
         with self.changed:
             self.ended = True
-            listeners, self._listeners = self._listeners, set()
+            listeners = self._listeners
+            self._listeners = set()
             self._notify(listeners)
 
     def is_wanted(self, kind: str) -> bool:
@@ -123,7 +124,8 @@ class Subscription(Generic[T]):
             if self._earlier:
                 return self._earlier.popleft()
             if self._missed:
-                missed, self._missed = self._missed, 0
+                missed = self._missed
+                self._missed = 0
                 return self._hub.missed(missed)
             return self._queue.popleft() if self._queue else None
 

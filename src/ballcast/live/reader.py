@@ -83,7 +83,7 @@ class Gate:
         self._going.set()
 
     def release(self) -> None:
-        """The session has ended: whoever waits here goes on, and the gate stays open."""
+        """The session has ended: whoever waits here continues, and the gate stays open."""
         self.released = True
         self._room.set()
         self._going.set()
@@ -108,7 +108,7 @@ class FrameReader:
 
     Args:
         source: the stream.
-        queue: gets the frames, without their pictures, and the gaps; then its end, or the error.
+        queue: gets the frames, without the decoded ones they came from, and the gaps; then its end, or the error.
         gate: where the reader waits.
         previews: their size and rate.
         send_preview: receives them. watched: whether anybody wants them now.
@@ -169,7 +169,7 @@ class FrameReader:
             self._detector.look(frame.at_ms // FRAME_MS, picture)
         pitch = self._detector is None or self._detector.pitch
         late_ms = max(0, frame.late_ms - self._held_ms)
-        # Without the picture, which the decoder reuses; `dataclasses.replace` would take ten times as long.
+        # Without the decoded frame: the decoder reuses its memory. `dataclasses.replace` would take ten times as long.
         kept = LiveFrame(frame.pixels, frame.at_ms, frame.arrived, turn=frame.turn, pitch=pitch, late_ms=late_ms)
         if not self._queue.put(kept):
             return False
@@ -180,7 +180,7 @@ class FrameReader:
         return True
 
     def _wait_for_room(self) -> None:
-        """Read no more until the session may run again; the window then fills anew."""
+        """Read no more until the session may run again; the window then fills again."""
         began = time.monotonic()
         self._gate.wait_for_room()
         waited_s = time.monotonic() - began
@@ -205,7 +205,7 @@ class FrameReader:
         return True
 
     def _make_preview(self, frame: LiveFrame) -> None:
-        """Send a preview; if it cannot be made, warn once, and the session goes on without it."""
+        """Send a preview; if it cannot be made, warn once, and the session continues without it."""
         from ballcast.video.stills import to_jpeg
 
         assert frame.picture is not None
@@ -213,7 +213,7 @@ class FrameReader:
         try:
             width, height, jpeg = to_jpeg(frame.picture, frame.turn, self._previews.width)
             self._send_preview(Preview(frame.at_ms, round(1000 * frame.arrived), width, height, jpeg))
-        except Exception as error:  # whatever the encoder or a picture of an unusual kind leads to
+        except Exception as error:  # whatever the encoder or a frame of an unusual kind leads to
             if not self._preview_failed:
                 self._preview_failed = True
                 warnings.warn(f"{self._source.name}: no preview ({error})", BallcastWarning, stacklevel=2)

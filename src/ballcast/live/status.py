@@ -164,7 +164,10 @@ class SessionStatus:
         waiting: Callable[[], int],
         send: Callable[[Status], None],
     ) -> None:
-        self._source, self._predictor, self._waiting, self._send = source, predictor, waiting, send
+        self._source = source
+        self._predictor = predictor
+        self._waiting = waiting
+        self._send = send
         self._every_ms = predictor.every_ms  # as requested
         self._at_ms, self._late_ms = 0, 0  # of the last frame; a status is made of them only when it is sent
         self._forecast_since_drop = True
@@ -178,15 +181,19 @@ class SessionStatus:
     def on_frame(self, frame: LiveFrame, seconds: float) -> None:
         """Record that a frame was processed in `seconds`."""
         self._computing += seconds
-        self._at_ms, self._late_ms = frame.at_ms, frame.late_ms
+        self._at_ms = frame.at_ms
+        self._late_ms = frame.late_ms
 
     def on_forecast(self) -> None:
         """Record a forecast, and adapt the interval.
 
         The interval doubles while frames pile up, and halves towards the requested one once the queue is empty again.
         """
-        self._forecast_since_drop, self._any_forecast, self._filling = True, True, None
-        behind, every_ms = self._waiting(), self._predictor.every_ms
+        self._forecast_since_drop = True
+        self._any_forecast = True
+        self._filling = None
+        behind = self._waiting()
+        every_ms = self._predictor.every_ms
         if self._source.blocking:
             return
         if behind > SLOW_FRAMES and every_ms < MAX_SLOWDOWN * self._every_ms:
@@ -205,7 +212,8 @@ class SessionStatus:
 
     def on_no_pitch(self) -> None:
         """Record that a forecast was withheld, since no football pitch is seen."""
-        self._any_forecast, self._filling = True, f"{NO_PITCH}; nothing is forecast"
+        self._any_forecast = True
+        self._filling = f"{NO_PITCH}; nothing is forecast"
 
     def on_dropped(self, dropped: int) -> None:
         """Record and publish that `dropped` frames were dropped because the machine was too slow."""
@@ -214,12 +222,14 @@ class SessionStatus:
         advice = TO_FILL
         if not self._forecast_since_drop:
             advice = "no window of 5 s can be read in time; --device cuda or a smaller picture would help"
-        self._forecast_since_drop, self._filling = False, f"{fault}; {advice}"
+        self._forecast_since_drop = False
+        self._filling = f"{fault}; {advice}"
         self.publish("skipped", self._filling)
 
     def on_gap(self, item: StreamGap) -> None:
         """Record and publish that frames are missing, or that the source is being opened again."""
-        gaps, again = self.status.gaps + (item.kind == "gap"), self.status.reconnects + (item.kind != "gap")
+        gaps = self.status.gaps + (item.kind == "gap")
+        again = self.status.reconnects + (item.kind != "gap")
         self.status = replace(self.status, gaps=gaps, reconnects=again)
         if item.kind == "gap":
             self._filling = f"{item.message}; {TO_FILL}"
@@ -236,7 +246,8 @@ class SessionStatus:
         """Update the status and send it."""
         now = time.monotonic()
         busy = self._computing / max(now - self._published_at, 1e-9)
-        self._published_at, self._computing = now, 0.0
+        self._published_at = now
+        self._computing = 0.0
         self.status = replace(
             self.status,
             state=state,
@@ -251,7 +262,8 @@ class SessionStatus:
 
     def _current(self) -> tuple[State, str]:
         """State and message while frames arrive."""
-        every_ms, late = self._predictor.every_ms, LATE_MS // 2 if self.status.state == "slow" else LATE_MS
+        every_ms = self._predictor.every_ms
+        late = LATE_MS // 2 if self.status.state == "slow" else LATE_MS
         if self._filling is not None:
             return "filling", self._filling
         if every_ms > self._every_ms:

@@ -241,7 +241,8 @@ def match(times: FlatClips) -> NDArray[np.int64]:
     action = groups % len(ACTIONS)
 
     # The predictions of each group's clip, padded to the longest: (G, L) places in the flat arrays.
-    start, stop = np.searchsorted(times.clip, clip), np.searchsorted(times.clip, clip, side="right")
+    start = np.searchsorted(times.clip, clip)
+    stop = np.searchsorted(times.clip, clip, side="right")
     longest = int((stop - start).max())
     if not longest:
         return matched

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ballcast.core.actions import ACTIONS
 from ballcast.core.errors import InputError
 from ballcast.core.events import Clip, Prediction
-from ballcast.core.util import ProgressCallback
+from ballcast.core.progress import ProgressCallback, no_progress
 from ballcast.metrics.average_precision import (
     THRESHOLDS,
     TOLERANCES,
@@ -103,7 +103,7 @@ def bootstrap(
     groups: Sequence[object] | None = None,
     read: Literal["vector", "label"] = "vector",
     exact: bool = False,
-    progress: ProgressCallback = lambda done, total: None,
+    progress: ProgressCallback = no_progress,
 ) -> Intervals:
     """Intervals of `score(clips, predictions)`.
 
@@ -134,7 +134,7 @@ def bootstrap_matches(
     resamples: int = RESAMPLES,
     seed: int = 0,
     groups: Sequence[object] | None = None,
-    progress: ProgressCallback = lambda done, total: None,
+    progress: ProgressCallback = no_progress,
 ) -> Intervals:
     """Intervals of `score_of_matches(matches)`; `clips`: their number; the rest as in `bootstrap`."""
     names: dict[object, int] = {}

@@ -105,7 +105,8 @@ def reliability(confidence: Sequence[float], hit: Sequence[bool], bins: int = 10
         hit: (n,) whether it was right.
         bins: N.
     """
-    p, right = np.asarray(confidence, np.float64), np.asarray(hit, bool)
+    p = np.asarray(confidence, np.float64)
+    right = np.asarray(hit, bool)
     if len(p) and not ((p >= 0) & (p <= 1)).all():
         return None
     bin_ = np.minimum((p * bins).astype(np.int64), bins - 1)

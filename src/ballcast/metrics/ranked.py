@@ -38,10 +38,12 @@ def ranked_ap(
     for c in range(scores.shape[-1]):
         exists = np.flatnonzero(times.scores[:, c] >= 0)
         order = exists[np.argsort(-times.scores[exists, c], kind="stable")]
-        owner, hits = times.clip[order], hit[:, order, c]
+        owner = times.clip[order]
+        hits = hit[:, order, c]
         event_clip = times.event_clip[times.event_class == c]
         for g, group in enumerate(groups):
-            inside, events = group[owner], int(group[event_clip].sum())
+            inside = group[owner]
+            events = int(group[event_clip].sum())
             ranks = geometric_ranks(int(inside.sum()), levels)
             if events and len(ranks):
                 found = hits[:, inside].cumsum(1, dtype=np.int64)[:, ranks - 1]  # (6, ranks)

@@ -178,12 +178,12 @@ def match_peaks(
     game = np.repeat(np.arange(len(peaks)), [len(times) for times, _ in peaks])
     times = np.concatenate([times for times, _ in peaks])
     order = np.argsort(-np.concatenate([scores for _, scores in peaks]), kind="stable")
-    free = [np.ones(len(own), bool) for own in events]
+    free = [np.ones(len(events_of_game), bool) for events_of_game in events]
     true = np.zeros(len(order), bool)
     for rank, i in enumerate(order):
-        own = events[game[i]]
-        distance = np.where(free[game[i]], np.abs(own - times[i]), np.inf)
-        if len(own) and distance.min() <= tolerance_ms:
+        events_of_game = events[game[i]]
+        distance = np.where(free[game[i]], np.abs(events_of_game - times[i]), np.inf)
+        if len(events_of_game) and distance.min() <= tolerance_ms:
             free[game[i]][distance.argmin()] = False
             true[rank] = True
     return true

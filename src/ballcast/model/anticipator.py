@@ -77,8 +77,8 @@ def save(
 
 def save_score_mapping(folder: Path, tuned: ScoreMapping) -> None:
     """Write `calibration.json` beside the weights in `folder`, with their hash."""
-    own = replace(tuned, weights=(score_mapping.weights_hash(folder / WEIGHTS),))
-    score_mapping.write_score_mapping(folder / FILE_NAME, own)
+    saved = replace(tuned, weights=(score_mapping.weights_hash(folder / WEIGHTS),))
+    score_mapping.write_score_mapping(folder / FILE_NAME, saved)
 
 
 def _saved_score_mapping(folder: Path) -> ScoreMapping | None:
@@ -157,7 +157,7 @@ class Anticipator(nn.Module):
         metadata: JSON data saved with the weights: class weights, scores, backbone, provenance.
 
     Attributes:
-        calibration: the score mapping that `ballcast tune` fitted, for submissions; None if the model was not tuned.
+        score_mapping: the score mapping that `ballcast tune` fitted, for submissions; None if the model was not tuned.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class Anticipator(nn.Module):
         self.config = config or ModelConfig()
         self.metadata = metadata or {}
         self.emit = (emit or EmitConfig()).of_loss(self.pos_weight)
-        self.calibration: ScoreMapping | None = None
+        self.score_mapping: ScoreMapping | None = None
         self.network = build(self.config)
 
     @property
@@ -224,8 +224,8 @@ class Anticipator(nn.Module):
     def save_pretrained(self, folder: Path | str) -> None:
         """Write `model.safetensors` and `config.json`, and `calibration.json` if the model was tuned, into `folder`."""
         save(Path(folder), self.state_dict(), self.config, self.emit, self.metadata)
-        if self.calibration is not None:
-            save_score_mapping(Path(folder), self.calibration)
+        if self.score_mapping is not None:
+            save_score_mapping(Path(folder), self.score_mapping)
 
     @classmethod
     def from_pretrained(cls, source: Path | str) -> "Anticipator":
@@ -239,7 +239,7 @@ class Anticipator(nn.Module):
         weights = read_weights(saved)  # checked before the network is allocated
         model = cls(saved.model, emit=saved.emit, metadata=saved.metadata)
         model.load_state_dict(weights)
-        model.calibration = _saved_score_mapping(folder)
+        model.score_mapping = _saved_score_mapping(folder)
         return model.eval()
 
     def push_to_hub(
@@ -263,6 +263,6 @@ class Anticipator(nn.Module):
         Returns:
             The address of the repository.
         """
-        card = model_card(repo_id, self.config, self.metadata, self.calibration, licence=licence, backbone=backbone)
+        card = model_card(repo_id, self.config, self.metadata, self.score_mapping, licence=licence, backbone=backbone)
         names = (CONFIG, WEIGHTS, FILE_NAME)
         return hub.push_model(repo_id, names, self.save_pretrained, card, private=private, folder=folder)

@@ -85,7 +85,8 @@ class Dense(nn.Module):
     @classmethod
     def from_config(cls, config: ModelConfig) -> "Dense":
         """Build the network of `config.dense`, in training mode, on the default device."""
-        c, d = config.dense, config.dense.dim
+        c = config.dense
+        d = config.dense.dim
         return cls(
             lookback=config.windows,
             project=nn.Linear(config.width, d),

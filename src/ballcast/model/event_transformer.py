@@ -148,8 +148,10 @@ def _ages(age: Tensor) -> Tensor:
 
 def _features(codes: Tensor, values: Tensor) -> Tensor:
     """(B, N, 24): positions and their change, distance to both goals, ages, flags."""
-    place, age = values[..., :4], values[..., AGE]
-    start, end = place[..., :2], place[..., 2:]
+    place = values[..., :4]
+    age = values[..., AGE]
+    start = place[..., :2]
+    end = place[..., 2:]
     before = torch.cat([values[:, :1], values[:, :-1]], 1)  # the token before each
     step = start - before[..., 2:4]
     gap = (before[..., AGE] - age).clamp(min=0)

@@ -80,7 +80,8 @@ class Faantra(nn.Module):
     @classmethod
     def from_config(cls, config: ModelConfig) -> "Faantra":
         """Build the network of `config.faantra`, in training mode, on the default device."""
-        f, d = config.faantra, config.faantra.dim
+        f = config.faantra
+        d = config.faantra.dim
 
         def layers(kind: type[Layer], count: int) -> list[Layer]:
             return [

@@ -61,7 +61,7 @@ class Aggregator(nn.Module):
 
     Args:
         gru: input and hidden size d, batch first.
-        windows, clips, steps: W, N and S.
+        windows, snippets, steps: W, N and S.
         weight: what the window weight alpha_w = sigmoid(gamma_w) multiplies: what goes into the GRU ("input"), what
             comes out of it ("memory"), or nothing ("none").
         gamma: initial value of every gamma_w.
@@ -74,7 +74,7 @@ class Aggregator(nn.Module):
         *,
         gru: nn.GRU,
         windows: int,
-        clips: int,
+        snippets: int,
         steps: int,
         weight: Literal["input", "memory", "none"],
         gamma: float,
@@ -84,7 +84,7 @@ class Aggregator(nn.Module):
         self.steps = steps
         self.weight = weight
         self.gamma = None if weight == "none" else nn.Parameter(torch.full((windows,), gamma))
-        self.register_buffer("pooling", pooling_matrix(clips, steps), persistent=False)
+        self.register_buffer("pooling", pooling_matrix(snippets, steps), persistent=False)
 
     def forward(self, tokens: Tensor, present: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """Pool each window to S steps and run the GRU over all of them.
@@ -114,16 +114,17 @@ class Aggregator(nn.Module):
         return torch.sigmoid(self.gamma)[:, None, None]
 
 
-def pooling_matrix(clips: int, steps: int) -> Tensor:
+def pooling_matrix(snippets: int, steps: int) -> Tensor:
     """Adaptive average pooling of N snippets to S steps as a matrix (S, N).
 
     Step s is the mean of the snippets floor(sN/S) to ceil((s+1)N/S) - 1. A matrix product is faster than the pooling
     kernel, and its gradient is deterministic.
     """
-    step, clip = torch.arange(steps)[:, None], torch.arange(clips)[None, :]
-    first = step * clips // steps
-    end = ((step + 1) * clips + steps - 1) // steps
-    inside = ((clip >= first) & (clip < end)).float()
+    step = torch.arange(steps)[:, None]
+    snippet = torch.arange(snippets)[None, :]
+    first = step * snippets // steps
+    end = ((step + 1) * snippets + steps - 1) // steps
+    inside = ((snippet >= first) & (snippet < end)).float()
     return inside / inside.sum(dim=1, keepdim=True)
 
 
@@ -198,7 +199,7 @@ class Hierarchy(nn.Module):
     """The whole network: features (B, W, N, D) → tokens (B, W, N, d) → memory (B, T, d) → z (B, K, d) → `Slots`.
 
     Args:
-        lookback: number of latest windows it reads, here all W; streams keep the tokens of so many.
+        lookback: number of latest windows it reads, here all W; streams keep the tokens of that many.
         encoder, aggregator, decoder, heads: the four stages.
         presence: the auxiliary head; None: without it.
         every_layer: in training, also return the slots of the decoder's earlier layers.
@@ -241,7 +242,8 @@ class Hierarchy(nn.Module):
     @classmethod
     def from_config(cls, config: ModelConfig) -> "Hierarchy":
         """Build the network of `config.hierarchy`, in training mode, on the default device."""
-        h, d = config.hierarchy, config.hierarchy.dim
+        h = config.hierarchy
+        d = config.hierarchy.dim
         encoder = LocalEncoder(
             project=nn.Linear(config.width, d),
             positions=embedding(config.clips, d, std=POSITION_STD),
@@ -254,7 +256,7 @@ class Hierarchy(nn.Module):
         aggregator = Aggregator(
             gru=nn.GRU(d, d, num_layers=h.gru_layers, batch_first=True),
             windows=config.windows,
-            clips=config.clips,
+            snippets=config.clips,
             steps=h.steps,
             weight=h.window_weight,
             gamma=h.window_gamma,

@@ -86,7 +86,7 @@ class SlotArrays:
 
     def position(self, run: int = 1) -> Floats:
         """(B, K) or, of "class bins", (B, K, C): the time as a fraction of the horizon; of bins the middle of the
-        likeliest.
+        most likely.
 
         `run`: bins to read together. 1 is the paper's (b_k + 0.5) / bins; a longer run locates a broad mode better.
         """
@@ -214,9 +214,9 @@ def mean_intensity(outputs: Sequence[SlotProbabilities], inflation: Sequence[flo
 
 def _overlap(bins: int) -> Floats:
     """(bins, 32): the share of each of a model's bins that lies in each of the scorer's, the last of which is short."""
-    own = np.arange(bins + 1) * HORIZON_MS / bins
+    edges = np.arange(bins + 1) * HORIZON_MS / bins
     grid = np.append(np.arange(GRID_BINS) * BIN_MS, HORIZON_MS)
-    common = np.minimum(own[1:, None], grid[None, 1:]) - np.maximum(own[:-1, None], grid[None, :-1])
+    common = np.minimum(edges[1:, None], grid[None, 1:]) - np.maximum(edges[:-1, None], grid[None, :-1])
     return (common.clip(0) * bins / HORIZON_MS).astype(np.float32)
 
 
@@ -243,7 +243,8 @@ def select_times(intensity: Floats, reach_ms: Sequence[int], count: int) -> Floa
     classes, samples, bins = intensity.shape
     distance_ms = np.abs(np.arange(bins)[:, None] - np.arange(bins)) * BIN_MS
     kernel = np.exp(-0.5 * (distance_ms / np.array(reach_ms)[:, None, None]) ** 2).astype(np.float32)  # (C, 32, 32)
-    left, result = intensity.copy(), np.zeros((samples, bins, classes), np.float32)
+    left = intensity.copy()
+    result = np.zeros((samples, bins, classes), np.float32)
     row = np.arange(samples)
     for c in range(classes):
         for _ in range(count):
@@ -273,7 +274,7 @@ def emit_arrays(
 ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.bool_]]:
     """Apply the threshold tau, and give times and scores of all slots; for the modes "slot" and "class".
 
-    `config.mode` slot: a slot with p_obj > tau emits its likeliest class. class: it emits every class with
+    `config.mode` slot: a slot with p_obj > tau emits its most likely class. class: it emits every class with
     p_obj · p_cls > tau. A slot whose time lies outside the horizon emits nothing. `config.vector` full: the scores are
     p_obj · p_cls of every class; emitted: those of the emitted labels, and 0 elsewhere.
 
@@ -289,8 +290,8 @@ def emit_arrays(
     given = slots.arrays()
     scores = given.scores()  # (B, K, C)
     if config.mode == "slot":
-        likeliest = np.arange(scores.shape[-1]) == given.classes.argmax(-1)[..., None]
-        keep = likeliest & (given.p_obj() > config.threshold)[..., None]
+        top = np.arange(scores.shape[-1]) == given.classes.argmax(-1)[..., None]
+        keep = top & (given.p_obj() > config.threshold)[..., None]
     else:
         keep = scores > config.threshold
     keep = keep & given.within()[..., None]
@@ -349,7 +350,7 @@ def emit(slots: SlotLike, config: EmitConfig, *, pos_weight: float = 1.0) -> lis
     """The predictions of each sample in order of time: one for each label that each slot emits; see `emit_arrays`.
 
     Several may lie in one of the scorer's bins; submissions merge them (`core.events.merge_bins`). Where every class
-    has its own time, a prediction's vector holds only the score of its own label. `config.mode` expected: one
+    has its own time, a prediction's vector holds only the score of its label. `config.mode` expected: one
     prediction per bin with any score, as in `emit_flat`.
 
     Returns:

@@ -88,7 +88,7 @@ class ScoreMapping(Record):
 
     - `times`: expected: where most actions of each class are expected; emitted: what one model emits (`Emission`).
     - `peaks`: expected times per class and sample.
-    - `fill`: emitted times: a sample in which nothing is emitted gets its so many best predictions.
+    - `fill`: emitted times: number of predictions to emit, the best ones, where none passes the threshold.
     - `actions`: by label; others have the defaults.
     - `weights`: SHA-256 of the `model.safetensors` it belongs to, of each model of an ensemble in order.
     - `fitted_on`: the store of the samples; `figures`: their number, and mAP before and after.
@@ -136,12 +136,12 @@ class ScoreMapping(Record):
 
     def shifted(self, scores: Floats) -> Floats:
         """Scores (n, 32, C) with each class moved by its `shift_ms`."""
-        moves = [own.shift_ms // BIN_MS for own in self.classes]
+        moves = [mapping.shift_ms // BIN_MS for mapping in self.classes]
         return np.stack([shift(scores[:, :, c], by) for c, by in enumerate(moves)], axis=-1)
 
     def spread(self, scores: Floats) -> Floats:
         """Scores (n, 32, C) with each class on its new scale."""
-        return np.stack([own.spread(scores[:, :, c]) for c, own in enumerate(self.classes)], axis=-1)
+        return np.stack([mapping.spread(scores[:, :, c]) for c, mapping in enumerate(self.classes)], axis=-1)
 
     def scores(self, outputs: Sequence[SlotProbabilities], emission: Emission | None = None) -> Floats:
         """The scores of a submission, (n, 32, C), 0 where nothing is predicted.
@@ -203,9 +203,9 @@ def weights_hash(path: Path) -> str:
     return hashlib.sha256(read_bytes(path, "model's weights")).hexdigest()
 
 
-def write_score_mapping(path: Path, calibration: ScoreMapping) -> None:
+def write_score_mapping(path: Path, mapping: ScoreMapping) -> None:
     """Write `calibration.json`."""
-    write_json(path, {"format": FORMAT, **to_dict(calibration)}, indent=1, checksum=True)
+    write_json(path, {"format": FORMAT, **to_dict(mapping)}, indent=1, checksum=True)
 
 
 def read_score_mapping(path: Path, weights: Sequence[str]) -> ScoreMapping:
@@ -215,9 +215,9 @@ def read_score_mapping(path: Path, weights: Sequence[str]) -> ScoreMapping:
         raise InputError(
             f"{path}: not a calibration (its format is not {FORMAT!r}); make it again with `ballcast tune`"
         )
-    calibration = from_dict(ScoreMapping, tree, where=str(path))
-    if list(calibration.weights) != list(weights):
+    mapping = from_dict(ScoreMapping, tree, where=str(path))
+    if list(mapping.weights) != list(weights):
         raise InputError(
             f"{path}: was fitted to other weights than these; run `ballcast tune` again, or delete the file"
         )
-    return calibration
+    return mapping

@@ -36,7 +36,7 @@ class Slots:
     form: SlotForm = "bins"
 
     def bin(self) -> Tensor:
-        """(B, K) or, of "class bins", (B, K, C) int64: b_k, the likeliest bin, or the bin a fraction falls into."""
+        """(B, K) or, of "class bins", (B, K, C) int64: b_k, the most likely bin, or the bin a fraction falls into."""
         if self.form == "fraction":
             return (self.offsets * self.bins).long().clamp(0, self.bins - 1)
         return self.offsets.argmax(dim=-1)

@@ -34,7 +34,7 @@ def model_card(
     repo_id: str,
     config: ModelConfig,
     metadata: dict[str, Any],
-    calibration: "ScoreMapping | None",
+    score_mapping: "ScoreMapping | None",
     *,
     licence: str,
     backbone: str | None = None,
@@ -45,7 +45,7 @@ def model_card(
         repo_id: the model's id on the hub, "owner/name".
         config: its network.
         metadata: as a training run records it; any part may be missing or of another type.
-        calibration: as `ballcast tune` fitted it, if it did.
+        score_mapping: as `ballcast tune` fitted it, if it did.
         licence: the hub's short name of the licence.
         backbone: the hub id of the backbone whose features it reads, if it has one.
 
@@ -74,8 +74,8 @@ def model_card(
         validated_on=valid,
         scores=scores,
         score_table=_score_table(scores),
-        calibration=calibration,
-        calibration_table=_calibration_table(calibration),
+        calibration=score_mapping,
+        calibration_table=_calibration_table(score_mapping),
         backbone=_identity(metadata),
         backbone_id=backbone,
         leaks=leaks,
@@ -135,7 +135,8 @@ def store_card(repo_id: str, stores: Mapping[str, "FeatureStore"], *, licence: s
     for split, store in stores.items():
         windows = sum(shard.entries * shard.windows for shard in store.manifest.shards)
         size = store.manifest.resolution
-        labels, resolution = "yes" if store.labels else "no", f"{size[1]}×{size[0]}" if size else "–"
+        labels = "yes" if store.labels else "no"
+        resolution = f"{size[1]}×{size[0]}" if size else "–"
         failed = str(len(store.manifest.failed))
         rows.append([code(split), str(len(store)), str(windows), resolution, labels, failed])
         if seen := store.seen_in_training():
@@ -249,8 +250,8 @@ def _score_table(scores: dict[str, Any]) -> str:
     return table(["", *TOLERANCES.values()], rows)
 
 
-def _calibration_table(calibration: "ScoreMapping | None") -> str:
-    figures = calibration.figures if calibration else {}
+def _calibration_table(score_mapping: "ScoreMapping | None") -> str:
+    figures = score_mapping.figures if score_mapping else {}
     rows = [
         ["on the samples it was fitted on", percent(figures.get("before")), percent(figures.get("after"))],
         [

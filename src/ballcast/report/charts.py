@@ -47,7 +47,8 @@ def class_bars(score: Score, intervals: Intervals | None = None) -> Markup:
         parts.append(element("rect", x=begin, y=y + 4, width=max(1.0, at(mean) - begin), height=10, rx=2, fill=_hue(c)))
         if intervals:
             parts.append(_line(at(ends[0, c]), y + 9, at(ends[1, c]), y + 9, "ends"))
-        low, high = at(float(score.ap[0, c])), at(float(score.ap[-1, c]))
+        low = at(float(score.ap[0, c]))
+        high = at(float(score.ap[-1, c]))
         parts.append(_line(low, y + 18, max(high, low + 1), y + 18, "span"))
         parts.append(_text(WIDTH, y + 15, f"{100 * mean:.1f}", anchor="end"))
     title = ", ".join(f"{n} {100 * score.ap[:, c].mean():.1f}" for c, n in enumerate(SHORT_NAMES) if score.events[c])
@@ -127,7 +128,8 @@ def histogram(errors_ms: NDArray[np.int64], step_ms: int = 250, most_ms: int = 5
     """Draw how early (left) or late (right) correct predictions were, in steps of `step_ms`."""
     edges = np.arange(-most_ms - step_ms / 2, most_ms + step_ms, step_ms)
     counts, _ = np.histogram(np.clip(errors_ms, -most_ms, most_ms), edges)
-    y0, y1 = 170, 14
+    y0 = 170
+    y1 = 14
     x = lambda ms: LEFT + (RIGHT - LEFT) * (ms - edges[0]) / (edges[-1] - edges[0])  # noqa: E731
     most = max(1, int(counts.max()))
     parts = [_line(LEFT, y0, RIGHT, y0, "axis"), _text(LEFT - 5, y1 + 4, str(most), anchor="end")]
@@ -159,7 +161,8 @@ def line_chart(values: Sequence[float], what: str, *, best: int | None = None, p
     known = [(i + 1, v) for i, v in enumerate(values) if v == v]
     low = 0.0 if percent else min(v for _, v in known)
     high = max(max(v for _, v in known), low + 1e-9)
-    y0, y1 = 170, 14
+    y0 = 170
+    y1 = 14
     x = lambda epoch: LEFT + (RIGHT - LEFT) * (epoch - 1) / max(1, len(values) - 1)  # noqa: E731
     y = lambda value: y0 - (y0 - y1) * (value - low) / (high - low)  # noqa: E731
     show = lambda value: f"{100 * value:.1f}" if percent else f"{value:.2f}"  # noqa: E731

@@ -1,4 +1,4 @@
-"""A match's forecasts as one HTML page with a replay, and as a picture: timeline, likeliest shots, next action.
+"""A match's forecasts as one HTML page with a replay, and as a picture: timeline, most likely shots, next action.
 
 The page is laid out by `feed_page.html.j2` and drawn by `feed_page.js`, which the server's page uses too.
 """
@@ -63,9 +63,15 @@ def _packed(values: Any, kind: Any) -> str:
 
 def feed_page(data: dict[str, Any], match: MatchSummary, *, script: str | None = None) -> str:
     """The page as HTML; `script`: the address of `feed_page.js`, None to put it into the page."""
-    own = None if script else read_script()
+    inline = None if script else read_script()
     return TEMPLATES.get_template("feed_page.html.j2").render(
-        data=data, match=match, script=script, inline=own, version=__version__, colours=TEAM_COLOURS, theme=palette.DARK
+        data=data,
+        match=match,
+        script=script,
+        inline=inline,
+        version=__version__,
+        colours=TEAM_COLOURS,
+        theme=palette.DARK,
     )
 
 
@@ -85,7 +91,7 @@ def write_feed_page(
 
 
 def draw_match(forecasts: Sequence[FeedForecast], match: MatchSummary, chosen: Sequence[ShotChance]) -> bytes:
-    """Draw the match as a PNG: the timeline of both teams, and the likeliest shots on pitches."""
+    """Draw the match as a PNG: the timeline of both teams, and the most likely shots on pitches."""
     try:
         from mplsoccer import Pitch
     except ImportError:
@@ -121,11 +127,11 @@ def _draw_timeline(
     for team, sign in ((0, 1), (1, -1)):
         axes.fill_between(minutes, 0, sign * percent[:, team], color=TEAM_COLOURS[team], lw=0, label=match.teams[team])
         for shot in (shot for shot in match.shots if shot.team == team):
-            own = -sign if shot.goal < 0 else sign
+            side = -sign if shot.goal < 0 else sign
             goal = shot.goal != 0
             axes.plot(
                 shot.at_ms / 60_000,
-                own * top * 0.94,
+                side * top * 0.94,
                 marker="*" if goal else "o",
                 ms=13 if goal else 4,
                 color="black" if goal else TEAM_COLOURS[team],

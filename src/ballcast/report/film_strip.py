@@ -169,7 +169,9 @@ def _outcomes(pairs: Sequence[Pair], *, percent: bool) -> list[Outcome]:
     for p in sorted(pairs, key=lambda p: (p.prediction or p.event).position_ms):  # type: ignore[union-attr]
         if p.prediction is None:
             assert p.event is not None
-            text, outcome, good = f"{_name(p.event)}, in {_ahead(p.event)}", "came, not anticipated", False
+            text = f"{_name(p.event)}, in {_ahead(p.event)}"
+            outcome = "came, not anticipated"
+            good = False
         else:
             made, good = p.prediction, p.right
             sure = f" {100 * made.confidence:.0f} %" if percent else ""

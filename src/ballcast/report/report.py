@@ -3,7 +3,7 @@
 write_report(Path("report.html"), Report("Test matches", clips, predictions, score(clips, predictions)))
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -18,6 +18,7 @@ from ballcast.core import palette
 from ballcast.core.actions import ACTIONS
 from ballcast.core.events import Clip, Prediction
 from ballcast.core.files import write_bytes
+from ballcast.core.progress import ProgressCallback, no_progress
 from ballcast.metrics.average_precision import Score
 from ballcast.metrics.bootstrap import Intervals
 from ballcast.metrics.diagnosis import (
@@ -95,12 +96,12 @@ class Report:
     strips: int = 3
 
 
-def write_report(path: Path, report: Report, progress: Callable[[int, int], None] = lambda done, total: None) -> None:
+def write_report(path: Path, report: Report, progress: ProgressCallback = no_progress) -> None:
     """Write the page to `path`; `progress` is called after each film strip, which take the time: done, total."""
     write_bytes(path, render(report, progress).encode())
 
 
-def render(report: Report, progress: Callable[[int, int], None] = lambda done, total: None) -> str:
+def render(report: Report, progress: ProgressCallback = no_progress) -> str:
     """Return the whole page as HTML; `progress` as in `write_report`."""
     near = pair_all(report.clips, report.shown or report.predictions, reach_ms=REACH_MS)
     pairs = [p for found in near.values() for p in found]
@@ -144,14 +145,15 @@ def _tiles(report: Report, error: float, errors_ms: NDArray[np.int64]) -> list[t
 
 
 def _films(
-    report: Report, near: Mapping[str, Sequence[Pair]], progress: Callable[[int, int], None], *, probabilities: bool
+    report: Report, near: Mapping[str, Sequence[Pair]], progress: ProgressCallback, *, probabilities: bool
 ) -> list[tuple[str, list[FilmStrip]]]:
     """Return the film strips of the best and the worst clips, by heading."""
     order = ranked(near, REACH_MS)
     best = [name for name in order[: report.strips] if quality(near[name], REACH_MS) > 0]
     worst = [name for name in order[::-1][: report.strips] if name not in best]
     clips = {clip.name: clip for clip in report.clips}
-    total, done = len(best) + len(worst), 0
+    total = len(best) + len(worst)
+    done = 0
     groups = []
     for heading, names in (("Seen coming", best), ("Not seen coming", worst)):
         strips = []

@@ -86,7 +86,8 @@ def headline(score: Score, intervals: Intervals | None) -> dict[str, str]:
     Returns:
         `figure`; `what` it is; `beside`: the other of the two, or nothing.
     """
-    what, point = "mAP, mean of six tolerances, %", f"{100 * score.avg:.1f}"
+    what = "mAP, mean of six tolerances, %"
+    point = f"{100 * score.avg:.1f}"
     if intervals is None:
         return {"figure": point, "what": what, "beside": "too few clips for an interval"}
     low, high = intervals.avg

@@ -21,7 +21,7 @@ def score_table(
 ) -> Table:
     """A row per system like the paper's table: mAP in per cent at each tolerance, and their mean.
 
-    intervals: of the rows by their names, printed below the numbers. difference: of two rows, a row of its own.
+    intervals: of the rows by their names, printed below the numbers. difference: of two rows, printed as a further row.
     """
     table = _table(title, "")
     for name, score in rows.items():
@@ -49,8 +49,8 @@ def _class_table(title: str, score: Score, ap: Floats, intervals: Intervals | No
     table = _table(title, "action", "events")
     at, avg = (intervals.per_class, intervals.class_avg) if intervals else (None, None)
     for c, name in enumerate(SHORT_NAMES):
-        own = (None, None) if at is None or avg is None else (at[:, :, c], avg[:, c])
-        table.add_row(name, str(score.events[c]), *_cells(ap[:, c], *own, decimals=1, sign=sign))
+        intervals_of_class = (None, None) if at is None or avg is None else (at[:, :, c], avg[:, c])
+        table.add_row(name, str(score.events[c]), *_cells(ap[:, c], *intervals_of_class, decimals=1, sign=sign))
     return table
 
 
@@ -63,7 +63,7 @@ def _table(title: str, name: str, *more: str) -> Table:
 
 
 def _cells(values: Floats, at: Floats | None, avg: Floats | None, *, decimals: int, sign: str = "") -> list[str]:
-    """Values (6,) and, with so many decimals, their mean, in per cent; below them [low, high] of (2, 6) and (2,)."""
+    """Values (6,) and their mean in per cent, the mean with `decimals`; below them [low, high] of (2, 6) and (2,)."""
     texts = [f"{100 * v:{sign}.1f}" for v in values] + [f"[bold]{100 * values.mean():{sign}.{decimals}f}[/]"]
     if at is None or avg is None:
         return texts

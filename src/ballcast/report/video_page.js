@@ -11,6 +11,7 @@
   const canvas = document.getElementById("timeline");
   if (!canvas) return;
   const slider = document.getElementById("at"), out = document.getElementById("clock"), list = document.getElementById("made");
+  const within = document.getElementById("within");
   const LEFT = 78, TOP = 4, BOTTOM = 22;
   let chosen = 0;
   slider.max = data.at.length - 1;
@@ -39,11 +40,11 @@
     }
     const hues = data.labels.map((_, i) => colour(`--action-${i}`)), width = Math.max(1.5, x(data.every) - x(0));
     data.at.forEach((at, n) => {
-      const best = new Map();
-      for (const [action, , sure] of data.made[n]) best.set(action, Math.max(sure, best.get(action) || 0));
+      const best = new Map(data.within[n].map((sure, action) => [action, sure]));
+      if (!best.size) for (const [action, , sure] of data.made[n]) best.set(action, Math.max(sure, best.get(action) || 0));
       for (const [action, sure] of best) {
         pen.globalAlpha = 0.15 + 0.85 * sure / 100; pen.fillStyle = hues[action];
-        const high = Math.max(2, (row - 3) * sure / 100);
+        const high = (row - 3) * sure / 100;
         pen.fillRect(x(at), TOP + (action + 1) * row - 1 - high, width, high);
       }
     });
@@ -61,6 +62,8 @@
       name.textContent = `${data.labels[action]} ${sure} %`;
       item.append(name, ` in ${(ahead / 1000).toFixed(1)} s`); return item;
     }));
+    const likely = data.within[chosen].map((sure, action) => [sure, data.labels[action]]).sort((a, b) => b[0] - a[0]);
+    within.textContent = likely.length ? `At least one within 5 s: ${likely.map(([sure, label]) => `${label} ${sure}\u00a0%`).join(", ")}` : "";
     draw();
   }
   const nearest = (ms) => data.at.reduce((best, at, n) => Math.abs(at - ms) < Math.abs(data.at[best] - ms) ? n : best, 0);

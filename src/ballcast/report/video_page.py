@@ -1,4 +1,4 @@
-"""The forecasts along a video as one HTML page that can be sent to anybody: timeline, surest predictions with pictures.
+"""The forecasts along a video as one HTML page to share: timeline, most confident predictions with pictures.
 
 Laid out by `video_page.html.j2`, drawn by `video_page.js`; it needs nothing but a browser.
 """
@@ -30,7 +30,7 @@ def write_video_page(
 
     Args:
         path: the HTML file.
-        video: the video's file, for pictures of the surest predictions.
+        video: the video's file, for pictures of the most confident predictions.
         timeline: its forecasts. gaps: where nothing could be forecast.
         about: as in the JSON file: `every_ms`, `model`, `origin`.
     """
@@ -54,7 +54,8 @@ def write_video_page(
 
 
 def page_data(timeline: Sequence[Forecast], gaps: Sequence[Gap], every_ms: int) -> dict[str, Any]:
-    """What `video_page.js` draws: `at` in ms, and of each forecast its predictions as (action, ms ahead, per cent)."""
+    """What `video_page.js` draws: `at` in ms, and of each forecast its predictions as (action, ms ahead, per cent), and
+    the per cent of each action within 5 s, if measured."""
     made = [
         [
             [ACTION_INDEX[p.label], p.position_ms - one.at_ms, round(100 * p.confidence)]
@@ -66,6 +67,7 @@ def page_data(timeline: Sequence[Forecast], gaps: Sequence[Gap], every_ms: int) 
     return {
         "at": [one.at_ms for one in timeline],
         "made": made,
+        "within": [[round(100 * p) for p in one.within_5s] for one in timeline],
         "gaps": [gap.to_json() for gap in gaps],
         "labels": list(SHORT_NAMES),
         "every": every_ms,
@@ -74,12 +76,12 @@ def page_data(timeline: Sequence[Forecast], gaps: Sequence[Gap], every_ms: int) 
 
 
 def _highlights(found: TimelineSummary, video: Path) -> list[dict[str, Any]]:
-    """The surest predictions, each with the picture at the time of its forecast."""
+    """The most confident predictions, each with the picture at the time of its forecast."""
     times = [highlight.made.at_ms for highlight in found.highlights]
     pictures = stills(video, times, STILL_WIDTH, strict=False)  # none of the times lies in a gap
     rows = []
     for highlight, picture in zip(found.highlights, pictures, strict=True):
-        best = highlight.surest
+        best = highlight.best
         rows.append(
             {
                 "at": highlight.made.at_ms,

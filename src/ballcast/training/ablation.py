@@ -56,7 +56,8 @@ class Row:
 
     def as_dict(self) -> dict[str, Any]:
         names = (*TOLERANCES, "avg")
-        mean, deviation = self.scores.mean(0), self.scores.std(0, ddof=1 if len(self.scores) > 1 else 0)
+        mean = self.scores.mean(0)
+        deviation = self.scores.std(0, ddof=1 if len(self.scores) > 1 else 0)
         return {
             "mean": dict(zip(names, mean.tolist(), strict=True)),
             "deviation": dict(zip(names, deviation.tolist(), strict=True)),
@@ -115,7 +116,8 @@ def ablate(
     for name, base in recipes.items():
         if not base.data.valid:
             raise InputError("epochs are chosen on validation splits; name one with data.valid=[valid]")
-        scores, emitted = [], 0.0
+        scores = []
+        emitted = 0.0
         scored_on = scored_windows(open_splits(base.data, splits or base.data.valid, base.model), base.model)
         samples = Samples(scored_on, device, base.data.device)
         for seed in range(seeds):

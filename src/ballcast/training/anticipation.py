@@ -109,7 +109,8 @@ class AnticipationTask:
         return mode(self.model, training=True)
 
     def batches(self, epoch: int, first: int) -> Iterator[TrainingBatch]:
-        plan, samples = self.plan(epoch), self.samples
+        plan = self.plan(epoch)
+        samples = self.samples
         chosen = torch.from_numpy(plan.first).to(samples.plan_device)  # (steps, B)
         if plan.mixed:
             partners = torch.from_numpy(plan.second).to(samples.plan_device)

@@ -17,6 +17,7 @@ from ballcast.core.backbone_config import BackboneIdentity
 from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.core.events import Clip
 from ballcast.core.feed_config import FeedDataConfig, FeedRecipe
+from ballcast.core.progress import ProgressBar, no_bar
 from ballcast.data.events.event_grid import read_store, split_matches
 from ballcast.data.events.feed_files import recognise
 from ballcast.data.events.kloppy_feed import AUTO, match_files, missing_details, read_match
@@ -36,7 +37,7 @@ from ballcast.data.samples.windows import (
     stitched_windows,
 )
 from ballcast.features.store import LABELS, FeatureStore
-from ballcast.training.progress import Log, ProgressBar, ignore, no_bar
+from ballcast.training.progress import Log, ignore
 
 Splits = list[tuple[FeatureStore, list[Clip]]]
 GameCache = FrameCache | FeatureCache
@@ -45,7 +46,7 @@ GameCache = FrameCache | FeatureCache
 
 
 def fit_to_store(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
-    """Give the model the clips a window and features a clip of the first training store, unless an override has them.
+    """Give the model the sizes of the first training store's windows, unless an override has them.
 
     No other model could be trained on it, so nobody should have to look them up.
     """
@@ -53,8 +54,9 @@ def fit_to_store(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
         return recipe
     overridden = {text.partition("=")[0] for text in overrides}
     store = FeatureStore.from_pretrained(recipe.data.features, recipe.data.train[0])
-    sizes = {key: getattr(store, key) for key in ("clips", "width") if f"model.{key}" not in overridden}
-    return replace(recipe, model=replace(recipe.model, **sizes))
+    clips = recipe.model.clips if "model.clips" in overridden else store.snippets
+    width = recipe.model.width if "model.width" in overridden else store.width
+    return replace(recipe, model=replace(recipe.model, clips=clips, width=width))
 
 
 def open_splits(data: DataConfig, names: Sequence[str], model: ModelConfig) -> Splits:
@@ -63,11 +65,12 @@ def open_splits(data: DataConfig, names: Sequence[str], model: ModelConfig) -> S
     for name in names:
         store = FeatureStore.from_pretrained(data.features, name)
         clips = [] if store.is_event_grid else _labelled_clips(store, data, name)
-        for key, found in (("clips", store.clips), ("width", store.width)):
+        for key, found in (("clips", store.snippets), ("width", store.width)):
             if found != getattr(model, key):
+                what = "snippets a window" if key == "clips" else "features a snippet"
+                wanted = getattr(model, key)
                 raise InputError(
-                    f"{store.path}: has {found} {'clips a window' if key == 'clips' else 'features a clip'} where the "
-                    f"recipe has {getattr(model, key)}; add model.{key}={found}"
+                    f"{store.path}: has {found} {what} where the recipe has {wanted}; add model.{key}={found}"
                 )
         if splits:
             splits[0][0].check_same_backbone(store)

@@ -25,6 +25,7 @@ from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import to_dict
 from ballcast.core.errors import InputError
 from ballcast.core.files import write_json
+from ballcast.core.progress import ProgressBar, no_bar
 from ballcast.data.labels.games import count_actions
 from ballcast.data.labels.label_sets import LabelSet
 from ballcast.data.samples.feature_cache import FeatureCache
@@ -44,7 +45,7 @@ from ballcast.training.evaluation import score_clips, score_spotting
 from ballcast.training.loop import RunContext
 from ballcast.training.models import build_end_to_end
 from ballcast.training.optimizer import build_optimizer, learning_rate
-from ballcast.training.progress import Log, ProgressBar, ignore, no_bar
+from ballcast.training.progress import Log, ignore
 from ballcast.training.run_folder import EPOCH_COLUMNS, STEP_COLUMNS
 from ballcast.training.step import FrameBatch, TrainStep, end_to_end_losses
 from ballcast.training.switches import allow_tf32, mode, use_triton
@@ -83,7 +84,8 @@ class EndToEndTask:
         self.samples_per_step = recipe.train.batch
         self.patience = recipe.train.patience
 
-        games, label_sets = data.train.games, data.others
+        games = data.train.games
+        label_sets = data.others
         self.learner = build_end_to_end(
             recipe,
             games,
@@ -93,7 +95,8 @@ class EndToEndTask:
             classes=[len(label_set.labels) for label_set in label_sets],
         ).to(device)
         read_once = bool(recipe.encoder.features)
-        stride, windows = recipe.encoder.network.stride, recipe.model.windows
+        stride = recipe.encoder.network.stride
+        windows = recipe.model.windows
         self.sampler = GameSampler(
             games,
             data.train.first,
@@ -156,7 +159,8 @@ class EndToEndTask:
 
         `mirrored`: of the training games also the features of mirrored frames.
         """
-        recipe, ranks = self.recipe, self.context.ranks
+        recipe = self.recipe
+        ranks = self.context.ranks
 
         def computed(frames: GameCache, title: str, every: int, *, mirrored: bool = False) -> FeatureCache:
             assert isinstance(frames, FrameCache)
@@ -201,8 +205,11 @@ class EndToEndTask:
             yield
 
     def batches(self, epoch: int, first: int) -> Iterator[FrameBatch]:
-        recipe, device, ranks = self.recipe, self.context.device, self.context.ranks
-        steps, batch = self.steps_per_epoch, recipe.train.batch
+        recipe = self.recipe
+        device = self.context.device
+        ranks = self.context.ranks
+        steps = self.steps_per_epoch
+        batch = recipe.train.batch
         size = batch // ranks.count  # samples of a step that are this process's
         drawn = self.sampler.draw(np.random.default_rng([recipe.train.seed, epoch]))  # the same in every process
         order = np.arange(steps * batch).reshape(steps, batch)
@@ -289,7 +296,8 @@ def _spread(table: np.ndarray, cache: GameCache) -> np.ndarray:
 
 def check_sizes(recipe: Recipe) -> None:
     """Raise an InputError unless the sections of the recipe fit each other, before videos are decoded."""
-    network, model = recipe.encoder.network, recipe.model
+    network = recipe.encoder.network
+    model = recipe.model
     for key, count in (("clips", snippet_count(network)), ("width", network.width)):
         if getattr(model, key) != count:
             raise InputError(f"the encoder gives {count} {key} a window; set model.{key}={count}")

@@ -105,7 +105,8 @@ def predict_feed_windows(
 ) -> FeedOutputs:
     """Run the model on all windows. Several ranks share the work, and all get the result."""
     ranks = ranks or Ranks()
-    config, device = model.config, next(model.parameters()).device
+    config = model.config
+    device = next(model.parameters()).device
     table = on_device(windows.table, device)
     parts = []
     with mode(model, training=False):
@@ -168,7 +169,9 @@ def game_scores(learner: EndToEnd, cache: GameCache, game: int, *, flip: bool = 
     Returns:
         Scores (n, C) in [0, 1], and their times (n,) in ms.
     """
-    first, length, stride = int(cache.first[game]), int(cache.length[game]), learner.backbone.config.stride
+    first = int(cache.first[game])
+    length = int(cache.length[game])
+    stride = learner.backbone.config.stride
     N = learner.stacks
     hop = N // 2 * stride
     last = (length - learner.span) // stride * stride + learner.span
@@ -240,7 +243,7 @@ def spot(
     for first in range(0, count, SNIPPETS_AT_ONCE):
         last = min(first + SNIPPETS_AT_ONCE, count) - 1
         part = read(start_frame(config, first), start_frame(config, last) + snippet_span(config))
-        logits = [classifier(encoder.clips(view)) for view in ([part, part.flip(-1)] if flip else [part])]
+        logits = [classifier(encoder.snippets(view)) for view in ([part, part.flip(-1)] if flip else [part])]
         scores.append(torch.stack([x.float().sigmoid() for x in logits]).mean(0))
     return torch.cat(scores).cpu().numpy().astype(np.float64)
 

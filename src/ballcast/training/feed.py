@@ -16,7 +16,8 @@ import torch
 from ballcast import __version__
 from ballcast.core.feed_config import FeedRecipe
 from ballcast.data.samples.feed_samples import FeedBatch, plan_feed_epoch
-from ballcast.inference.event_model import fit_calibration, neutral_calibration
+from ballcast.inference.calibration import fit_calibration
+from ballcast.inference.event_model import neutral_calibration
 from ballcast.loss.feed_criterion import FeedLosses
 from ballcast.metrics.average_precision import TOLERANCES, Score
 from ballcast.model.event_transformer import save_event_transformer
@@ -98,7 +99,9 @@ class FeedTask:
             yield
 
     def batches(self, epoch: int, first: int) -> Iterator[FeedBatch]:
-        recipe, ranks, device = self.recipe, self.context.ranks, self.context.device
+        recipe = self.recipe
+        ranks = self.context.ranks
+        device = self.context.device
         plan = plan_feed_epoch(
             self.events.total,
             steps=self.steps_per_epoch,

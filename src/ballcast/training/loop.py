@@ -263,7 +263,9 @@ class Trainer(Generic[T]):
 
     def _log_steps(self, epoch: int, done: int, rates: list[float], losses: Tensor, speed: float) -> None:
         """Log and show steps; save the state if that is due."""
-        ranks, every, progress = self.context.ranks, self.recipe.train.save_every, self.progress
+        ranks = self.context.ranks
+        every = self.recipe.train.save_every
+        progress = self.progress
         if ranks.count > 1:
             losses = ranks.mean(losses.to(self.context.device)).cpu()
         named = self.run_log.add_steps(epoch, rates, losses.tolist())

@@ -18,6 +18,7 @@ from ballcast.core.actions import ACTIONS
 from ballcast.core.config import to_dict
 from ballcast.core.files import write_json
 from ballcast.core.pretrain_config import PretrainRecipe
+from ballcast.core.progress import ProgressBar, no_bar
 from ballcast.data.labels.games import choose_games, count_actions
 from ballcast.data.samples.frames import FrameCache, open_frames
 from ballcast.data.samples.snippets import SnippetSampler, frame_targets
@@ -31,7 +32,7 @@ from ballcast.training.evaluation import score_chance, score_games
 from ballcast.training.loop import RunContext
 from ballcast.training.models import build_backbone
 from ballcast.training.optimizer import build_optimizer, one_cycle
-from ballcast.training.progress import Log, ProgressBar, ignore, no_bar
+from ballcast.training.progress import Log, ignore
 from ballcast.training.step import SnippetBatch, TrainStep, spotting_losses
 from ballcast.training.switches import mode, search_convolutions
 
@@ -98,7 +99,8 @@ class PretrainTask:
 
     def prepare(self, step: int) -> None:
         """Decode the games, and before the first step write the backbone, so that a resumed run finds its metadata."""
-        games, clips = self.games["train"], self.recipe.clips
+        games = self.games["train"]
+        clips = self.recipe.clips
         self.cache = self._open_frames("train", self.bar)
         self.held_out = self._open_frames("valid", self.bar) if self.games["valid"] else None
         self.backbone.metadata["picture_size"] = list(self.cache.size)  # other videos are resized to it
@@ -127,7 +129,9 @@ class PretrainTask:
             yield
 
     def batches(self, epoch: int, first: int) -> Iterator[SnippetBatch]:
-        recipe, device, steps = self.recipe, self.context.device, self.steps_per_epoch
+        recipe = self.recipe
+        device = self.context.device
+        steps = self.steps_per_epoch
         rng = np.random.default_rng([recipe.train.seed, epoch])
         begins = self.sampler.draw(steps, rng)  # (steps, B)
         offsets = self.sampler.frame_offsets  # (P,)

@@ -1,8 +1,7 @@
 """Progress of a run in a terminal: a bar with losses, rate, speed and time left, and a line an epoch."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
@@ -37,17 +36,10 @@ class ProgressUpdate:
 
 Show = Callable[[ProgressUpdate], None]
 Log = Callable[[str], None]
-ProgressBar = Callable[[], AbstractContextManager[Callable[[int, int], None]]]  # opens a bar: done, total
 
 
 def ignore(update: ProgressUpdate | str) -> None:
     """Show nothing: the default of `show` and `log`."""
-
-
-@contextmanager
-def no_bar() -> Iterator[Callable[[int, int], None]]:
-    """Show nothing: the default of a `ProgressBar`."""
-    yield lambda done, total: None
 
 
 AFTER = 25  # steps measured before the estimate is logged
@@ -142,7 +134,8 @@ class Display:
         if self.quiet:
             return
         self._bar.start()  # not before: the bar of decoding comes first
-        name, losses = f"{update.epoch + 1}/{self.epochs}", update.losses
+        name = f"{update.epoch + 1}/{self.epochs}"
+        losses = update.losses
         terms = " ".join(f"{key if key == 'loss' else key[:3]} {value:.3f}" for key, value in losses.items())
         if not update.ended:
             done = update.epoch * update.steps + update.step

@@ -7,6 +7,7 @@ import torch
 from ballcast.core.errors import InputError
 from ballcast.core.feed_config import FeedRecipe
 from ballcast.core.pretrain_config import PretrainRecipe
+from ballcast.core.progress import ProgressBar, no_bar
 from ballcast.training.anticipation import AnticipationTask
 from ballcast.training.checkpoint import Progress
 from ballcast.training.data import EndToEndData, FeedData, TrainingData
@@ -15,7 +16,7 @@ from ballcast.training.end_to_end import EndToEndTask
 from ballcast.training.feed import FeedTask
 from ballcast.training.loop import AnyRecipe, RunContext, Trainer, open_run
 from ballcast.training.pretrain import PretrainTask
-from ballcast.training.progress import Log, ProgressBar, Show, ignore, no_bar, show_estimate
+from ballcast.training.progress import Log, Show, ignore, show_estimate
 
 AnyTask = AnticipationTask | EndToEndTask | FeedTask | PretrainTask
 AnyData = TrainingData | EndToEndData | FeedData

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 
-CONFIG, ENVIRONMENT = "config.yaml", "environment.json"
+CONFIG = "config.yaml"
+ENVIRONMENT = "environment.json"
 
 
 def extends_training(config: Any, folder: Path) -> bool:

@@ -286,7 +286,8 @@ class Recording(Generic[B]):
 
     def _record(self, step: TrainStep[B], batch: B) -> B:
         """Record the step on a copy of the batch, and undo what its warm-up changed."""
-        ema, state = step.ema, step.optimizer.state
+        ema = step.ema
+        state = step.optimizer.state
         memory: B = batch.clone()  # type: ignore[attr-defined]
         weights = [p.detach().clone() for p in step.parameters]
         average = {k: v.clone() for k, v in ema.state_dict().items()} if ema is not None else {}

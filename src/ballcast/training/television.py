@@ -1,7 +1,7 @@
 """Augmentation that makes films of a game look like television: one sample of frames in colour at a time.
 
 Where the camera looks wanders, colours are moved towards a broadcast's, and what coding, editing and other people's
-screens do to a picture is done: blur, sharpening, noise, JPEG, repeated frames, shade, banners, cuts. Each effect is
+screens do to frames is done: blur, sharpening, noise, JPEG, repeated frames, shade, banners, cuts. Each effect is
 drawn for the whole sample, from a generator of the host, so that a seed gives the same frames on any device.
 
 Frames are (F, 3, H, W) float32 in [0, 255].
@@ -137,7 +137,7 @@ def change_colours(frames: Tensor, rng: np.random.Generator, styles: Sequence[Co
 
 
 def change_detail(frames: Tensor, rng: np.random.Generator) -> Tensor:
-    """Blur, a smaller picture, sharpening."""
+    """Blur, a smaller frame, sharpening."""
     H, W = frames.shape[-2:]
     if rng.random() < 0.4:
         frames = gaussian_blur(frames, rng.uniform(0.3, 1.6))
@@ -185,7 +185,7 @@ def draw_banners(frames: Tensor, rng: np.random.Generator) -> Tensor:
 
 
 def cut_in(frames: Tensor, other: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Begin with a close-up: the first frames are those of `other`, enlarged, and then the picture cuts.
+    """Begin with a close-up: the first frames are those of `other`, enlarged, then comes a cut.
 
     Returns:
         The frames, and (F,) whether a frame is the play and not the close-up.

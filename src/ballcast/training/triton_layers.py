@@ -21,8 +21,9 @@ COLUMNS = 64  # of a tile; neighbours in memory
 ROWS = 64  # of a tile
 TILES = 32  # a program of a sum reads, at least
 PROGRAMS = 1056  # of a sum: 8 for each of an H200's 132 multiprocessors
-# Numbers that no kernel is compiled anew for; of K and C it matters whether 16 divides them.
-SIZES, SIDES = ["rows", "C", "parts"], ["H", "W", "Ho", "Wo", "top", "left"]
+# Numbers that do not cause a recompilation; of K and C it matters whether 16 divides them.
+SIZES = ["rows", "C", "parts"]
+SIDES = ["H", "W", "Ho", "Wo", "top", "left"]
 ACTS: dict[type[nn.Module], int] = {nn.Identity: 0, nn.ReLU: 1, nn.ReLU6: 2, nn.SiLU: 3}
 
 
@@ -135,7 +136,9 @@ def _apply_back(  # type: ignore[no-untyped-def]
 
 def _shape(x: Tensor) -> tuple[int, int, int]:
     """(rows, K, C): x in memory as rows of K columns, K a multiple of C and where possible of `COLUMNS`."""
-    C, pixels, joined = x.shape[1], x.numel() // x.shape[1], 1
+    C = x.shape[1]
+    pixels = x.numel() // x.shape[1]
+    joined = 1
     while joined * C % COLUMNS and pixels % (2 * joined) == 0 and joined < COLUMNS:
         joined *= 2
     return pixels // joined, joined * C, C
@@ -154,14 +157,16 @@ class _NormAct(torch.autograd.Function):
         found = torch.empty(2, programs, K, device=x.device)
         _sums[programs, across](x, around, found, rows, K, C, parts, ROWS, COLUMNS)
         first, second = found.view(2, -1, C).sum(1) / (rows * K // C)
-        mean, variance = around + first, (second - first * first).clamp(min=0)
+        mean = around + first
+        variance = (second - first * first).clamp(min=0)
         inverse = torch.rsqrt(variance + eps)
         scale = weight.float() * inverse
         shift = bias.float() - mean * scale
         y = torch.empty_like(x)
         _apply[parts, across](x, scale, shift, y, rows, K, C, ROWS, COLUMNS, act)
         ctx.save_for_backward(x, scale, shift, mean, inverse)
-        ctx.sizes, ctx.act = (rows, K, C, parts, across, programs), act
+        ctx.sizes = (rows, K, C, parts, across, programs)
+        ctx.act = act
         ctx.mark_non_differentiable(mean, variance)
         return y, mean, variance
 
@@ -191,7 +196,8 @@ def _halve(  # type: ignore[no-untyped-def]
 ):
     """y (N, Ho, Wo, C) of x (N, H, W, C): y[h, w] = Σ x[2h + i − top, 2w + j − left] · w[i, j], zeros outside x."""
     row = tl.program_id(0).to(tl.int64)
-    n, h = row // Ho, row % Ho
+    n = row // Ho
+    h = row % Ho
     wo = tl.program_id(1) * ACROSS + tl.arange(0, ACROSS)
     c = tl.program_id(2) * CHANNELS + tl.arange(0, CHANNELS)
     total = tl.zeros([ACROSS, CHANNELS], tl.float32)
@@ -212,7 +218,8 @@ def _halve_back(  # type: ignore[no-untyped-def]
 ):
     """dx of `_halve`: dx[h, w] = Σ dy[(h + top − i) / 2, (w + left − j) / 2] · w[i, j], where these are whole."""
     row = tl.program_id(0).to(tl.int64)
-    n, h = row // H, row % H
+    n = row // H
+    h = row % H
     wi = tl.program_id(1) * ACROSS + tl.arange(0, ACROSS)
     c = tl.program_id(2) * CHANNELS + tl.arange(0, CHANNELS)
     total = tl.zeros([ACROSS, CHANNELS], tl.float32)
@@ -234,8 +241,10 @@ class _Halve(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        (N, C, H, W), taps = x.shape, weight.shape[-1]
-        Ho, Wo = -(-H // 2), -(-W // 2)
+        N, C, H, W = x.shape
+        taps = weight.shape[-1]
+        Ho = -(-H // 2)
+        Wo = -(-W // 2)
         top, left = (max(0, 2 * (out - 1) + taps - size) // 2 for out, size in ((Ho, H), (Wo, W)))
         by_tap = weight.detach().float().view(C, -1).t().contiguous()  # (taps², C)
         y = torch.empty((N, C, Ho, Wo), device=x.device, dtype=x.dtype, memory_format=torch.channels_last)
@@ -248,7 +257,9 @@ class _Halve(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> Any:
         x, weight, by_tap = ctx.saved_tensors
-        (top, left), (N, C, H, W), taps = ctx.sizes, x.shape, weight.shape[-1]
+        top, left = ctx.sizes
+        N, C, H, W = x.shape
+        taps = weight.shape[-1]
         dy, (Ho, Wo) = dy.contiguous(memory_format=torch.channels_last), dy.shape[2:]
         dx = torch.empty_like(x)
         grid = (N * H, triton.cdiv(W, ACROSS), triton.cdiv(C, CHANNELS))
@@ -256,10 +267,11 @@ class _Halve(torch.autograd.Function):
         # cuDNN pads both sides alike: with two more an output comes first, and at times one last, of gradient zero.
         more = [(size + 2 * side + 4 - taps) // 2 - out for size, side, out in ((W, left, Wo), (H, top, Ho))]
         later = nn.functional.pad(dy, (1, more[0], 1, more[1])).contiguous(memory_format=torch.channels_last)
-        padding, own = [top + 2, left + 2], weight.to(x.dtype)
+        padding = [top + 2, left + 2]
+        kernel = weight.to(x.dtype)
         mask = [False, True, False]  # of the weight only
         _, dw, _ = torch.ops.aten.convolution_backward(
-            later, x, own, None, [2, 2], padding, [1, 1], False, [0, 0], C, mask
+            later, x, kernel, None, [2, 2], padding, [1, 1], False, [0, 0], C, mask
         )
         return dx, dw.to(weight.dtype)
 

@@ -81,7 +81,7 @@ class SrtReceiver:
     """The bytes of an SRT stream, received by the program ffmpeg: PyAV's own FFmpeg is built without SRT.
 
     address: srt://HOST:PORT, with ffmpeg's options behind a question mark (mode=listener, passphrase=…).
-    silent_s: without a byte for so long, the stream is broken.
+    silent_s: without a byte for this long, the stream is broken.
     """
 
     def __init__(self, address: str, silent_s: float) -> None:

@@ -39,7 +39,7 @@ class VideoInfo:
     container: str  # "mov,mp4,m4a,3gp,3g2,mj2"
     codec: str  # "h264"
     pixels: str  # "yuv420p"
-    height: int  # of the upright picture
+    height: int  # of the upright frame
     width: int
     rate: float | None  # frames a second on average, as the file states it
     duration_ms: int | None  # None: not stated in the file
@@ -122,10 +122,11 @@ _Timed = tuple[int, av.VideoFrame]
 
 
 class _Damage(Exception):
-    """A picture that is not what was coded, at timestamp `at`; it may `spread` to some that are shown before it."""
+    """A frame that is not what was coded, at timestamp `at`; it may `spread` to some that are shown before it."""
 
     def __init__(self, at: int, *, spreads: bool) -> None:
-        self.at, self.spreads = at, spreads
+        self.at = at
+        self.spreads = spreads
 
 
 def decoded(
@@ -154,12 +155,12 @@ def decoded(
         stream.codec_context.flush_buffers()
     else:
         stream.thread_type = "AUTO"
-        # With several, FFmpeg's h264 may give a picture out before the thread that decodes it finds it damaged.
+        # With several, FFmpeg's h264 may give a frame out before the thread that decodes it finds it damaged.
         stream.codec_context.thread_count = 1 if stream.codec_context.name == "h264" else threads
     if sought is not None:
         container.seek(sought, stream=stream, backward=True)
     account = _Account(path, stream, origin)
-    # A damaged picture spoils those that are predicted from it, and B-frames among them are shown before it is. So
+    # A damaged frame spoils those that are predicted from it, and B-frames among them are shown before it is. So
     # frames wait here until no later one can be their source.
     waiting: deque[_Timed] = deque()
     begun = begins or (sought is None and packets is None)
@@ -169,7 +170,7 @@ def decoded(
         for packet in _packets(container, every, account, begins=begun):
             for frame in account.decode(packet):
                 begun = begun or frame.key_frame
-                if begun:  # what comes out before the key frame refers to pictures that were not read
+                if begun:  # what comes out before the key frame refers to frames that were not read
                     waiting.append((account.check(frame), frame))
             while len(waiting) > stream.codec_context.reorder_depth:
                 yield waiting.popleft()
@@ -219,7 +220,9 @@ class _Account:
 
     def __init__(self, path: Path | str, stream: VideoStream, origin: int | None) -> None:
         assert stream.time_base is not None
-        self._path, self._stream, self._origin = path, stream, origin
+        self._path = path
+        self._stream = stream
+        self._origin = origin
         self._unit = Fraction(stream.time_base)
         self._most_ticks = floor(MAX_GAP_S / self._unit)  # between two frames; fractions would be slow
         self._avi = stream.container.format.name == "avi"  # its times are of decoding, not of display
@@ -262,7 +265,8 @@ class _Account:
             raise InputError(f"{self._path}: its frames carry no times; give it a container that has them: {_REMUX}")
         self._by_decoding = self._by_decoding or (self._unsorted and frame.pict_type == PictureType.B)
         if self._by_decoding:
-            self._counts, at = False, min(self._pending, default=at)
+            self._counts = False
+            at = min(self._pending, default=at)
         elif self._avi and last is not None:
             decoded_at = at if frame.dts is None else frame.dts  # ahead of its display by as much as frames wait
             self._ahead = decoded_at - last - 1 if self._ahead is None else self._ahead
@@ -271,7 +275,7 @@ class _Account:
             self._origin = at
         if last is None:  # an edit list, or a recording that begins between key frames: expect nothing earlier
             self._pending = {t for t in self._pending if t >= at}
-        self._counts = self._counts and not frame.interlaced_frame  # a field may be a packet of its own
+        self._counts = self._counts and not frame.interlaced_frame  # a field may be a separate packet
         lost = min(self._missing(), default=at)
         if self._hole is not None:
             if last is not None and 2 * (at - last) > 3 * self._period:  # in the file and on its clock: they are lost
@@ -303,11 +307,14 @@ class _Account:
 
     def sentence(self, at: int) -> DamageError:
         if self.unreadable:
-            fault, reason = f"{self.unreadable} after {self._time(at)}", "the file cannot be read further"
+            fault = f"{self.unreadable} after {self._time(at)}"
+            reason = "the file cannot be read further"
         elif self._cut:
-            fault, reason = f"is cut short, it ends inside the picture at {self._time(at)}", "the file is cut short"
+            fault = f"is cut short, it ends inside the picture at {self._time(at)}"
+            reason = "the file is cut short"
         else:
-            fault, reason = f"is corrupt at {self._time(at)}, where a picture is damaged", "a picture is damaged"
+            fault = f"is corrupt at {self._time(at)}, where a picture is damaged"
+            reason = "a picture is damaged"
         return DamageError(f"{self._path}: {fault}; fetch it again", at, reason)
 
     def _time(self, at: int) -> str:

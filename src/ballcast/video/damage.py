@@ -11,7 +11,7 @@ from ballcast.core.errors import InputError
 
 KEPT = 64  # packets that may be with the decoder's threads while a damaged one before them comes out
 FAILURES = 8  # of reading in a row, after which the rest of a file is lost
-MOST_BETWEEN = 256  # bytes between two packets of Matroska: heads of blocks and clusters, what is added to a picture
+MOST_BETWEEN = 256  # bytes between two packets of Matroska: heads of blocks and clusters, what is added to a frame
 
 
 class DamageError(InputError):
@@ -19,7 +19,8 @@ class DamageError(InputError):
 
     def __init__(self, message: str, at: int | None, reason: str) -> None:
         super().__init__(message)
-        self.at, self.reason = at, reason
+        self.at = at
+        self.reason = reason
 
 
 def video_packets(container: InputContainer, stream: VideoStream) -> Iterator[av.Packet]:
@@ -38,7 +39,8 @@ def video_packets(container: InputContainer, stream: VideoStream) -> Iterator[av
             end = packet.size + (end if packet.pos == begin and end is not None else packet.pos)
             begin = packet.pos
         if packet.stream.index == stream.index:
-            packet.opaque, hole = hole, False
+            packet.opaque = hole
+            hole = False
             yield packet
 
 
@@ -49,7 +51,8 @@ class PacketReplay:
     """
 
     def __init__(self, container: InputContainer, stream: VideoStream) -> None:
-        self._container, self._stream = container, stream
+        self._container = container
+        self._stream = stream
         self._read = self._packets()
         self._recent: deque[av.Packet] = deque(maxlen=KEPT)
         self._again: deque[av.Packet] = deque()
@@ -78,7 +81,7 @@ class PacketReplay:
         return packet
 
     def _packets(self) -> Iterator[av.Packet]:
-        """The packets that can be read; reading goes on where it fails, unless it fails again and again."""
+        """The packets that can be read; reading continues where it fails, unless it fails again and again."""
         failures = 0
         while failures < FAILURES:
             try:

@@ -1,4 +1,4 @@
-"""Decode videos in processes of their own, into memory shared with this one.
+"""Decode videos in separate processes, into memory shared with this one.
 
 Threads would share one interpreter, whose lock the work in Python around every frame takes: 16 of them kept fewer than
 two cores busy. Here a thread only waits for its process. On systems other than Linux the threads decode themselves.
@@ -59,7 +59,7 @@ class SharedMemory:
 class VideoSpec:
     """A video, and how its frames are wanted.
 
-    size: H, W that pictures are fitted into (see `FrameResizer`); None: their own. colour: as I420.
+    size: H, W that frames are fitted into (see `FrameResizer`); None: their own. colour: as I420.
     """
 
     path: str
@@ -69,7 +69,7 @@ class VideoSpec:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """shape: of a frame's pixels, as fitted. seen: H, W of the picture. decoder: what decodes it, in words."""
+    """shape: of a frame's pixels, as fitted. seen: H, W of the frame. decoder: what decodes it, in words."""
 
     shape: Size
     seen: Size
@@ -98,17 +98,15 @@ class LocalDecoder:
     def __init__(self, device: str = "cpu") -> None:
         self._device = device
         self._videos: OrderedDict[str, VideoFile] = OrderedDict()
-        self._works = device == "cpu"  # known of NVDEC once it has decoded a picture
+        self._works = device == "cpu"  # known of NVDEC once it has decoded a frame
         self._context: av.CodecContext | None = None
 
     def open(self, recording: VideoSpec) -> Opened:
-        """See `Decoder`."""
         video = self.video(recording.path)
         seen = fitted(video.size, recording.size, colour=recording.colour)
         return Opened(array_shape(seen, colour=recording.colour), seen, video.decoder)
 
     def read(self, recording: VideoSpec, start: int, stop: int, memory: SharedMemory, offset: int = 0) -> int:
-        """See `Decoder`."""
         shape = self.open(recording).shape
         size = (stop - start) * shape[0] * shape[1]
         return self.fill(recording, start, memory.array[offset : offset + size].reshape(-1, *shape))
@@ -137,7 +135,7 @@ class LocalDecoder:
     def _open(self, path: str) -> VideoFile:
         if self._device == "cpu":
             return VideoFile(path, threads=1)
-        if self._works:  # `open_video` would decode a picture on the GPU to find out
+        if self._works:  # `open_video` would decode a frame on the GPU to find out
             return VideoFile(path, threads=1, accel=nvdec(self._device))
         with suppress(av.FFmpegError, NotImplementedError, RuntimeError):  # keeps the GPU's context between videos
             self._context = self._context or av.CodecContext.create("h264", "r", hwaccel=nvdec(self._device))
@@ -146,29 +144,27 @@ class LocalDecoder:
         return video
 
     def close(self) -> None:
-        """See `Decoder`."""
         while self._videos:
             self._videos.popitem()[1].close()
 
 
 class ProcessDecoder:
-    """A decoder in a process of its own, started when it is first needed.
+    """A decoder in a separate process, started when it is first needed.
 
     device: as for `LocalDecoder`. Attribute busy_s: seconds of CPU time that its `read`s took.
     """
 
     def __init__(self, device: str) -> None:
-        self._device, self.busy_s = device, 0.0
+        self._device = device
+        self.busy_s = 0.0
         self._running: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
 
     def open(self, recording: VideoSpec) -> Opened:
-        """See `Decoder`."""
         answer = self._ask({"recording": asdict(recording)}, [])
         return Opened(tuple(answer["shape"]), tuple(answer["seen"]), answer["decoder"])
 
     def read(self, recording: VideoSpec, start: int, stop: int, memory: SharedMemory, offset: int = 0) -> int:
-        """See `Decoder`."""
         assert memory.fd is not None
         part = {"start": start, "stop": stop, "offset": offset}
         answer = self._ask({"recording": asdict(recording), **part}, [memory.fd])
@@ -176,7 +172,6 @@ class ProcessDecoder:
         return int(answer["frames"])
 
     def close(self) -> None:
-        """See `Decoder`."""
         if self._running is not None and self._socket is not None:
             self._running.kill()
             self._running.wait()

@@ -7,7 +7,7 @@ from itertools import chain, islice
 from math import floor
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import av
 import numpy as np
@@ -23,7 +23,7 @@ from ballcast.video.damage import DamageError, PacketReplay
 from ballcast.video.luma import SquarePixels, Turn, array_shape, even, luma, pixels, turn_of
 from ballcast.video.resample import FrameResampler
 
-MOST_BEGINS = 200  # damaged stretches before the first whole picture
+MOST_BEGINS = 200  # damaged stretches before the first whole frame
 _Timed = tuple[int, av.VideoFrame]
 
 
@@ -55,9 +55,11 @@ class VideoFile:
     def __init__(
         self, path: Path | str, *, threads: int = 0, accel: HWAccel | None = None, strict: bool = True
     ) -> None:
-        self.path, self.strict = Path(path), strict
+        self.path = Path(path)
+        self.strict = strict
         self.decoder = "PyAV on the CPU" if accel is None else "PyAV on the GPU (NVDEC)"
-        self._threads, self._accel = threads, accel
+        self._threads = threads
+        self._accel = accel
         self._reading: tuple[int, bool, Iterator[np.ndarray]] | None = None
         container, stream = open_container(self.path)
         with container:
@@ -77,7 +79,7 @@ class VideoFile:
 
     @property
     def size(self) -> tuple[int, int]:
-        """(height, width) of the upright picture."""
+        """(height, width) of the upright frame."""
         return self._info.height, self._info.width
 
     @property
@@ -100,7 +102,7 @@ class VideoFile:
             yield pixels(picture, self._turn, colour=colour)
 
     def sampled(self, start: int = 0, stop: int | None = None) -> Iterator[av.VideoFrame]:
-        """The same as decoded pictures, in colour and as coded; `upright` turns their planes for display."""
+        """The same as decoded frames, in colour and as coded; `upright` turns their planes for display."""
         if start < 0:
             raise ValueError(f"frames are counted from 0, start is {start}")
         if stop is not None and start >= stop:
@@ -138,7 +140,7 @@ class VideoFile:
         self._reading = (start + taken, colour, source)
 
     def sampled_and_gaps(self, start: int = 0, stop: int | None = None) -> Iterator[av.VideoFrame | Gap]:
-        """As `sampled`, but goes on at the next whole key frame after damage, with a `Gap` for what is between."""
+        """As `sampled`, but continues at the next whole key frame after damage, with a `Gap` for what is between."""
         n, lost = start, ""  # the next output frame, and why those before it are missing
         for stretch in self._stretches(start):
             try:
@@ -149,7 +151,8 @@ class VideoFile:
                     begins = max(n, self._grid.first(first[0]))
                     if begins > n or n > start:  # else it lies before the start
                         yield Gap(n * FRAME_MS, begins * FRAME_MS, lost)
-                    n, lost = begins, ""
+                    n = begins
+                    lost = ""
                 elif n == 0:
                     n = self._grid.first(first[0])
                     if n:
@@ -185,7 +188,7 @@ class VideoFile:
 
     @property
     def upright(self) -> Turn:
-        """What lays a plane (H, W) of the file's pictures out for display."""
+        """What lays a plane (H, W) of the file's frames out for display."""
         return self._turn
 
     def close(self) -> None:
@@ -198,8 +201,9 @@ class VideoFile:
         self.close()
 
     def _first(self, container: InputContainer, stream: VideoStream) -> _Timed:
-        """The timestamp from which times count, and the first whole picture."""
-        replay, origin = PacketReplay(container, stream), None
+        """The timestamp from which times count, and the first whole frame."""
+        replay = PacketReplay(container, stream)
+        origin = None
         packets = replay.first()
         for _ in range(MOST_BEGINS):
             try:
@@ -209,7 +213,8 @@ class VideoFile:
             except DamageError as damage:
                 if self.strict:
                     raise
-                origin, packets = damage.at if origin is None else origin, replay.after(damage.at)
+                origin = damage.at if origin is None else origin
+                packets = replay.after(damage.at)
             else:
                 return (begin[0] if origin is None else min(origin, begin[0])), begin[1]
         raise InputError(f"{self.path}: no whole picture after {MOST_BEGINS} damaged ones; fetch it again")
@@ -226,7 +231,9 @@ class VideoFile:
 
     def _stretches(self, n: int) -> Iterator[Iterator[_Timed]]:
         """As `_from`, in stretches: each but the last ends with a `DamageError`. Read one before the next."""
-        target, damage, sought = self._grid.latest(n), None, None
+        target = self._grid.latest(n)
+        damage = None
+        sought = None
         for sought in self._places(n):
             with suppress(InputError):
                 first = next(self._decoded(sought), None)
@@ -237,10 +244,10 @@ class VideoFile:
 
         def stretch(packets: Iterator[av.Packet]) -> Iterator[_Timed]:
             nonlocal damage
-            how = {"packets": packets, "begins": damage is None and sought is None}
+            begins = damage is None and sought is None
             damage = None
             try:
-                yield from self._checked(self._pairs(container, stream, **how))
+                yield from self._checked(self._pairs(container, stream, packets=packets, begins=begins))
             except DamageError as error:
                 damage = error
                 raise
@@ -254,8 +261,25 @@ class VideoFile:
             while damage is not None:
                 yield stretch(replay.after(damage.at))
 
-    def _pairs(self, container: InputContainer, stream: VideoStream, **how: Any) -> Iterator[_Timed]:
-        return decoded(container, stream, self.path, threads=self._threads, origin=self._origin, **how)
+    def _pairs(
+        self,
+        container: InputContainer,
+        stream: VideoStream,
+        *,
+        sought: int | None = None,
+        packets: Iterator[av.Packet] | None = None,
+        begins: bool = False,
+    ) -> Iterator[_Timed]:
+        return decoded(
+            container,
+            stream,
+            self.path,
+            threads=self._threads,
+            sought=sought,
+            origin=self._origin,
+            packets=packets,
+            begins=begins,
+        )
 
     def _places(self, n: int) -> Iterator[int]:
         """Timestamps to seek for output frame n; if all lead to later ones, decode from the start."""

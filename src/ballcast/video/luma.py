@@ -1,4 +1,4 @@
-"""From a decoded picture to its pixels, upright, and at the size a network was trained on.
+"""From a decoded frame to its pixels, upright, and at the size a network was trained on.
 
 Pixels are the luma, (H, W) uint8, or for networks that see colour I420: (3H/2, W) uint8, the luma plane and after it
 the planes U and V of half its height and width, as PyAV lays out yuv420p. H and W of I420 are even.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Turn = Callable[[np.ndarray], np.ndarray]
 
 _ONE = 1 << 16  # display matrices are 16.16 fixed point
-# How a picture (rows, columns) is laid out for display, by its matrix (a, b, c, d): x' = a x + c y, y' = b x + d y.
+# How a frame (rows, columns) is laid out for display, by its matrix (a, b, c, d): x' = a x + c y, y' = b x + d y.
 _TURNS: dict[tuple[int, int, int, int], Turn] = {
     (1, 0, 0, 1): lambda y: y,
     (0, 1, -1, 0): lambda y: np.rot90(y, -1),  # a quarter clockwise
@@ -55,7 +55,7 @@ def turn_of(frame: "av.VideoFrame", name: str) -> Turn:
 
 
 def luma(frame: "av.VideoFrame", turn: Turn) -> np.ndarray:
-    """The frame's luma, (H, W) uint8, upright, C-contiguous, in memory of its own."""
+    """The frame's luma, (H, W) uint8, upright, C-contiguous, a copy."""
     name = frame.format.name
     bits = _luma_bits(name)
     if bits == 8:
@@ -68,9 +68,9 @@ def luma(frame: "av.VideoFrame", turn: Turn) -> np.ndarray:
     else:
         y = plane(frame.reformat(format="yuv444p", dst_color_range="MPEG"))
     upright = turn(y)
-    own = np.empty(upright.shape, np.uint8)  # a copy: the decoder still predicts from its own
-    np.copyto(own, upright)  # unlike `np.array`, this lets other threads run meanwhile
-    return own
+    copy = np.empty(upright.shape, np.uint8)  # a copy: the decoder still predicts from its own
+    np.copyto(copy, upright)  # unlike `np.array`, this lets other threads run meanwhile
+    return copy
 
 
 @cache  # asked at every frame
@@ -86,7 +86,7 @@ def _luma_bits(name: str) -> int:
 
 
 def i420(frame: "av.VideoFrame", turn: Turn) -> np.ndarray:
-    """The frame in colour as I420, (3H/2, W) uint8, upright, C-contiguous, in memory of its own.
+    """The frame in colour as I420, (3H/2, W) uint8, upright, C-contiguous, a copy.
 
     Values are of the limited range (luma 16 to 235); an odd last row or column is cut off.
     """
@@ -107,9 +107,9 @@ def pixels(frame: "av.VideoFrame", turn: Turn, *, colour: bool) -> np.ndarray:
 
 def plane(frame: "av.VideoFrame", number: int = 0, dtype: Any = np.uint8) -> np.ndarray:
     """View a plane of the frame, (h, w) of `dtype`, without the padding at the end of its lines."""
-    own = frame.planes[number]
+    source = frame.planes[number]
     return np.ndarray(
-        (own.height, own.width), dtype, memoryview(own), strides=(own.line_size, np.dtype(dtype).itemsize)
+        (source.height, source.width), dtype, memoryview(source), strides=(source.line_size, np.dtype(dtype).itemsize)
     )
 
 
@@ -124,12 +124,12 @@ SQUARE = 1.02  # pixels up to 2 % wider than high, or higher than wide, count as
 
 
 def choose_size(requested: str | None, trained: Size | None, name: str) -> Size | None:
-    """H, W into which pictures are fitted before a network sees them; None: they keep their own size.
+    """H, W into which frames are fitted before a network sees them; None: they keep their own size.
 
     `extract`, `predict`, `live` and `serve` all call this before any work.
 
     requested: "trained" (None is the same), "own", or a width and height such as "1280x720".
-    trained: H, W of the pictures that `name`, a model or a backbone, was trained on; None: unknown, which is warned of.
+    trained: H, W of the frames that `name`, a model or a backbone, was trained on; None: unknown, which is warned of.
     """
     if requested == "own":
         return None
@@ -162,19 +162,19 @@ def even(size: Size) -> Size:
 
 
 def array_shape(size: Size, *, colour: bool) -> Size:
-    """Shape of the pixels of a picture of `size` (H, W): the same, or of I420 (3H/2, W)."""
+    """Shape of the pixels of a frame of `size` (H, W): the same, or of I420 (3H/2, W)."""
     return (size[0] * 3 // 2, size[1]) if colour else size
 
 
 def picture_shape(shape: tuple[int, ...], *, colour: bool) -> Size:
-    """(H, W) of the picture whose pixels have the shape (…, H, W), or as I420 (…, 3H/2, W)."""
+    """(H, W) of the frame whose pixels have the shape (…, H, W), or as I420 (…, 3H/2, W)."""
     return (shape[-2] * 2 // 3 if colour else shape[-2]), shape[-1]
 
 
 def fitted(size: Size, trained: Size | None, *, colour: bool = False) -> Size:
-    """The size at which pictures of `size` are seen, in colour even.
+    """The size at which frames of `size` are seen, in colour even.
 
-    trained: H, W of the pictures in training; None: unknown, and pictures keep their own size.
+    trained: H, W of the frames in training; None: unknown, and frames keep their own size.
     """
     if colour:
         return even(fitted(even(size), trained))
@@ -198,11 +198,12 @@ def other_size(size: Size | None, trained: Size | None) -> str:
 class FrameResizer:
     """Scales the frames of a stream.
 
-    trained: H, W of the pictures in training; None: frames stay as they are. colour: frames are I420.
+    trained: H, W of the frames in training; None: frames stay as they are. colour: frames are I420.
     """
 
     def __init__(self, trained: Size | None, *, colour: bool = False) -> None:
-        self.trained, self.colour = trained, colour
+        self.trained = trained
+        self.colour = colour
         self._scaler: VideoReformatter | None = None
 
     def __call__(self, frame: np.ndarray) -> np.ndarray:
@@ -217,12 +218,12 @@ class FrameResizer:
         from av.video.reformatter import VideoReformatter
 
         self._scaler = self._scaler or VideoReformatter()
-        own = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="yuv420p" if self.colour else "gray")
-        return self._scaler.reformat(own, width, height, interpolation=_how()).to_ndarray()
+        source = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="yuv420p" if self.colour else "gray")
+        return self._scaler.reformat(source, width, height, interpolation=_how()).to_ndarray()
 
 
 class SquarePixels:
-    """Stretches pictures whose pixels are not square, such as PAL's, along the side that is too short.
+    """Stretches frames whose pixels are not square, such as PAL's, along the side that is too short.
 
     ratio: width of a pixel by its height, as the file has it; None or 0: unknown, taken as 1.
     """
@@ -233,7 +234,7 @@ class SquarePixels:
         self._scaler: VideoReformatter | None = None
 
     def __call__(self, frame: "av.VideoFrame") -> "av.VideoFrame":
-        """The picture with square pixels; itself where nothing is to be done."""
+        """The frame with square pixels; itself where nothing is to be done."""
         if self._ratio == 1:
             return frame
         from av.video.reformatter import VideoReformatter

@@ -1,10 +1,10 @@
 """A copy of a video with the anticipations drawn below it, as H.264 in MP4.
 
-The picture keeps its size, its rate and its colours: its planes are copied, not converted to RGB and back. The sound
-is copied as it is, where MP4 can hold it. Where pictures are damaged, the copy is blank.
+The frame keeps its size, its rate and its colours: its planes are copied, not converted to RGB and back. The sound
+is copied as it is, where MP4 can hold it. Where frames are damaged, the copy is blank.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from ballcast.core.actions import FPS, FRAME_MS
 from ballcast.core.errors import InputError
 from ballcast.core.events import Forecast, Gap
 from ballcast.core.files import check_not_source, replacing
+from ballcast.core.progress import ProgressCallback, no_progress
 from ballcast.video.file import VideoFile
 from ballcast.video.luma import Turn, plane
 from ballcast.video.overlay_strip import Strip
@@ -34,7 +35,7 @@ def write_overlay(
     quality: int = 20,
     begin_ms: int = 0,
     end_ms: int | None = None,
-    progress: Callable[[int, int | None], None] = lambda done, total: None,
+    progress: ProgressCallback = no_progress,
 ) -> int:
     """Write `source` to `target` with the forecasts drawn on a strip below it.
 
@@ -56,11 +57,14 @@ def write_overlay(
         height, width = video.size
         strip = Strip(width=width + width % 2, timeline=timeline, gaps=gaps, note=note)
         rate = Fraction(video.probe().rate or FPS).limit_denominator(1001)
-        begin, end = Fraction(begin_ms, 1000), None if end_ms is None else Fraction(end_ms, 1000)
-        written, total = 0, video.frame_count()
+        begin = Fraction(begin_ms, 1000)
+        end = None if end_ms is None else Fraction(end_ms, 1000)
+        written = 0
+        total = video.frame_count()
         with av.open(str(temporary), "w", format="mp4", options={"movflags": "faststart"}) as container:
             stream = container.add_stream("libx264", rate=rate, options={**ENCODER, "crf": str(quality)})
-            stream.width, stream.height = strip.width, height + height % 2 + strip.height
+            stream.width = strip.width
+            stream.height = height + height % 2 + strip.height
             stream.pix_fmt = "yuv420p"
             stream.codec_context.time_base = CLOCK
             with SoundCopy(source, container, origin=video.begin + begin, end=end and video.begin + end) as sound:
@@ -69,7 +73,8 @@ def write_overlay(
                         keep_colours(stream.codec_context, picture)
                     drawn = strip.draw(float(seconds * 1000))
                     frame = _compose(picture or _blank(video.size), drawn, video.upright if picture else np.asarray)
-                    frame.pts, frame.time_base = round((seconds - begin) / CLOCK), CLOCK
+                    frame.pts = round((seconds - begin) / CLOCK)
+                    frame.time_base = CLOCK
                     sound.copy_until(seconds - begin)
                     container.mux(stream.encode(frame))
                     written += 1
@@ -90,7 +95,7 @@ def check_overlay(source: Path, target: Path) -> None:
 def _with_blanks(
     video: VideoFile, gaps: Sequence[Gap], begin: Fraction, end: Fraction | None
 ) -> Iterator[tuple[Fraction, av.VideoFrame | None]]:
-    """The video's pictures between two times, in seconds; None, 25 times a second, where they are damaged."""
+    """The video's frames between two times, in seconds; None, 25 times a second, where they are damaged."""
     lost = [
         Fraction(at, 1000)
         for gap in gaps
@@ -110,7 +115,7 @@ def _with_blanks(
 
 
 def _blank(size: tuple[int, int]) -> av.VideoFrame:
-    """A dark picture of `size` (H, W) that shows nothing."""
+    """A dark frame of `size` (H, W) that shows nothing."""
     height, width = (side + side % 2 for side in size)
     planes = np.full((height * 3 // 2, width), 128, np.uint8)
     planes[:height] = 32
@@ -118,7 +123,7 @@ def _blank(size: tuple[int, int]) -> av.VideoFrame:
 
 
 def _compose(picture: av.VideoFrame, strip: np.ndarray, upright: Turn) -> av.VideoFrame:
-    """The picture (any pixel format) above the strip (h, W, 3) as one yuv420p frame of even size."""
+    """The frame (any pixel format) above the strip (h, W, 3) as one yuv420p frame of even size."""
     above = picture if picture.format.name in ("yuv420p", "yuvj420p") else picture.reformat(format="yuv420p")
     below = av.VideoFrame.from_ndarray(strip, format="rgb24").reformat(
         format="yuv420p",
@@ -135,11 +140,14 @@ def _compose(picture: av.VideoFrame, strip: np.ndarray, upright: Turn) -> av.Vid
         canvas[:rows, :columns] = top
         canvas[rows:, :columns] = plane(below, i)
         target.update(canvas.tobytes())
-    frame.color_range, frame.colorspace = above.color_range, above.colorspace
+    frame.color_range = above.color_range
+    frame.colorspace = above.colorspace
     return frame
 
 
 def keep_colours(codec: av.VideoCodecContext, picture: av.VideoFrame) -> None:
     """Tell players to read the colours as they read the source's."""
-    codec.color_range, codec.colorspace = picture.color_range, picture.colorspace
-    codec.color_primaries, codec.color_trc = picture.color_primaries, picture.color_trc
+    codec.color_range = picture.color_range
+    codec.colorspace = picture.colorspace
+    codec.color_primaries = picture.color_primaries
+    codec.color_trc = picture.color_trc

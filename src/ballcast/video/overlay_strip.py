@@ -43,7 +43,8 @@ class Strip:
         self._smooth = 2 if width < 800 else 1  # drawn at twice the size, for smooth edges
         self._timeline = sorted(timeline, key=lambda made: made.at_ms)
         self._made_at = [made.at_ms for made in self._timeline]
-        self._gaps, self._note = list(gaps), note
+        self._gaps = list(gaps)
+        self._note = note
         self._unit = scale * self._smooth  # pixels of the drawing a unit of the design
         self._font = ImageFont.load_default(size=10.5 * self._unit)
         self._small = ImageFont.load_default(size=8 * self._unit)
@@ -52,7 +53,8 @@ class Strip:
         self._placed = [self._place(made) for made in self._timeline]
         rows = max((label.row + 1 for labels in self._placed for label in labels), default=0)
         below = 3 + 11 * bool(note)
-        self.width, self.height = width, 2 * round(scale * (13 + 15 * max(2, rows) + below) / 2)
+        self.width = width
+        self.height = 2 * round(scale * (13 + 15 * max(2, rows) + below) / 2)
         self._size = (self._across, self.height * self._smooth)
         self._panel = self._draw_panel()
 
@@ -97,7 +99,8 @@ class Strip:
         """Write why there is no forecast in place of the labels."""
         lost = f"{gap.reason}, {clock(gap.begin_ms)} to {clock(gap.end_ms)}"
         words = f"no forecast: {lost}" if now_ms < gap.end_ms else f"no forecast until 5 s are seen ({lost})"
-        pen, place = ImageDraw.Draw(layer), (self._x(0) + 6 * self._unit, self._axis + self._row / 2)
+        pen = ImageDraw.Draw(layer)
+        place = (self._x(0) + 6 * self._unit, self._axis + self._row / 2)
         font = self._font
         if place[0] + font.getlength(words) > self._across:  # a narrow picture
             font = self._small
@@ -114,8 +117,9 @@ class Strip:
                 self._draw_label(image, label, shift, visible, ghost=ghost)
 
     def _place(self, made: Forecast) -> list[_Label]:
-        """Where each prediction stands when it is made; it keeps its row while it moves. The surest choose first."""
-        u, gap = self._unit, 3 * self._unit
+        """Where each prediction stands when it is made, the most confident first; it keeps its row while it moves."""
+        u = self._unit
+        gap = 3 * self._unit
         rows: list[list[tuple[float, float]]] = [[] for _ in range(MAX_ROWS)]
         labels = []
         for prediction in sorted(made.predictions, key=lambda p: -p.confidence):
@@ -137,7 +141,7 @@ class Strip:
         top = self._axis + 1.5 * u + label.row * self._row
         bottom = top + self._row - 1.5 * u
         box = (round(left), round(top), round(left + label.width), round(bottom))
-        # Drawn on a patch of its own and blended, so that everything in it fades together.
+        # Drawn on a separate patch and blended, so that everything in it fades together.
         patch = image.crop(box)
         pen = ImageDraw.Draw(patch)
         wide, tall = patch.size

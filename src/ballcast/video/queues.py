@@ -21,7 +21,8 @@ class BoundedQueue(Generic[T]):
     """
 
     def __init__(self, size: int, *, when_full: WhenFull) -> None:
-        self._size, self._when_full = size, when_full
+        self._size = size
+        self._when_full = when_full
         self._items: deque[T] = deque()
         self._dropped = 0
         self._ended = self._closed = False
@@ -53,7 +54,8 @@ class BoundedQueue(Generic[T]):
     def end(self, error: BaseException | None = None) -> None:
         """Mark the end, on the writer's thread; `error` is raised in `get` after the items before it."""
         with self._changed:
-            self._ended, self._error = True, error
+            self._ended = True
+            self._error = error
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -76,7 +78,8 @@ class BoundedQueue(Generic[T]):
             self._changed.wait_for(lambda: self._items or self._ended or self._closed, timeout)
             if self._items:
                 self._changed.notify_all()
-                dropped, self._dropped = self._dropped, 0
+                dropped = self._dropped
+                self._dropped = 0
                 return self._items.popleft(), dropped
             if self._ended and self._error is not None and not self._closed:
                 raise self._error
@@ -94,7 +97,7 @@ class BoundedQueue(Generic[T]):
 
 
 class Prefetcher(Generic[T]):
-    """An iterator whose items are made up to `ahead` items early on a thread of its own; the order stays.
+    """An iterator whose items are made up to `ahead` items early on another thread; the order stays.
 
     An error in the iterator is raised here, after the items before it. Use it as a context manager, or exhaust it:
     leaving the block stops the thread, also when the queue is full.

@@ -19,7 +19,9 @@ class FrameResampler:
     """
 
     def __init__(self, *, origin: int, unit: Fraction, period: Fraction) -> None:
-        self.origin, self.unit, self.period = origin, unit, period
+        self.origin = origin
+        self.unit = unit
+        self.period = period
         exact = (1 / (FPS * unit)).denominator == 1  # the clock can express 1/25 s
         self._slack = Fraction(0) if exact else min(unit, Fraction(1, 1000))
         # (n / FPS + slack) / unit as whole numbers: this is asked twice a frame, and fractions are slow.
@@ -56,7 +58,8 @@ class FrameResampler:
                     n += 1
                     if n == stop:
                         return None
-                at, held = time, frame
+                at = time
+                held = frame
                 if self.latest(n) == at:  # whatever comes next is later
                     yield held
                     n += 1

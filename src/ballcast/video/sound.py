@@ -20,7 +20,9 @@ class SoundCopy:
     """
 
     def __init__(self, source: Path, target: OutputContainer, *, origin: Fraction, end: Fraction | None) -> None:
-        self._target, self._origin, self._end = target, origin, end
+        self._target = target
+        self._origin = origin
+        self._end = end
         self._input = av.open(str(source), mode="r", options=ALONE, **TOLERANT)
         found = [s for s in self._input.streams.audio if s.codec_context is not None and s.codec_context.name in IN_MP4]
         self._packets = self._input.demux(found[0]) if found else iter(())
@@ -44,7 +46,9 @@ class SoundCopy:
             if self._last is None or dts > self._last:  # after damage the clock may go back
                 self._last = dts
                 shift = round(self._origin / packet.time_base)
-                packet.pts, packet.dts, packet.stream = packet.pts - shift, dts - shift, self._stream
+                packet.pts = packet.pts - shift
+                packet.dts = dts - shift
+                packet.stream = self._stream
                 self._target.mux(packet)
 
     def _peek(self) -> av.Packet | None:
@@ -55,7 +59,7 @@ class SoundCopy:
                     return None
                 if packet.size and packet.pts is not None and not packet.is_corrupt:
                     self._next = packet
-        except (av.FFmpegError, OSError, IndexError):  # as damaged as the pictures may be: the copy is silent from here
+        except (av.FFmpegError, OSError, IndexError):  # as damaged as the frames may be: the copy is silent from here
             self._failed = True
         return self._next
 

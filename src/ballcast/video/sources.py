@@ -30,11 +30,11 @@ DRIFT = 0.001  # clocks that differ by less than this are taken for two clocks, 
 class LiveFrame:
     """A frame at 25 fps."""
 
-    pixels: np.ndarray  # (H, W) uint8, or I420 (3H/2, W), memory of its own
+    pixels: np.ndarray  # (H, W) uint8, or I420 (3H/2, W), not shared with the decoder
     at_ms: int  # when it begins, on the stream's clock: since the session's first frame
     arrived: float  # Unix time in seconds when it could first be read
     picture: "av.VideoFrame | None" = None  # in colour, as decoded, for previews
-    turn: "Turn | None" = None  # what brings the picture's planes upright
+    turn: "Turn | None" = None  # what brings the frame's planes upright
     pitch: bool = True  # whether a football pitch was seen in the last seconds
     late_ms: int = 0  # of the stream, more than the promptest before it: the source or its decoding does not keep up
 
@@ -58,7 +58,7 @@ class LiveSource(Protocol):
         ...
 
     def items(self) -> Iterator[LiveFrame | StreamGap]:
-        """Frames as they come. An InputError where it cannot go on, a plain end where it is over or closed."""
+        """Frames as they come. Raises an InputError if it fails; ends where the source ends or is closed."""
         ...
 
     def close(self) -> None:
@@ -73,14 +73,16 @@ class Pacer:
     """
 
     def __init__(self, speed: float, stopped: threading.Event) -> None:
-        self._speed, self._stopped = speed, stopped
+        self._speed = speed
+        self._stopped = stopped
         self._zero: float | None = None  # on time.monotonic: when the stream's time 0 is due
 
     def wait(self, at_ms: int) -> bool:
         """Wait for the time of `at_ms`; False: the source was closed meanwhile."""
         if not self._speed:
             return not self._stopped.is_set()
-        now, due = time.monotonic(), at_ms / 1000 / self._speed
+        now = time.monotonic()
+        due = at_ms / 1000 / self._speed
         if self._zero is None or now > self._zero + due:
             self._zero = now - due
         wait_s = max(0.0, self._zero + due - now)
@@ -92,7 +94,7 @@ class Pacer:
 
 
 class DelayMeter:
-    """How late frames come, against the promptest of them. speed: of the stream; 0: they are never late."""
+    """Delay of each frame relative to the smallest delay seen. speed: of the stream; 0: they are never late."""
 
     def __init__(self, speed: float) -> None:
         self._speed = speed
@@ -112,7 +114,7 @@ class DelayMeter:
 
 
 class StreamClock:
-    """The session's clock through breaks: by timestamps where they go on, else by the time that passed."""
+    """The session's clock through breaks: by timestamps where they continue, else by the time that passed."""
 
     def __init__(self, speed: float) -> None:
         self.end_ms = 0  # of the last frame
@@ -128,7 +130,8 @@ class StreamClock:
         """When a stretch begins whose first frame is at `seconds` on the stream's clock."""
         now = time.monotonic()
         if self._began is None:
-            self._began, self._anchor = now, (seconds, 0)
+            self._began = now
+            self._anchor = (seconds, 0)
             return 0
         at_ms = max(self.end_ms, round(1000 * (now - self._began) * self._speed))
         if self._anchor is not None:
@@ -163,7 +166,7 @@ def open_source(
     """Open the file or stream that a user names; an InputError if there is none.
 
     speed: of a file or stdin; 0: as fast as they are read. give_up_s: how long a stream that broke is tried for.
-    colour: frames are I420 (`BackboneConfig.colour`). strict: damage ends a file; streams always go on.
+    colour: frames are I420 (`BackboneConfig.colour`). strict: damage ends a file; streams always continue.
     threads: that decode a file, 0: one per core; streams are decoded by one.
     check: of a stream, as in `StreamSource`.
     """
@@ -187,7 +190,8 @@ class FileSource:
     def __init__(
         self, path: Path | str, *, speed: float = 1.0, colour: bool = False, strict: bool = False, threads: int = 0
     ) -> None:
-        self.name, self._colour = str(path), colour
+        self.name = str(path)
+        self._colour = colour
         self._video = VideoFile(path, strict=strict, threads=threads)
         self._speed = speed
         self._stopped = threading.Event()
@@ -197,17 +201,19 @@ class FileSource:
         return not self._speed
 
     def items(self) -> Iterator[LiveFrame | StreamGap]:
-        pacer, lateness, turn = Pacer(self._speed, self._stopped), DelayMeter(self._speed), self._video.upright
+        pacer = Pacer(self._speed, self._stopped)
+        lateness = DelayMeter(self._speed)
+        turn = self._video.upright
         at_ms = 0
         for item in self._video.sampled() if self._video.strict else self._video.sampled_and_gaps():
             if isinstance(item, Gap):
                 at_ms = item.end_ms
                 yield StreamGap("gap", f"{self.name}: no pictures {item}")
                 continue
-            own = pixels(item, turn, colour=self._colour)
+            content = pixels(item, turn, colour=self._colour)
             if not pacer.wait(at_ms):
                 return
-            yield LiveFrame(own, at_ms, time.time(), item, turn, late_ms=lateness.of(at_ms))
+            yield LiveFrame(content, at_ms, time.time(), item, turn, late_ms=lateness.of(at_ms))
             at_ms += FRAME_MS
 
     def close(self) -> None:

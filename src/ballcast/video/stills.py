@@ -30,7 +30,8 @@ def stills(
                 found.append(_upright(held, video.upright, width))
             if len(found) == len(times_ms):
                 return found
-            held, since = frame, float(seconds * 1000)
+            held = frame
+            since = float(seconds * 1000)
         stands = 1000 / (video.probe().rate or FPS)  # ms the last picture is seen
         for time in times_ms[len(found) :]:
             shown = held is not None and time < since + stands

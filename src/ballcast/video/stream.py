@@ -1,7 +1,7 @@
 """Streams through PyAV: RTSP, RTMP, SRT, HLS, transport streams over HTTP, TCP or UDP, capture devices, stdin.
 
-A stream is read in stretches of frames without a hole. Lost packets, a damaged picture, a clock that jumps (an HLS
-discontinuity) or another picture size end one, and the next begins at the next key frame; a connection that breaks is
+A stream is read in stretches of frames without a hole. Lost packets, a damaged frame, a clock that jumps (an HLS
+discontinuity) or another frame size end one, and the next begins at the next key frame; a connection that breaks is
 opened again, ever less often, until `give_up_s` have passed without a frame, and so is one that is not there yet.
 Between two stretches there is a `StreamGap`, since the frames around it do not follow each other.
 """
@@ -62,7 +62,7 @@ ALLOWED = {
 }
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 8.0  # before opening again
 LATE_MS = 10_000  # a broadcast that is read or decoded so late is opened again
-SILENT_S = 10.0  # a connection that sends nothing for so long is broken; without a frame, twice as long
+SILENT_S = 10.0  # a connection that sends nothing for this long is broken; without a frame, twice as long
 
 
 class StreamSource:
@@ -70,7 +70,7 @@ class StreamSource:
 
     address: what `is_stream` takes. speed: of those that can wait (http, tcp, stdin), as in `Pacer`.
     give_up_s: how long a stream that broke, or is not there yet, is tried for.
-    silent_s: without data for so long, it is broken. colour: frames are I420.
+    silent_s: without data for this long, it is broken. colour: frames are I420.
     check: called with the address before each connection, raises an InputError to refuse it; redirects of the address
     are then not followed.
     """
@@ -85,12 +85,15 @@ class StreamSource:
         colour: bool = False,
         check: Callable[[str], None] | None = None,
     ) -> None:
-        self.name, self._colour, self._check = shown(address), colour, check
+        self.name = shown(address)
+        self._colour = colour
+        self._check = check
         self._address = f"v4l2:{address}" if is_device(address) else address
         self._scheme = scheme_of(self._address)
         self._waits = self._scheme not in UNPACED | DEVICES
         self._speed = speed if self._waits else 1.0
-        self._give_up_s, self._silent_s = give_up_s, silent_s
+        self._give_up_s = give_up_s
+        self._silent_s = silent_s
         self._stopped = threading.Event()
         self._clock = StreamClock(self._speed)
 
@@ -102,8 +105,11 @@ class StreamSource:
         self._stopped.set()
 
     def items(self) -> Iterator[LiveFrame | StreamGap]:
-        wait_s, broken_at = FIRST_WAIT_S, time.monotonic()
-        reason, attempts, ever = "", 0, False
+        wait_s = FIRST_WAIT_S
+        broken_at = time.monotonic()
+        reason = ""
+        attempts = 0
+        ever = False
         while not self._stopped.is_set():
             try:
                 with ExitStack() as opened:
@@ -115,7 +121,10 @@ class StreamSource:
                     reading.limit_s = 2 * self._silent_s
                     for item in self._stretches(reading):
                         if isinstance(item, LiveFrame):
-                            ever, attempts, wait_s, broken_at = True, 0, FIRST_WAIT_S, time.monotonic()
+                            ever = True
+                            attempts = 0
+                            wait_s = FIRST_WAIT_S
+                            broken_at = time.monotonic()
                         yield item
                     reason = reading.reason
                     if self._stopped.is_set() or (whole and ever and not reading.failed):
@@ -152,7 +161,8 @@ class StreamSource:
                 raise InputError(f"{self.name}: {error}") from None
         device = self._scheme in DEVICES
         place: str | Stdin | SrtReceiver = self._address.partition(":")[2] if device else self._address
-        piped, limits = None, (self._silent_s, self._silent_s)
+        piped = None
+        limits = (self._silent_s, self._silent_s)
         options = ALLOWED.get(self._scheme, LOCAL) | OPTIONS.get(self._scheme, {})
         if self._check is not None:
             options |= {"max_redirects": "0"}
@@ -209,34 +219,41 @@ class StreamSource:
             except InputError as error:
                 reading.reason = _reason(error, self.name)
             if reading.over and not reading.failed and (short := reading.cut_short()):
-                reading.failed, reading.reason = True, short
+                reading.failed = True
+                reading.reason = short
             if begun and (not reading.over or (reading.reason and reading.whole and not reading.failed)):
                 yield StreamGap("gap", f"{self.name}: {reading.reason}")
                 begun = False
 
     def _stretch(self, reading: "_Reading") -> Iterator[LiveFrame]:
-        stream, packets = reading.stream, reading.packets()
+        stream = reading.stream
+        packets = reading.packets()
         found = decoded(reading.container, stream, self.name, threads=1, packets=packets, broken=reading.broken)
-        pairs, square = reading.noted(found), SquarePixels(stream.sample_aspect_ratio)
+        pairs = reading.noted(found)
+        square = SquarePixels(stream.sample_aspect_ratio)
         first = next(pairs, None)
         if first is None:
             return
         assert stream.time_base is not None
-        unit, shown = Fraction(stream.time_base), square(first[1])
+        unit = Fraction(stream.time_base)
+        shown = square(first[1])
         grid = FrameResampler(origin=first[0], unit=unit, period=1 / Fraction(stream.average_rate or FPS))
-        begin_ms, turn = self._clock.begin(first[0] * unit), turn_of(first[1], self.name)
+        begin_ms = self._clock.begin(first[0] * unit)
+        turn = turn_of(first[1], self.name)
         pacer = Pacer(self._speed * CATCH_UP if self._waits else 0.0, self._stopped)
         for n, picture in enumerate(map(square, grid.sample(chain([first], pairs)))):
             if (picture.height, picture.width) != (shown.height, shown.width):
                 raise InputError(f"{self.name}: its size changes to {picture.width}×{picture.height}")
-            own, at_ms = pixels(picture, turn, colour=self._colour), begin_ms + n * FRAME_MS
+            content = pixels(picture, turn, colour=self._colour)
+            at_ms = begin_ms + n * FRAME_MS
             if not pacer.wait(at_ms):
                 return
-            self._clock.end_ms, late_ms = at_ms + FRAME_MS, reading.lateness.of(at_ms)
+            self._clock.end_ms = at_ms + FRAME_MS
+            late_ms = reading.lateness.of(at_ms)
             if late_ms > LATE_MS and not reading.whole:
                 reading.over = True  # only a new connection begins where the stream is now
                 raise InputError(f"{self.name}: its frames come {late_ms / 1000:.0f} s late")
-            yield LiveFrame(own, at_ms, time.time(), picture, turn, late_ms=late_ms)
+            yield LiveFrame(content, at_ms, time.time(), picture, turn, late_ms=late_ms)
             reading.frame_at = time.monotonic()  # the reader may have taken its time
 
 
@@ -255,7 +272,9 @@ class _Reading:
     def __init__(self, container: InputContainer, stream: VideoStream, *, whole: bool, speed: float) -> None:
         assert stream.time_base is not None
         self.lateness = DelayMeter(speed)
-        self.container, self.stream, self.whole = container, stream, whole
+        self.container = container
+        self.stream = stream
+        self.whole = whole
         self.over = False  # the connection has nothing more,
         self.failed = False  # since it could not be read any further
         self.reason = ""  # why the last stretch ended; "" at a proper end
@@ -270,7 +289,7 @@ class _Reading:
         last: int | None = None
         begun = False
         while (packet := self._next()) is not None:
-            # A recording may end inside a picture. Elsewhere a mark means a loss, in this packet or in the one
+            # A recording may end inside a frame. Elsewhere a mark means a loss, in this packet or in the one
             # after it, which may come unmarked; but where the clock jumps too, it is a stream that was joined.
             if packet.is_corrupt:
                 following = self._next()
@@ -279,12 +298,14 @@ class _Reading:
                     return
                 self.reason = "packets were lost"
                 if following is not None and last is not None and self._jumps(last, following):
-                    self._back, self.reason = following, "its clock jumps"
+                    self._back = following
+                    self.reason = "its clock jumps"
                 if begun:
                     return
                 continue
             if last is not None and self._jumps(last, packet):
-                self._back, self.reason = packet, "its clock jumps"
+                self._back = packet
+                self.reason = "its clock jumps"
                 return
             begun = begun or packet.is_keyframe
             if begun:
@@ -311,12 +332,15 @@ class _Reading:
             yield self.last, frame
 
     def cut_short(self) -> str:
-        """Of a recording that is over: where its pictures end, if that is before its stated length; or ""."""
-        container, begin = self.container, (self.stream.start_time or 0) * self._unit
-        end, slack = declared_end(container, self.stream), Fraction(1, 2)
+        """Of a recording that is over: where its frames end, if that is before its stated length; or ""."""
+        container = self.container
+        begin = (self.stream.start_time or 0) * self._unit
+        end = declared_end(container, self.stream)
+        slack = Fraction(1, 2)
         if end is None and container.format.name == "hls" and container.duration and self.stretches == 1:
             length = Fraction(container.duration, 1_000_000)  # of playlists, whose segments may be rounded to seconds
-            end, slack = begin + length, max(Fraction(1), length / 50)
+            end = begin + length
+            slack = max(Fraction(1), length / 50)
         if not self.whole or end is None or self.last is None:
             return ""
         last = self.last * self._unit + 1 / Fraction(self.stream.average_rate or FPS)
@@ -329,7 +353,8 @@ class _Reading:
 
     def _next(self) -> av.Packet | None:
         if self._back is not None:
-            packet, self._back = self._back, None
+            packet = self._back
+            self._back = None
             return packet
         if self.over:
             return None

@@ -4,6 +4,7 @@ An excerpt of a simulated match that was not used in training goes through all s
 official score, a submission, a report. `demo_training.py` adds a minute of training.
 """
 
+import time
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -11,7 +12,6 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from ballcast.api import Model, load
 from ballcast.core.actions import FPS, OBSERVED_MS
@@ -19,6 +19,7 @@ from ballcast.core.embedded import SAMPLES
 from ballcast.core.errors import InputError
 from ballcast.core.events import Clip, Prediction, merge_bins
 from ballcast.core.files import write_bytes
+from ballcast.core.progress import progress_bar
 from ballcast.core.util import print_table
 from ballcast.data.labels.soccernet import read_labels
 from ballcast.data.samples.windows import STEP_MS
@@ -74,14 +75,19 @@ def _slots(out: Path, console: Console, model: Model, video: Path, count: int) -
             return SlotArrays(*parts, config.bins, slot_form(config))
     predictor = model.predictor(every_ms=STEP_MS)
     made = []
-    with VideoFile(video) as file, Prefetcher(file.frames()) as frames, _bar(console, "pixels to actions") as bar:
-        task = bar.add_task("", total=file.frame_count())
+    began = time.monotonic()
+    with (
+        VideoFile(video) as file,
+        Prefetcher(file.frames()) as frames,
+        progress_bar(console, "   pixels to actions") as progress,
+    ):
+        total = file.frame_count()
         for frame in frames:
             forecast = predictor.push(frame)
             if forecast is not None and forecast.at_ms >= OBSERVED_MS and predictor.slots is not None:
                 made.append(predictor.slots)
-            bar.advance(task)
-        seconds = bar.tasks[task].elapsed or 0.0
+            progress(predictor.frames, total)
+    seconds = time.monotonic() - began
     slots = SlotArrays.join(made)[:count]
     content = BytesIO()
     np.savez(content, objectness=slots.objectness, classes=slots.classes, offsets=slots.offsets)
@@ -93,11 +99,11 @@ def _slots(out: Path, console: Console, model: Model, video: Path, count: int) -
 
 def _report(out: Path, console: Console, model: Model, clips: list[Clip], slots: SlotArrays, samples: Path) -> Path:
     """Score the predictions beside two systems that see no video, and write a submission and the report."""
-    own = model.emit
+    settings = model.emit
     weight = model.window_model.pos_weight
-    predicted = {name: merge_bins(entries) for name, entries in _named(clips, emit(slots, own)).items()}
+    predicted = {name: merge_bins(entries) for name, entries in _named(clips, emit(slots, settings)).items()}
     # For people: only the labels that are emitted, with calibrated probabilities.
-    shown = _named(clips, emit(slots, replace(own.shown, vector="emitted"), pos_weight=weight))
+    shown = _named(clips, emit(slots, replace(settings.shown, vector="emitted"), pos_weight=weight))
     past = read_labels(samples / "train")
     systems: dict[str, ClassPrior | Markov] = {
         "Markov, given the true past": Markov(past),
@@ -129,17 +135,11 @@ def _report(out: Path, console: Console, model: Model, clips: list[Clip], slots:
         },
     )
     path = out / "report.html"
-    with _bar(console, "film strips") as bar:
-        task = bar.add_task("", total=None)
-        write_report(path, report, lambda done, total: bar.update(task, completed=done, total=total))
+    with progress_bar(console, "   film strips") as progress:
+        write_report(path, report, progress)
     console.print(f"\n[bold]Report:[/] {escape(str(path))}", soft_wrap=True)
     return path
 
 
 def _named(clips: list[Clip], predictions: list[list[Prediction]]) -> dict[str, list[Prediction]]:
     return {clip.name: entries for clip, entries in zip(clips, predictions, strict=True)}
-
-
-def _bar(console: Console, what: str) -> Progress:
-    columns = (TextColumn(f"   {what}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=console, disable=not console.is_terminal, transient=True)

@@ -50,7 +50,7 @@ def train_small(out: Path, console: Console, *, device: torch.device, samples: P
         names = {game: [clip.name for clip in clips[i * each : (i + 1) * each]] for i, game in enumerate(games.names)}
         cut = cut_clips(games, out / "features" / split, names)
         write_labels(out / "features" / split / LABELS, clips)
-    recipe = load(Recipe, None, [*RECIPE, f"model.clips={cut.clips}", f"model.width={cut.width}"])
+    recipe = load(Recipe, None, [*RECIPE, f"model.clips={cut.snippets}", f"model.width={cut.width}"])
     recipe = replace(recipe, data=replace(recipe.data, features=str(out / "features")))
     console.print(
         f"[bold]3  Train[/] a small model for about a minute on features of {len(names)} other matches, scored on one "

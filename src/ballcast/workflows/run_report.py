@@ -95,7 +95,8 @@ def _from_stores(recipe: Recipe, folder: Path, device: torch.device) -> _Validat
 
 def _from_videos(recipe: Recipe, folder: Path, device: torch.device) -> _Validated | None:
     """The best end-to-end model on the official clips of the validation games."""
-    config, games = recipe.games, choose_games(recipe.games)["valid"]
+    config = recipe.games
+    games = choose_games(recipe.games)["valid"]
     if not games:
         return None
     learner = load_end_to_end(folder / "best").to(device)

@@ -10,6 +10,7 @@ from typing import Any
 from ballcast.core.checks import CHECKSUM_KEY, KEY, check_hash, crc32_of, verify_checksum
 from ballcast.core.errors import InputError
 from ballcast.core.files import parse_json, read_bytes
+from ballcast.core.progress import ProgressCallback, no_progress
 
 KINDS = {".json", ".safetensors", ".onnx", ".pt2", ".npz"}
 AGAIN = "make or fetch it again"
@@ -24,7 +25,7 @@ class Verified:
     damaged: tuple[str, ...]
 
 
-def verify(folder: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> Verified:
+def verify(folder: Path, progress: ProgressCallback = no_progress) -> Verified:
     """Read every JSON, safetensors, ONNX, torch.export and npz file below `folder`, and all files of a download.
 
     Args:

@@ -64,7 +64,7 @@ MqttBroker = Annotated[
     str, typer.Option("--mqtt", envvar="BALLCAST_MQTT", help="Publish alerts: mqtt://[user:password@]host/topic.")
 ]
 Cooldown = Annotated[float, seconds_option("Seconds without another alert of the same action of a stream.", most=86400)]
-ClipsDays = Annotated[float, typer.Option("--clips-days", min=0.01, help="Keep clips of alerts so long.")]
+ClipsDays = Annotated[float, typer.Option("--clips-days", min=0.01, help="How long clips of alerts are kept.")]
 ClipsSize = Annotated[float, typer.Option("--clips-size", min=0.01, help="GiB of all clips, at most.")]
 LogFormat = Annotated[
     str, typer.Option("--log-format", help="text: warnings; json: every change of a stream, an object a line.")
@@ -178,7 +178,6 @@ def serve(
         predictors = make_predictor_factory(
             loaded.new_runtime,
             every_ms=every_ms,
-            precision=loaded.precision,
             any_video=any_video,
             cluster=sessions,
         )
@@ -190,7 +189,8 @@ def _run(service: "Service", listener: "socket.socket", host: str, *, show_token
     from ballcast_server.confined.sandbox import missing
     from ballcast_server.web.server import serve as run
 
-    console, notes = new_console(), new_console(stderr=True)
+    console = new_console()
+    notes = new_console(stderr=True)
     secret = service.settings.token if show_token else None
 
     def ready(_: object) -> None:

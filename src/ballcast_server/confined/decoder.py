@@ -1,8 +1,8 @@
 """Decode untrusted videos in a separate process with bounds on memory, pixels and length, in a sandbox.
 
 A hostile video can make FFmpeg allocate gigabytes, decode forever or crash. That ends only the decoder process: the
-server goes on and reports why the video was rejected. One that takes the process over can read that video, and nothing
-else (`ballcast_server/confined/sandbox.py`).
+server continues and reports why the video was rejected. One that takes the process over can read that video, and
+nothing else (`ballcast_server/confined/sandbox.py`).
 
 `python -m ballcast_server.confined.decoder BOUNDS PATH` writes one line of JSON about the video to stdout, then its
 frames, 25 per second of video, as fast as they are read: each is an empty line and H × W bytes, or 3/2 of that as I420.
@@ -101,7 +101,7 @@ def probe(path: Path, name: str, limits: Limits) -> VideoInfo:
 def frames(
     path: Path, name: str, limits: Limits, *, colour: bool = False, any_video: bool = True
 ) -> Iterator[Iterator[np.ndarray | Gap | Scene]]:
-    """Iterate over the video as `frames_and_scenes` does; path, name and limits as of `probe`."""
+    """Iterate over the video as `frames_and_scenes` does; for path, name and limits see `probe`."""
     with _process(path, name, limits, colour=colour, any_video=any_video) as process:
         yield process.frames(colour=colour)
 
@@ -110,7 +110,10 @@ class _Process:
     """The server's end of a decoder process."""
 
     def __init__(self, running: subprocess.Popen[bytes], path: Path, name: str, limits: Limits) -> None:
-        self._running, self._path, self._name, self._limits = running, path, name, limits
+        self._running = running
+        self._path = path
+        self._name = name
+        self._limits = limits
         assert running.stdout is not None
         self._reader = pipe_reader(running.stdout)
         line = self._line()
@@ -128,7 +131,8 @@ class _Process:
                 yield Scene(**record) if "pitch" in record else Gap.from_json(record)
                 continue
             frame = np.empty(shape, np.uint8)
-            view, got = frame.data.cast("B"), 0
+            view = frame.data.cast("B")
+            got = 0
             while got < size:
                 if not (part := self._read(view[got:])):
                     raise self._failure()
@@ -140,7 +144,8 @@ class _Process:
 
     def _line(self) -> bytes:
         """The next line; nothing if the process has ended."""
-        line, byte = b"", bytearray(1)
+        line = b""
+        byte = bytearray(1)
         while not line.endswith(b"\n"):
             if not self._read(memoryview(byte)) or len(line) > LONGEST_LINE:
                 return b""
@@ -240,7 +245,8 @@ def _decode(bounds: Bounds, path: Path) -> None:
 
 def main(arguments: list[str]) -> int:
     """Entry point of the decoder process; returns its exit code."""
-    bounds, path = Bounds(**json.loads(arguments[0])), Path(arguments[1])
+    bounds = Bounds(**json.loads(arguments[0]))
+    path = Path(arguments[1])
     out_of_memory = f"{InputError(path)}: decoding needs more memory than is allowed here"
     return run_confined(lambda: _decode(bounds, path), memory=bounds.memory, out_of_memory=out_of_memory)
 

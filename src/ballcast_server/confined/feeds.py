@@ -97,7 +97,8 @@ def _read(folder: Path) -> None:
         return
     feed, provider, missing = open_feed(events)
     model = open_event_model(Path(embedded_model(EVENTS)))
-    made, match = list(predict_events(model, feed, missing=missing)), summarise(feed, provider, missing)
+    made = list(predict_events(model, feed, missing=missing))
+    match = summarise(feed, provider, missing)
     about: dict[str, Any] = {"match": match.match, "provider": match.provider, "teams": list(match.teams)}
     about |= {"begins": dict(match.begins), "missing_details": list(match.missing_details)}
     write_json(folder / PAGE, page_data(made, match, shot_chances(made, match)) | {"about": about})

@@ -29,11 +29,10 @@ class PollReader:
         self._readable.register(pipe, select.POLLIN)
 
     def read_into(self, view: memoryview, timeout_s: float) -> int | None:
-        """See `PipeReader`."""
         return os.readv(self._pipe.fileno(), [view]) if self._readable.poll(1000 * timeout_s) else None
 
     def close(self) -> None:
-        """See `PipeReader`."""
+        """Nothing to do: the pipe is its process's."""
 
 
 class ThreadReader:
@@ -58,7 +57,6 @@ class ThreadReader:
                     break
 
     def read_into(self, view: memoryview, timeout_s: float) -> int | None:
-        """See `PipeReader`."""
         if not self._left and not self._ended:
             try:
                 self._left = memoryview(self._chunks.get(timeout=timeout_s))
@@ -71,7 +69,6 @@ class ThreadReader:
         return count
 
     def close(self) -> None:
-        """See `PipeReader`."""
         self._closed.set()
 
 

@@ -90,8 +90,8 @@ def limit_memory(most: int) -> None:
 def _watch_memory(most: int) -> None:
     import psutil
 
-    own = psutil.Process()
-    while own.memory_info().rss <= most:
+    process = psutil.Process()
+    while process.memory_info().rss <= most:
         time.sleep(0.05)
     os._exit(1)  # reported as an error of memory
 

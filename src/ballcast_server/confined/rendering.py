@@ -46,7 +46,7 @@ def render(order: RenderOrder, stall_s: float, progress: Callable[[int], None]) 
 
     Args:
         order: what to render.
-        stall_s: the process is killed if it renders nothing for so long.
+        stall_s: the process is killed if it renders nothing for this long.
         progress: called with the number of frames done; an error it raises kills the process.
 
     Returns:
@@ -74,14 +74,15 @@ def render(order: RenderOrder, stall_s: float, progress: Callable[[int], None]) 
 
 def shown_forecasts(result: dict) -> tuple[list[Forecast], list[Gap]]:
     """The forecasts of a result as the page shows them at first: by expected precision, where it was measured."""
-    tree = result.get("precision")
-    measured = ExpectedPrecision(tree["actions"], tree["default"]) if isinstance(tree, dict) else None
+    tree = result.get("precision") or {}
+    # Results of earlier versions hold the network's own scores, and the curves to correct them.
+    measured = ExpectedPrecision(tree["actions"]) if "actions" in tree else None
     forecasts = []
     for made in result["anticipations"]:
         read = [Prediction(p["label"], p["position_ms"], p["confidence"]) for p in made["predictions"]]
         if measured is not None:
             read = [Prediction(p.label, p.position_ms, measured.of(p.label, p.confidence)) for p in read]
-            read = [p for p in read if p.confidence >= measured.default]
+        read = [p for p in read if p.confidence >= tree.get("default", 0)]
         forecasts.append(Forecast(made["at_ms"], tuple(read)))
     return forecasts, [Gap.from_json(gap) for gap in result.get("gaps", ())]
 

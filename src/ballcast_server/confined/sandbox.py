@@ -240,7 +240,7 @@ def _refuse_calls() -> None:
     raw = b"".join(struct.pack("=HBBI", *line) for line in code)
     program = _Filter(len(code), raw)
     if thread := _call(_libc().syscall, seccomp, _SET_FILTER, _ALL_THREADS, ctypes.byref(program)):
-        raise OSError(EPERM, f"the sandbox cannot be set up: thread {thread} has a filter of its own")
+        raise OSError(EPERM, f"the sandbox cannot be set up: thread {thread} already has a filter")
 
 
 def _machine() -> tuple[int, int, int] | None:

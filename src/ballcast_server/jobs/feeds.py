@@ -44,7 +44,8 @@ class Feeds:
 
     def check_addition(self, feed_id: str, user: str) -> None:
         """Raise RequestError unless the user may add a file to a match: 404 if it is another's, 429 if it has many."""
-        folder, most = self.folder(feed_id), self._limits.feed_files
+        folder = self.folder(feed_id)
+        most = self._limits.feed_files
         if _owner(folder) != user:
             raise RequestError(404, "there is no such match; send its first file again")
         if len(sent_files(folder)) >= most:

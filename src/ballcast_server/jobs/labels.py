@@ -32,9 +32,9 @@ def actual_beside(video: Path) -> tuple[Event, ...] | None:
     Returns:
         Its events in order of time; None: no such file.
     """
-    own = video.with_suffix(".json")
-    if own.is_file():
-        return read_actual(own, video.name)
+    path = video.with_suffix(".json")
+    if path.is_file():
+        return read_actual(path, video.name)
     above = video.parent.parent / LABELS  # SN-BAA: train/Labels-ball.json, train/clip_1/224p.mp4
     beside = ((video.parent / LABELS, video.name), (video.parent / MATCHES, video.name), (above, video.parent.name))
     for file, name in beside:

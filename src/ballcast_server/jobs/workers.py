@@ -33,7 +33,8 @@ class RunningJob:
     """A started job: its decoder process, its anticipator and its forecasts so far."""
 
     def __init__(self, job: Job, video: Path, predictors: PredictorFactory, limits: Limits, channel: Channel) -> None:
-        self.job, self._channel = job, channel
+        self.job = job
+        self._channel = channel
         self._stack = ExitStack()
         predictor = predictors.new()
         frames = decoder.frames(video, job.name, limits, colour=predictor.colour, any_video=predictors.any_video)

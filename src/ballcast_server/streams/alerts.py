@@ -28,7 +28,7 @@ from ballcast_server.networks import NetworkPolicy, checked_opener
 from ballcast_server.settings import AlertTargets
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0  # before a message is sent again
-KEPT_S = 3600.0  # a message is tried for so long
+KEPT_S = 3600.0  # how long a message is tried
 WAITING = 1000  # messages of one target
 TIMEOUT_S = 10.0  # of one delivery
 PUBLIC = NetworkPolicy()
@@ -92,7 +92,9 @@ class Webhook:
     name = "webhook"
 
     def __init__(self, address: str, secret: str, networks: NetworkPolicy) -> None:
-        self._address, self._secret, self._networks = address, secret, networks
+        self._address = address
+        self._secret = secret
+        self._networks = networks
         self._opener = checked_opener(networks, address, _NoRedirects)
 
     def send(self, alert: Alert) -> None:
@@ -100,7 +102,8 @@ class Webhook:
             self._networks.check_url(self._address)
         except InputError as error:
             raise OSError(f"the webhook failed: {error}") from None
-        body, now = json.dumps(alert.to_json()).encode(), str(int(time.time()))
+        body = json.dumps(alert.to_json()).encode()
+        now = str(int(time.time()))
         headers = {"Content-Type": "application/json", "X-Ballcast-Timestamp": now, "X-Ballcast-Id": alert.id}
         if self._secret:
             headers["X-Ballcast-Signature"] = f"sha256={sign(self._secret, now, body)}"
@@ -171,7 +174,7 @@ class Mqtt:
 
 
 class Delivery:
-    """The messages of one target, in order, on a thread of their own.
+    """The messages of one target, in order, on a separate thread.
 
     Attributes:
         delivered, failed, dropped: messages that arrived, attempts that did not, messages that were given up.
@@ -231,12 +234,14 @@ class Delivery:
         try:
             self.sender.send(alert)
         except Exception as error:  # whatever a sender meets, the next messages still go out
-            self.failed, self.error = self.failed + 1, str(error)
+            self.failed += 1
+            self.error = str(error)
             if wall_ms() - alert.wall_ms < 1000 * KEPT_S:
                 return False
             self.dropped += 1
         else:
-            self.delivered, self.error = self.delivered + 1, ""
+            self.delivered += 1
+            self.error = ""
         with self._changed:
             if self._waiting and self._waiting[0] is alert:  # or it was dropped meanwhile
                 self._waiting.popleft()
@@ -271,15 +276,17 @@ class Alerts:
             The alerts, which are under way.
         """
         raised = []
-        likeliest = sorted(made.forecast.predictions, key=lambda p: -p.confidence)
-        for p in likeliest:
-            now, key = time.monotonic(), (stream, p.label)
+        by_confidence = sorted(made.forecast.predictions, key=lambda p: -p.confidence)
+        for p in by_confidence:
+            now = time.monotonic()
+            key = (stream, p.label)
             if p.label not in thresholds or p.confidence < thresholds[p.label]:
                 continue
             if now - self._last.get(key, -1e9) < self._cooldown_s:
                 continue
             self._last[key] = now
-            at_ms, place = made.forecast.at_ms, p.position_ms
+            at_ms = made.forecast.at_ms
+            place = p.position_ms
             alert = Alert(secrets.token_hex(8), stream, p.label, p.confidence, at_ms, place, wall_ms())
             raised.append(alert)
             self.raised += 1

@@ -60,14 +60,13 @@ class BatchedStream:
     size: tuple[int, int]
 
     def fill(self, frames: Frames) -> None:
-        """See `Stream`."""
         self.stream.fill(frames)
 
 
 class Batcher:
     """A `Runtime` for streams on many threads: each calls for itself alone, and the calls are computed in batches.
 
-    They are computed on threads of its own.
+    It computes them on its threads.
 
     Args:
         runtime: the networks, for all the streams together.
@@ -81,8 +80,9 @@ class Batcher:
         self.emit = runtime.emit
         self.metadata = runtime.metadata
         self.pos_weight = runtime.pos_weight
-        self.calibration = runtime.calibration
+        self.score_mapping = runtime.score_mapping
         self.lookback = runtime.lookback
+        self.expected_precision = runtime.expected_precision
         self.picture_size = runtime.picture_size
         self.about = runtime.about
         self.streams = runtime.streams
@@ -105,15 +105,13 @@ class Batcher:
 
     @property
     def backbone(self) -> BackboneConfig:
-        """See `Runtime`."""
         return self.runtime.backbone
 
     def for_streams(self, streams: int) -> Self:
-        """See `Runtime`; it has room for all streams already."""
+        """Return itself: it has room for all streams."""
         return self
 
     def prepare(self) -> None:
-        """See `Runtime`."""
         self.compute("call", self.runtime.prepare)
 
     @property
@@ -123,7 +121,7 @@ class Batcher:
 
     @property
     def capacity(self) -> int:
-        """Seconds of the device a second, as of `used_s`."""
+        """Device-seconds per second (see `used_s`): 1 for a GPU, the number of cores for a CPU."""
         return cores() if self.by_cores else 1
 
     @property
@@ -153,7 +151,7 @@ class Batcher:
         return work.result
 
     def open_stream(self, size: tuple[int, int]) -> BatchedStream:
-        """See `Runtime`; the first stream of a size has its steps timed."""
+        """Open a stream; the first of a size has its steps timed."""
 
         def opened() -> Stream:
             stream = self.runtime.open_stream(size)
@@ -164,25 +162,23 @@ class Batcher:
         return BatchedStream(self.compute("call", opened), size)
 
     def close_stream(self, stream: BatchedStream) -> None:
-        """See `Runtime`."""
         self.compute("call", lambda: self.runtime.close_stream(stream.stream))
 
     def encode_stacks(self, streams: Sequence[BatchedStream]) -> Floats:
-        """See `Runtime`; of one stream."""
+        """Encode the newest stack of one stream, in a batch with those of others."""
         (stream,) = streams
         return self.compute("stack", stream.stream, stream.size)[None]
 
     def encode_windows(self, features: Floats) -> Floats:
-        """See `Runtime`; of one stream."""
+        """Encode the window of one stream, in a batch with those of others."""
         (window,) = features
         return self.compute("window", np.asarray(window, np.float32))[None]
 
     def predict(self, tokens: Floats, present: NDArray[np.bool_]) -> SlotArrays:
-        """See `Runtime`; of one stream."""
+        """Compute the slots of one stream, in a batch with those of others."""
         return self.compute("slots", (tokens[0], present[0]))
 
     def predict_windows(self, features: NDArray[Any], present: NDArray[np.bool_] | None = None) -> SlotArrays:
-        """See `Runtime`."""
         return self.compute("call", lambda: self.runtime.predict_windows(features, present))
 
     def close(self) -> None:
@@ -207,7 +203,8 @@ class Batcher:
                     work.error = error
             with self._changed:
                 self.busy_s += time.perf_counter() - began
-                self.batches, self.steps = self.batches + 1, self.steps + len(works)
+                self.batches += 1
+                self.steps += len(works)
             for work in works:
                 work.done.release()
 
@@ -225,7 +222,8 @@ class Batcher:
                 return None
             waiting = next(self._waiting[kind] for kind in KINDS if self._waiting[kind])
             first = waiting.popleft()
-            taken, rest = [first], list[_Work]()
+            taken = [first]
+            rest = list[_Work]()
             if first.kind != "call":
                 while waiting and len(taken) < self.runtime.largest:
                     work = waiting.popleft()

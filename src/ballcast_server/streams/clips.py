@@ -1,7 +1,7 @@
 """Clips: the seconds around an anticipated action, as they came, without re-encoding.
 
 A stream's latest packets are kept in memory (`ring.py`). After an alert, once its seconds have come, those from the
-key frame before are written to an mp4 file (`ClipStore`), on a thread of its own. Old clips are removed by age and
+key frame before are written to an mp4 file (`ClipStore`), on a separate thread. Old clips are removed by age and
 size, and the oldest ones where the disk fills.
 """
 
@@ -60,8 +60,11 @@ class ClipStore:
         keep_s: float = 7 * 86400.0,
         keep_bytes: int = 10 << 30,
     ) -> None:
-        self.folder, self.before_s, self.after_s = folder, before_s, after_s
-        self._keep_s, self._keep_bytes = keep_s, keep_bytes
+        self.folder = folder
+        self.before_s = before_s
+        self.after_s = after_s
+        self._keep_s = keep_s
+        self._keep_bytes = keep_bytes
         self.written = self.failed = self.removed = 0
         self.error = ""
         self._requests: list[_Request] = []
@@ -94,8 +97,10 @@ class ClipStore:
         """
         when = datetime.fromtimestamp(alert.wall_ms / 1000, UTC)
         name = f"{when:%Y%m%dT%H%M%SZ}_{alert.action.replace(' ', '-')}_{alert.id}.mp4"
-        path, now = self.folder / alert.stream / name, time.monotonic()
-        begin_s, end_s = expected_s - self.before_s, expected_s + self.after_s
+        path = self.folder / alert.stream / name
+        now = time.monotonic()
+        begin_s = expected_s - self.before_s
+        end_s = expected_s + self.after_s
         until = now + max(0.0, end_s - ring.newest_s) + GRACE_S
         with self._changed:
             heapq.heappush(self._requests, _Request(now, next(self._numbers), path, ring, begin_s, end_s, until))
@@ -145,7 +150,8 @@ class ClipStore:
                 raise OSError("its packets are gone")
             self.written += 1
         except Exception as error:  # a full disk, or packets that no mp4 can hold: other clips are still written
-            self.failed, self.error = self.failed + 1, str(error)
+            self.failed += 1
+            self.error = str(error)
             _log.warning("%s: the clip was not kept: %s", request.path.name, error)
         return True
 
@@ -162,7 +168,8 @@ class ClipStore:
                     continue
                 clips.append((about.st_mtime, about.st_size, path))
         clips.sort()
-        total, oldest = sum(size for _, size, _ in clips), time.time() - self._keep_s
+        total = sum(size for _, size, _ in clips)
+        oldest = time.time() - self._keep_s
         for changed, size, path in clips:
             full = shutil.disk_usage(self.folder).free < FREE_BYTES
             if changed >= oldest and total <= self._keep_bytes and not full:

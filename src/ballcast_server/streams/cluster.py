@@ -7,8 +7,8 @@
                 ...
 
 One actor a machine follows some of the streams, with one scheduler; several where one process is not enough, since
-Python runs one thread at a time. Where a machine dies, Ray starts its actors on another, and the streams begin anew
-there: a status "reconnecting" says so, and the clock of a stream goes on by the time that passed. Every machine must
+Python runs one thread at a time. Where a machine dies, Ray starts its actors on another, and the streams start again
+there: a status "reconnecting" says so, and the clock of a stream advances by the time that passed. Every machine must
 reach the streams, and see the model under its path.
 """
 
@@ -39,15 +39,18 @@ class ClusterSession:
     """A stream that is followed on the cluster; what `LiveSession` has for its users. Made by `ClusterSessions`."""
 
     def __init__(self, owner: "ClusterSessions", order: StreamOrder, every_ms: int) -> None:
-        self.key, self.order, self.name = secrets.token_hex(8), order, shown(order.address)
+        self.key = secrets.token_hex(8)
+        self.order = order
+        self.name = shown(order.address)
         self.error: BaseException | None = None  # set when the session ends in state "error"
         self.held = False  # its machine has no room for it
         self.ring = ClusterRing(self) if order.ring_s is not None else None
         self.follower: RemoteFollower | None = None
-        self._owner, self._broadcast = owner, SessionBroadcast()
+        self._owner = owner
+        self._broadcast = SessionBroadcast()
         self._status = Status("opening", f"opening {self.name}", 0, wall_ms(), every_ms)
         self._before = self._status  # what the machines that died had counted
-        self._offset_ms = 0  # of the machine's clock, which began anew
+        self._offset_ms = 0  # of the machine's clock, which started again
         self._last = time.monotonic()  # when the last record came
         self._zero_s: float | None = None  # the machine's time 0 on the clock of the packets
         self._over = threading.Event()
@@ -62,7 +65,6 @@ class ClusterSession:
         return self
 
     def subscribe(self, *, previews: bool = False, capacity: int = 64) -> Subscription[Record]:
-        """See `LiveSession.subscribe`."""
         return self._broadcast.subscribe(previews=previews, capacity=capacity)
 
     @property
@@ -76,12 +78,11 @@ class ClusterSession:
         return self._started and not self._over.is_set()
 
     def timestamp(self, at_ms: int) -> float | None:
-        """See `LiveSession.timestamp`."""
         return None if self._zero_s is None else self._zero_s + (at_ms - self._offset_ms) / 1000
 
     def close(self) -> None:
         """Stop; does not wait for the machine."""
-        self.publish("stopped", "stopped")  # first: what is over is not begun any more
+        self.publish("stopped", "stopped")  # mark as stopped before releasing it, so it is not restarted
         self._owner.end(self)
 
     def __enter__(self) -> "ClusterSession":
@@ -94,7 +95,8 @@ class ClusterSession:
 
     def take(self, item: Item) -> None:
         """Send a record of the machine to the listeners, on this session's clock and with its counts."""
-        record, self._last = self._shifted(item.record), time.monotonic()
+        record = self._shifted(item.record)
+        self._last = time.monotonic()
         self._zero_s = item.zero_s
         if self.ring is not None:
             self.ring.newest_s = item.newest_s
@@ -109,13 +111,14 @@ class ClusterSession:
                     self._broadcast.send(record)
 
     def lost(self) -> None:
-        """The machine died: the stream begins anew on another."""
+        """The machine died: the stream starts again on another."""
         if is_stream(self.order.address):  # a file begins at its own time 0
             self._offset_ms = self._status.at_ms + round(1000 * (time.monotonic() - self._last))
-        self._zero_s, self.held = None, False
+        self._zero_s = None
+        self.held = False
         self._before = replace(self._status, reconnects=self._status.reconnects + 1)
         self._status = self._before
-        self.publish("reconnecting", "the machine that followed it is gone; it begins anew on another")
+        self.publish("reconnecting", "the machine that followed it is gone; it starts again on another")
 
     def publish(self, state: State, message: str) -> None:
         """Send a status of this side."""
@@ -182,10 +185,13 @@ class ClusterSessions:
     ) -> None:
         if per_machine < 1:
             raise InputError(f"{per_machine} followers a machine: give 1 or more")
-        self._cluster, self._every_ms, self._per_machine = cluster, every_ms, per_machine
+        self._cluster = cluster
+        self._every_ms = every_ms
+        self._per_machine = per_machine
         self._actor_args = (model or {}, every_ms, emit, any_video)
         self._on_gpu = (model or {}).get("device") == "cuda"
-        self._stack, self._lock = ExitStack(), threading.Lock()
+        self._stack = ExitStack()
+        self._lock = threading.Lock()
         self._followers: list[RemoteFollower] = []
 
     def __enter__(self) -> "ClusterSessions":
@@ -224,7 +230,8 @@ class ClusterSessions:
     def close(self) -> None:
         """End all sessions and actors, then the connection: a thread that still asks Ray would abort the process."""
         with self._lock:
-            followers, self._followers = self._followers, []
+            followers = self._followers
+            self._followers = []
         for follower in followers:
             follower.close()
         self._stack.close()

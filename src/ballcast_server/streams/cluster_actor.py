@@ -66,7 +66,10 @@ class Follower:
     """The actor. It follows the streams that the last call named, and keeps their records until they are asked for."""
 
     def __init__(self, model: dict[str, Any], every_ms: int, emit: EmitConfig | None, any_video: bool) -> None:
-        self._every_ms, self._emit, self._any_video, self._fault = every_ms, emit, any_video, ""
+        self._every_ms = every_ms
+        self._emit = emit
+        self._any_video = any_video
+        self._fault = ""
         self._sessions: dict[str, LiveSession | None] = {}  # None: it could not be opened
         self._items: queue.Queue[Item] = queue.Queue(CAPACITY)
         os.environ["OMP_NUM_THREADS"] = str(cores())  # Ray sets 1, for the one core that is asked for
@@ -142,7 +145,9 @@ class RemoteFollower:
     """An actor seen from here, its sessions, and the thread that brings their records. All calls of Ray wait there."""
 
     def __init__(self, ray: Any, actor: Any, args: tuple[Any, ...]) -> None:
-        self._ray, self._class, self._args = ray, actor, args
+        self._ray = ray
+        self._class = actor
+        self._args = args
         self.sessions: dict[str, ClusterSession] = {}
         self.load = Load()
         self._actor: Any = None
@@ -157,7 +162,8 @@ class RemoteFollower:
 
     def add(self, session: "ClusterSession") -> None:
         """Follow a session from the next call on."""
-        session.follower, self.sessions[session.key] = self, session
+        session.follower = self
+        self.sessions[session.key] = session
         if self._thread.ident is None:
             self._thread.start()
 
@@ -221,7 +227,8 @@ class RemoteFollower:
 
     def _answer(self, reference: Any, silent: str = "", most_s: float = float("inf")) -> Any:
         """The answer of a call; None: closed, or none within `most_s`. silent: what the sessions say without one."""
-        began, noted = time.monotonic(), not silent
+        began = time.monotonic()
+        noted = not silent
         while not self._closed.is_set() and time.monotonic() - began < most_s:
             try:
                 return self._ray.get(reference, timeout=1.0)

@@ -50,14 +50,17 @@ class PacketRing:
         with self._lock:
             self._groups.clear()
             self._bytes = 0
-            self._kept, self._template, self._unit = kept, template, Fraction(stream.time_base or self._unit)
+            self._kept = kept
+            self._template = template
+            self._unit = Fraction(stream.time_base or self._unit)
 
     def add(self, packet: av.Packet) -> None:
         """Keep a packet, and drop what is too old."""
         times = [t for t in (packet.dts, packet.pts) if t is not None]
         if not times or not packet.size:
             return
-        content, duration = bytes(packet), packet.duration or 0
+        content = bytes(packet)
+        duration = packet.duration or 0
         stored = StoredPacket(content, times[-1], times[0], duration, packet.is_keyframe)
         with self._lock:
             if stored.key:
@@ -96,8 +99,11 @@ class PacketRing:
             stream = out.add_stream_from_template(template)
             for packet in chosen:
                 copy = av.Packet(packet.content)
-                copy.pts, copy.dts = packet.pts - chosen[0].dts, packet.dts - chosen[0].dts
-                copy.duration, copy.time_base, copy.is_keyframe = packet.duration, unit, packet.key
+                copy.pts = packet.pts - chosen[0].dts
+                copy.dts = packet.dts - chosen[0].dts
+                copy.duration = packet.duration
+                copy.time_base = unit
+                copy.is_keyframe = packet.key
                 copy.stream = stream
                 out.mux(copy)
         return True
@@ -116,7 +122,9 @@ class _Tap:
     """A container whose packets of one stream are kept in a ring as they are read."""
 
     def __init__(self, container: InputContainer, index: int, ring: PacketRing) -> None:
-        self._container, self._index, self._ring = container, index, ring
+        self._container = container
+        self._index = index
+        self._ring = ring
 
     def demux(self, *streams: Any) -> Iterator[av.Packet]:
         for packet in self._container.demux(*streams):

@@ -4,7 +4,7 @@
     with scheduler.session(open_source("rtsp://camera/1")) as one, scheduler.session(open_source("b.mp4")) as two:
         ...
 
-Every stream is a `LiveSession`: it decodes on a thread of its own into a bounded queue, and asks the `Batcher` for its
+Every stream is a `LiveSession`: it decodes on a separate thread into a bounded queue, and asks the `Batcher` for its
 steps. Streams beyond what the machine computes in real time wait, with the state "waiting" and a message that begins
 with "no room". How many that are is measured: the steps are timed before the first frame, and then in use; sessions
 that fall behind show the rest. The last that came is the first to wait.
@@ -71,7 +71,9 @@ class Scheduler:
     def __init__(
         self, new_runtime: Callable[[], Runtime], *, every_ms: int = 1000, streams: int = STREAMS, share: float = SHARE
     ) -> None:
-        self._every_ms, self._streams, self._share = every_ms, streams, share
+        self._every_ms = every_ms
+        self._streams = streams
+        self._share = share
         self.batcher = Batcher(new_runtime().for_streams(streams))
         self.batcher.prepare()
         self._lock = threading.RLock()
@@ -83,11 +85,15 @@ class Scheduler:
         self._notified: dict[LiveSession, bool] = {}  # of those that wait: whether by the message of the preparation
         self._loads: dict[LiveSession, tuple[int, int]] = {}  # at the last look
         self._most: int | None = None  # streams that were found to be the most
-        self._most_until, self._retry_s, self._tried = 0.0, RETRY_S, False
-        self._busy, self._sampled = 0.0, (time.monotonic(), self.batcher.used_s)
+        self._most_until = 0.0
+        self._retry_s = RETRY_S
+        self._tried = False
+        self._busy = 0.0
+        self._sampled = (time.monotonic(), self.batcher.used_s)
         self._uses: deque[float] = deque(maxlen=USE_LOOKS)  # of the GPU, or cores, that one running stream took
-        self._least_use = inf  # it never grows, or streams would come and go; too many fall behind, and that shows
-        self._closed, self._wake = threading.Event(), threading.Event()
+        self._least_use = inf  # lowest cost seen; never raised, or admission would oscillate
+        self._closed = threading.Event()
+        self._wake = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="live-admission", daemon=True)
         self._thread.start()
 
@@ -133,7 +139,8 @@ class Scheduler:
         """Streams that hold real time, as far as is known."""
         known = self._streams
         if self.batcher.costs:
-            stacks, every_ms = FPS / self.batcher.backbone.stride, self._every_ms
+            stacks = FPS / self.batcher.backbone.stride
+            every_ms = self._every_ms
             cost = max(each.of(stacks, every_ms) for each in list(self.batcher.costs.values()))
             cost = min(cost, self._least_use)  # a machine that was busy when the steps were timed may be free now
             known = min(known, max(1, int(self._share * self.batcher.capacity / cost)))
@@ -159,13 +166,11 @@ class Scheduler:
     # ------------------------------------------------------------------------------ called by sessions, from any thread
 
     def enter(self, session: LiveSession) -> None:
-        """See `Admission`."""
         with self._lock:
             self._waiting.append(session)
         self._wake.set()
 
     def leave(self, session: LiveSession) -> None:
-        """See `Admission`."""
         with self._lock:
             self._loads.pop(session, None)
             self._notified.pop(session, None)
@@ -209,7 +214,7 @@ class Scheduler:
         self._notify(PREPARING)
 
     def _resume_one(self) -> bool:
-        """Let one stream go on after a pause, if there was one; whether it did."""
+        """Let one stream continue after a pause, if there was one; returns whether it did."""
         if not self._paused:
             return False
         self._paused.pop(0).resume()
@@ -232,8 +237,11 @@ class Scheduler:
 
     def _sample(self) -> None:
         """The share of the device's time that was used since the last look."""
-        (then, before_s), now, used_s = self._sampled, time.monotonic(), self.batcher.used_s
-        self._sampled, used = (now, used_s), (used_s - before_s) / max(now - then, 1e-9)
+        (then, before_s) = self._sampled
+        now = time.monotonic()
+        used_s = self.batcher.used_s
+        self._sampled = (now, used_s)
+        used = (used_s - before_s) / max(now - then, 1e-9)
         self._busy = min(1.0, used / self.batcher.capacity)
         running = sum(session.status.state == "running" for session in self._admitted)
         late = any(s.status.state == "slow" or (not s.source.blocking and s.load[0] > FPS) for s in self._admitted)
@@ -247,15 +255,20 @@ class Scheduler:
     def _review(self) -> None:
         """Let sessions wait where there are too many to hold real time, the last first; or try a few more."""
         behind = [session for session in self._admitted if self._falls_behind(session)]
-        # Streams take turns, so a machine that is too slow leaves most of them behind; one has a reason of its own.
+        # Streams take turns, so a machine that is too slow leaves most of them behind. A single one has another reason.
         overloaded = len(behind) >= max(2, len(self._admitted) / 2)
-        now, count = time.monotonic(), len(self._admitted)
+        now = time.monotonic()
+        count = len(self._admitted)
         if overloaded:
             if self._tried:
                 self._retry_s = min(2 * self._retry_s, LONGEST_RETRY_S)
-            self._most, self._most_until, self._tried = count - _step(count), now + self._retry_s, False
+            self._most = count - _step(count)
+            self._most_until = now + self._retry_s
+            self._tried = False
         elif self._most is not None and self._waiting and now > self._most_until and not behind:
-            self._most, self._most_until, self._tried = self._most + _step(count), now + self._retry_s, True
+            self._most += _step(count)
+            self._most_until = now + self._retry_s
+            self._tried = True
         for session in [s for s in self._admitted if not s.source.blocking][::-1]:
             if len(self._admitted) <= self.room():
                 break
@@ -271,7 +284,8 @@ class Scheduler:
         if self._waiting and unknown and now - self._admitted_at < PROBE_S:
             self._notify(PREPARING)
         elif self._waiting and len(self._admitted) < self.room():
-            session, self._admitted_at = self._waiting.pop(0), now
+            session = self._waiting.pop(0)
+            self._admitted_at = now
             self._admitted.append(session)
             self._notified.pop(session, None)
             session.admit()
@@ -301,5 +315,5 @@ class Scheduler:
 
 
 def _step(count: int) -> int:
-    """How many of so many streams are taken away or added at once."""
+    """Number of streams to add or remove at once: 10 %, at least 1."""
     return max(1, int(STEP * count))

@@ -67,7 +67,7 @@ class StreamStore(Mapping[str, Stream]):
         return self._configs[name]
 
     def put(self, config: StreamConfig) -> None:
-        """Add a stream, or change the one of its name; it begins anew. On the event loop."""
+        """Add a stream, or change the one of its name; it starts again. On the event loop."""
         before = self._configs.get(config.name)
         if before is not None and before.fixed:
             raise RequestError(409, "the stream was given with --stream; change it there")

@@ -50,14 +50,19 @@ class Stream:
     def __init__(
         self, name: str, address: str, open_: OpenSession, loop: asyncio.AbstractEventLoop, *, always: bool = False
     ) -> None:
-        self.name, self.always = name, always
-        self.forecasts, self.latency_ms, self.last_error = 0, 0.0, ""
+        self.name = name
+        self.always = always
+        self.forecasts = 0
+        self.latency_ms = 0.0
+        self.last_error = ""
         self._alerts: Alerts | None = None
         self._thresholds: Mapping[str, float] = {}
         self._clips: ClipStore | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._lost = {"dropped": 0, "gaps": 0, "reconnects": 0}  # of earlier sessions
-        self._address, self._open, self._loop = address, open_, loop
+        self._address = address
+        self._open = open_
+        self._loop = loop
         self._channel = Channel(loop, KEPT)
         self._session: Session | None = None
         self._stopping: asyncio.TimerHandle | None = None
@@ -103,7 +108,9 @@ class Stream:
 
     def watch_for(self, alerts: Alerts, thresholds: Mapping[str, float], clips: ClipStore | None) -> None:
         """Raise alerts of the stream's forecasts, and keep clips of them."""
-        self._alerts, self._thresholds, self._clips = alerts, thresholds, clips
+        self._alerts = alerts
+        self._thresholds = thresholds
+        self._clips = clips
 
     def keep(self) -> None:
         """Follow the stream from now on, with viewers or without; on the event loop."""
@@ -148,8 +155,10 @@ class Stream:
 
     def close(self) -> None:
         """Stop the session and end the viewers' connections; may be called from any thread."""
-        session, self._session = self._session, None
-        keeper, self._keeper = self._keeper, None
+        session = self._session
+        self._session = None
+        keeper = self._keeper
+        self._keeper = None
         self._channel.close()
         if keeper is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(keeper.cancel)
@@ -168,7 +177,8 @@ class Stream:
             session = await asyncio.to_thread(self._open, self._address, *kept)
             for what in self._lost:
                 self._lost[what] = self.lost(what)
-            self._session, self.started = session, self.started + 1
+            self._session = session
+            self.started += 1
             self._session_id = secrets.token_hex(8)
             self._channel = Channel(self._loop, KEPT)
             records = session.subscribe(previews=True, capacity=256)
@@ -180,7 +190,8 @@ class Stream:
         """Publish the session's records to the viewers, and raise alerts; runs in its own thread."""
         for record in records:
             if isinstance(record, LiveForecast):
-                self.forecasts, self.latency_ms = self.forecasts + 1, record.latency_ms
+                self.forecasts += 1
+                self.latency_ms = record.latency_ms
                 self._raise_alerts(record, session)
             tree = record.to_json()
             if "message" in tree:
@@ -218,6 +229,7 @@ class Stream:
     def _stop_soon(self) -> None:
         if self._viewers or self._session is None:
             return
-        session, self._session = self._session, None
+        session = self._session
+        self._session = None
         with suppress(RuntimeError):  # the interpreter is ending
             threading.Thread(target=session.close, daemon=True).start()

@@ -63,11 +63,13 @@ class Connections:
     def add(self, connection: "Connection") -> bool:
         """Count a connection; returns False if there are too many and none of them waits for a request."""
         address, _ = connection.client
-        own = self._of_user.setdefault(network(address), {})
+        theirs = self._of_user.setdefault(network(address), {})
         admitted = (
-            len(own) < self._limits.connections_a_user or self._is_proxy(address) or _close_oldest_idle(own.values())
+            len(theirs) < self._limits.connections_a_user
+            or self._is_proxy(address)
+            or _close_oldest_idle(theirs.values())
         ) and (len(self._all) < self._limits.connections or _close_oldest_idle(self._all.values()))
-        own[connection.client] = self._all[connection.client] = connection
+        theirs[connection.client] = self._all[connection.client] = connection
         return admitted
 
     def remove(self, connection: "Connection") -> None:

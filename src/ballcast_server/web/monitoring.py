@@ -56,7 +56,6 @@ class ServerMetrics(Collector):
         self._service = service
 
     def collect(self) -> Iterator[Metric]:
-        """See `Collector`."""
         yield _gauge("build_info", "The version of ballcast.", {(__version__,): 1}, ["version"])
         yield from self._of_streams()
         yield from self._of_the_scheduler()
@@ -147,14 +146,13 @@ class JsonFormatter(logging.Formatter):
     """One JSON object a line: time, level, logger, message, and what the record has besides, such as `stream`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """See `logging.Formatter`."""
         tree: dict[str, object] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
-        # Ray marks every record with fields of its own, which begin with an underscore.
+        # Ray adds fields to every record; their names begin with an underscore.
         tree |= {k: value for k, value in record.__dict__.items() if k not in _STANDARD and not k.startswith("_")}
         if record.exc_info:
             tree["exception"] = self.formatException(record.exc_info)
@@ -164,8 +162,8 @@ class JsonFormatter(logging.Formatter):
 def log_as(kind: str) -> None:
     """Write logs to stderr as "text" (warnings only) or as "json" (every change of a stream too)."""
     handler = logging.StreamHandler()
-    root, own = logging.getLogger(), logging.getLogger("ballcast")
+    root, ours = logging.getLogger(), logging.getLogger("ballcast")
     if kind == "json":
         handler.setFormatter(JsonFormatter())
-        own.setLevel(logging.INFO)
+        ours.setLevel(logging.INFO)
         root.handlers = [handler]

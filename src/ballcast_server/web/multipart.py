@@ -128,7 +128,7 @@ class MultipartFile:
             self._check_field()
             return
         if self._name is not None:
-            raise RequestError(422, "there is more than one file in the form; send each with a request of its own")
+            raise RequestError(422, "there is more than one file in the form; send one file per request")
         self._name = name
         self._field_bytes = None
 

@@ -45,7 +45,9 @@ class ModelRecord(BaseModel):
 
     model: str = Field(description="Its name.")
     origin: str = Field(description="What it was trained on, in words.")
-    precision: dict[str, Any] | None = Field(description="Its expected precision; None: not measured.")
+    precision: dict[str, Any] | None = Field(
+        description="Tolerance and default level of its expected precision; None: not measured."
+    )
 
 
 class VideoRecord(BaseModel):

@@ -123,14 +123,15 @@ class Archive:
             if member.path in seen:
                 raise self._fault(f"it holds {member.path} twice")
             seen.add(member.path)
-        total, packed = sum(m.size for m in self.members), self.path.stat().st_size
+        total = sum(m.size for m in self.members)
+        packed = self.path.stat().st_size
         if total > LARGEST_RATIO * packed:
             raise InputError(
                 f"{self.path}: refused, since {packed} bytes that unpack to {total} are no archive of videos"
             )
 
     def _fault(self, what: str) -> InputError:
-        return InputError(f"{self.path}: the archive is broken ({what}); remove it and run again to fetch it anew")
+        return InputError(f"{self.path}: the archive is broken ({what}); remove it and run again to fetch it")
 
     @contextmanager
     def _broken(self, what: str) -> Iterator[None]:

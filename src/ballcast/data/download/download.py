@@ -232,7 +232,8 @@ class Checksums:
     """
 
     def __init__(self, tree: Path) -> None:
-        self.tree, self.record = tree, tree / RECORD
+        self.tree = tree
+        self.record = tree / RECORD
         self.known: dict[str, int] = {}
         with suppress(InputError, AttributeError, TypeError, ValueError):  # no mark, or a damaged one: unpacked again
             self.known |= dict(read_json(tree / MARK, "list of unpacked files").get("crc32", {}))

@@ -94,7 +94,7 @@ def fetch(file: HubFile, target: Path, *, retries: int = 5, tick: Tick = lambda 
         part.path.unlink()
         raise HubError(
             f"{file.path}: the download has the checksum {digest[:12]}… instead of the hub's {file.checksum[:12]}…; "
-            "the damaged copy is removed, run again to fetch it anew"
+            "the damaged copy is removed, run again to fetch it"
         )
     os.replace(part.path, target)
 

@@ -8,7 +8,7 @@ The times T of the benchmark, its splits and the targets after T are also those 
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +22,7 @@ from ballcast.core.errors import InputError
 from ballcast.core.event_schema import KINDS, OTHER
 from ballcast.core.events import Clip, Event, grid_bin
 from ballcast.core.files import replacing
+from ballcast.core.progress import ProgressCallback, no_progress
 from ballcast.data.events.feed import PERIODS, Feed
 from ballcast.data.samples.windows import WINDOW_MS, WindowSet
 from ballcast.features.store import WINDOWS_FILE, Failure, FeatureStore, Header
@@ -252,7 +253,7 @@ def build_windows(
     *,
     detail: Detail = "plain",
     scored: bool = True,
-    tick: Callable[[], None] = lambda: None,
+    progress: ProgressCallback = no_progress,
 ) -> EventWindows:
     """Build the windows of feeds in memory.
 
@@ -261,25 +262,30 @@ def build_windows(
         every_ms: time between the ends of windows, in each period.
         detail: which columns the grid has.
         scored: whether to make the clips that a scorer needs.
-        tick: called after each match.
+        progress: called after each match.
     """
     sizes = [count_windows(feed, every_ms) for feed in feeds]
     if not sum(sizes):
         raise InputError("no window could be made: the feeds have no period of more than 35 s")
     rows = np.empty((sum(sizes), WINDOWS, STEPS, WIDTHS[detail]), np.float16)
-    matches, names, done = [], [], 0
+    matches = []
+    names = []
+    done = 0
     for feed, size in zip(feeds, sizes, strict=True):
         match = _cut(feed, every_ms, detail, rows[done : done + size])
         names += window_names(feed.match, match.period, match.at_ms)
         matches.append(match.expected)
         done += size
-        tick()
+        progress(len(matches), len(feeds))
     return _samples([rows.reshape(-1, *rows.shape[2:])], matches, names, scored)
 
 
 def _cut(feed: Feed, every_ms: int, detail: Detail, rows: NDArray[np.float16]) -> _Match:
     """Fill `rows` (S, WINDOWS, STEPS, width) with the match's windows."""
-    periods, times, parts, done = [], [], [], 0
+    periods = []
+    times = []
+    parts = []
+    done = 0
     for name, half in feed.periods():
         at_ms = window_ends(half, every_ms)
         rows[done : done + len(at_ms)] = build_grid(half, at_ms, detail=detail)
@@ -328,7 +334,7 @@ def write_store(
     every_ms: int,
     *,
     detail: Detail = "plain",
-    tick: Callable[[], None] = lambda: None,
+    progress: ProgressCallback = no_progress,
 ) -> FeatureStore:
     """Write a feature store of feeds to `out`; its manifest lists failures and matches that are too short."""
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
@@ -338,8 +344,8 @@ def write_store(
         writer = StoreWriter(temporary, Header(IDENTITIES[detail], STEPS, WIDTHS[detail]))
         matches: list[_Match] = []
         faults: list[str] = []
-        for feed in feeds:
-            tick()
+        for done, feed in enumerate(feeds, 1):
+            progress(done, None)
             if not isinstance(feed, Failure) and not (size := count_windows(feed, every_ms)):
                 feed = Failure(feed.match, f"match {feed.match}: no period of more than 35 s")
             if isinstance(feed, Failure):

@@ -54,10 +54,10 @@ def build_table(periods: Sequence[Feed]) -> EventTable:
         half = given.take(np.lexsort((*given.start.T, given.team, -given.known, given.t_ms)))
         unknown = np.isnan(half.end).any(1, keepdims=True)
         place = np.concatenate([half.start, np.where(unknown, half.start, half.end)], 1) / 100
-        own = {name: getattr(half, name) for name in ("team", "action", "known", "kind", "outcome", "player")}
-        own |= {"clock": number * PERIOD_MS + half.t_ms, "unfinished": half.unfinished() + count}
-        own |= {"place": np.nan_to_num(place, nan=0.5).clip(0, 1), "located": ~np.isnan(half.start).any(1)}
-        for name, column in own.items():
+        of_period = {name: getattr(half, name) for name in ("team", "action", "known", "kind", "outcome", "player")}
+        of_period |= {"clock": number * PERIOD_MS + half.t_ms, "unfinished": half.unfinished() + count}
+        of_period |= {"place": np.nan_to_num(place, nan=0.5).clip(0, 1), "located": ~np.isnan(half.start).any(1)}
+        for name, column in of_period.items():
             columns.setdefault(name, []).append(column)
         count += len(half)
     joined = {name: np.concatenate(parts) for name, parts in columns.items()}
@@ -102,7 +102,8 @@ def tokens_before(
         table.located[index],
     ]
     place = table.place[index]  # (S, N, 4)
-    start, end = place[..., :2], place[..., 2:]
+    start = place[..., :2]
+    end = place[..., 2:]
     place = xp.concatenate([start, xp.where(ended[..., None], end, start)], -1)
     place = xp.where(same[..., None], place, 1 - place)
     place = xp.where(there[..., None], place, 0.5)
@@ -142,7 +143,8 @@ def hide(xp: Any, codes: Any, values: Any, available: Any) -> tuple[Any, Any]:
     outcome = xp.where(flag["outcome"], 1, outcome)
     player = xp.where(flag["player"], 0, player)
     no_end = flag["end"]
-    start, end = values[..., :2], values[..., 2:4]
+    start = values[..., :2]
+    end = values[..., 2:4]
     end = xp.where(no_end[..., None], start, end)
     values = xp.concatenate([start, end, values[..., 4:]], -1)
     return xp.stack([action, kind, outcome, team, player, ended, located], -1), values

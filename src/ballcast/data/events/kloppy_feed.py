@@ -48,8 +48,8 @@ def _as_text(value: Any) -> Any:
 
 def _of_opta(event: Any) -> dict[str, Any]:
     raw = event.raw_event
-    own = {"type": str(raw.type_id), "outcome": str(raw.outcome), "qualifier": [str(q) for q in raw.qualifiers]}
-    return _of_kloppy(event) | own
+    fields = {"type": str(raw.type_id), "outcome": str(raw.outcome), "qualifier": [str(q) for q in raw.qualifiers]}
+    return _of_kloppy(event) | fields
 
 
 def _time(event: Any) -> timedelta:
@@ -166,7 +166,7 @@ def missing_details(path: Path, provider: str) -> tuple[str, ...]:
         return ()
     how = _provider(provider)
     missing = kinds.missing_kinds(how.kinds)
-    groups = (name for name, own in GROUPS.items() if all(kind in missing for kind in own))
+    groups = (name for name, kinds in GROUPS.items() if all(kind in missing for kind in kinds))
     return (*groups, *how.missing_details)
 
 

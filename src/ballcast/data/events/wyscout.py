@@ -36,7 +36,11 @@ from ballcast.data.events.feed import (
 )
 from ballcast.features.store import Failure
 
-INTERCEPTION, WON, LOST, ACCURATE, INACCURATE = "1401", "703", "701", "1801", "1802"
+INTERCEPTION = "1401"
+WON = "703"
+LOST = "701"
+ACCURATE = "1801"
+INACCURATE = "1802"
 OUTCOMES = {WON: 1, ACCURATE: 1, LOST: -1, INACCURATE: -1}
 GOALS = {"101": 1, "102": -1}  # goal; own goal
 
@@ -131,7 +135,8 @@ def read_v2(path: Path) -> Feed:
     events = tree.get("events") if isinstance(tree, dict) else tree
     if not isinstance(events, list) or not events:
         raise InputError(f"{path}: has no list of 'events'; is it a Wyscout version 2 file?")
-    defects, rows = Defects(str(path), strict=True), []
+    defects = Defects(str(path), strict=True)
+    rows = []
     for i, event in enumerate(events):
         with defects.at(f"events[{i}]"):
             rows.append(_row(event))
@@ -292,17 +297,18 @@ def _check_types(columns: dict[str, Any], path: Path) -> None:
         kind = column.type
         if name in _NAMES:
             text = kind.value_type if types.is_dictionary(kind) else kind
-            fits, what = types.is_string(text) or types.is_large_string(text), "text"
+            fits = types.is_string(text) or types.is_large_string(text)
+            what = "text"
         elif name == "tags":
             lists = types.is_list(kind) or types.is_large_list(kind)
-            fits, what = (
-                lists and types.is_integer(kind.value_type) and not column.values.null_count,
-                "lists of numbers",
-            )
+            fits = lists and types.is_integer(kind.value_type) and not column.values.null_count
+            what = "lists of numbers"
         elif name in ("x0", "y0", "x1", "y1"):
-            fits, what = types.is_integer(kind) or types.is_floating(kind), "numbers"
+            fits = types.is_integer(kind) or types.is_floating(kind)
+            what = "numbers"
         else:
-            fits, what = types.is_integer(kind), "whole numbers"
+            fits = types.is_integer(kind)
+            what = "whole numbers"
         if not fits:
             raise InputError(f"{path}: column '{name}' holds {str(kind)[:60]} instead of {what}")
 

@@ -1,4 +1,4 @@
-"""Label sets: games whose actions have a class list of their own, each for a spotting head of its own."""
+"""Label sets: games with another class list, each for a separate spotting head."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace

@@ -183,7 +183,8 @@ def _check_split(folder: Path) -> Split:
         try:
             clips = _parse(read_json(labels, "labels"), inside)
         except InputError as error:  # unreadable as a whole
-            clips, problem = [], str(error).removeprefix(f"{labels}: ")
+            clips = []
+            problem = str(error).removeprefix(f"{labels}: ")
             inside.add("", problem)
         defects.found += inside.found
     else:

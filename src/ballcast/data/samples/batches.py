@@ -227,8 +227,8 @@ class Samples:
         self, forward: Callable[[Tensor, Tensor], T], *, batch: int = 512, rank: int = 0, ranks: int = 1
     ) -> list[T]:
         """Call `forward(features, present)` on every `ranks`-th sample from `rank` on, `batch` at a time, in order."""
-        own = torch.arange(rank, len(self), ranks, device=self.plan_device)
-        return [forward(b.features, b.present) for b in self.stream(own.split(batch))]
+        share = torch.arange(rank, len(self), ranks, device=self.plan_device)
+        return [forward(b.features, b.present) for b in self.stream(share.split(batch))]
 
     def stream(self, order: Sequence[Tensor]) -> Iterator[Batch]:
         """Yield `take(chosen)` for each entry of `order`; from disk, the next is read while the last is in use."""

@@ -1,7 +1,7 @@
 """The features of games by a frame encoder that does not learn: each stack is computed once, for all epochs and runs.
 
 A folder has a file for every few minutes of a game, named by all that its features depend on: the weights, the frames'
-size, the videos. So runs with the same encoder share a folder, a killed run goes on with what is there, and a damaged
+size, the videos. So runs with the same encoder share a folder, a killed run resumes with what is there, and a damaged
 file is made again.
 """
 
@@ -47,12 +47,12 @@ class FeatureCache:
         folder: where they are kept.
         every: frames from one stack to the next; a divisor of the encoder's stride.
         mirrored: whether to compute mirrored stacks too.
-        compiled: as of `BatchEncoder`.
+        compiled: see `BatchEncoder`.
         begin: number of the game to begin with: processes that share a folder begin apart, and find the rest done.
         title, log: what lines of progress begin with, and who gets them.
 
     Attributes:
-        games, first, length, total, size: as of `FrameCache`.
+        games, first, length, total, size: see `FrameCache`.
     """
 
     def __init__(
@@ -81,17 +81,17 @@ class FeatureCache:
             first, count, rows = int(self.first[g]), int(counts[g]), slice(ends[g] - counts[g], ends[g])
             row[first : first + every * count : every] = np.arange(rows.start, rows.stop)
             for a in range(0, count, PART):
-                own = bank[:, rows][:, a : a + PART]  # (V, n, D), a view
+                piece = bank[:, rows][:, a : a + PART]  # (V, n, D), a view
                 paths = [folder / f"{self._key(g, a, (*made_by, *['mirrored'] * view))}.safetensors" for view in views]
-                missing = [view for view in views if not _read(paths[view], own[view])]
+                missing = [view for view in views if not _read(paths[view], piece[view])]
                 if missing:
                     check_writable(paths[missing[0]])  # before minutes of work
-                    _compute({view: own[view] for view in missing}, frames, encoder, first + a * every, every)
+                    _compute({view: piece[view] for view in missing}, frames, encoder, first + a * every, every)
                 for view in missing:
-                    if not np.isfinite(own[view]).all():
+                    if not np.isfinite(piece[view]).all():
                         raise InputError(f"{self.games[g].name}: the encoder gives features that are NaN or infinite")
-                    write_bytes(paths[view], add_safetensors_checksum(save({"features": own[view]})))
-                done, now = done + own.shape[1], time.monotonic()
+                    write_bytes(paths[view], add_safetensors_checksum(save({"features": piece[view]})))
+                done, now = done + piece.shape[1], time.monotonic()
                 if now - last_log > LOG_EVERY_S or done == ends[-1]:
                     last_log = now
                     log(f"{title}: features of {done} of {ends[-1]} stacks in {folder} after {now - began:.0f} s")
@@ -135,15 +135,15 @@ def _compute(
     begins = sorted({min(begin, count - piece) for begin in range(0, count, piece)})  # the last one is moved back
     order = first + every * np.array(begins)[:, None] + np.arange((piece - 1) * every + span)
     for begin, (pictures,) in zip(begins, frames.stream(order[:, None], ahead=min(AHEAD, frames.workers)), strict=True):
-        for is_mirrored, own in views.items():
+        for is_mirrored, into in views.items():
             seen = mirror(pictures, colour=frames.colour) if is_mirrored else pictures
             for phase in range(stride // every):  # stacks between two of the encoder's stride
-                computed = encoder.clips(seen[phase * every :]).half().cpu().numpy()
-                own[begin + phase : begin + piece : stride // every] = computed
+                computed = encoder.snippets(seen[phase * every :]).half().cpu().numpy()
+                into[begin + phase : begin + piece : stride // every] = computed
 
 
-def _read(path: Path, own: NDArray[np.float16]) -> bool:
-    """Fill `own` with the features in a file; False: there is none, or it is damaged, and they are to be computed."""
+def _read(path: Path, into: NDArray[np.float16]) -> bool:
+    """Fill `into` with the features in a file; False: there is none, or it is damaged, and they are to be computed."""
     if not path.is_file():
         return False
     try:
@@ -151,9 +151,9 @@ def _read(path: Path, own: NDArray[np.float16]) -> bool:
         kept = load(raw).get("features") if verify_checksum(raw, path) else None
     except (InputError, KeyError, SafetensorError):  # KeyError: a type that NumPy has not
         return False
-    if kept is None or kept.shape != own.shape or kept.dtype != np.float16 or not np.isfinite(kept).all():
+    if kept is None or kept.shape != into.shape or kept.dtype != np.float16 or not np.isfinite(kept).all():
         return False
-    own[:] = kept
+    into[:] = kept
     return True
 
 

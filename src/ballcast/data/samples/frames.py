@@ -21,7 +21,8 @@ from torch import Tensor
 from ballcast.core.actions import FPS
 from ballcast.core.errors import InputError
 from ballcast.core.pretrain_config import GamesConfig
-from ballcast.core.util import ProgressCallback, cores
+from ballcast.core.progress import ProgressCallback, no_progress
+from ballcast.core.util import cores
 from ballcast.data.labels.games import Game, VideoSegment
 from ballcast.data.samples.batches import place
 from ballcast.video.decode_pool import Decoder, DecoderPool, LocalDecoder, SharedMemory, VideoSpec
@@ -36,7 +37,7 @@ UNSURE = FPS // 2  # a file's stated length may be off by half a second: that mu
 
 
 def scaled_size(size: tuple[int, int], lines: int) -> tuple[int, int]:
-    """H, W of frames of `size` scaled to so many lines, both even; 0: as they are."""
+    """H, W of frames of `size` scaled to a height of `lines`, both even; 0: as they are."""
     return (lines, 2 * round(size[1] * lines / size[0] / 2)) if lines and lines != size[0] else size
 
 
@@ -47,7 +48,7 @@ def open_frames(
     *,
     title: str = "",
     log: Callable[[str], None] = lambda line: None,
-    progress: ProgressCallback = lambda done, total: None,
+    progress: ProgressCallback = no_progress,
     colour: bool = False,
 ) -> "FrameCache":
     """Decode games as a recipe has it; `log` gets one line, which begins with `title`: how many, and where they are."""
@@ -85,7 +86,7 @@ class FrameCache:
         colour: frames are I420, (3H/2, W) uint8 (see `ballcast.video.luma`), instead of their luma (H, W).
 
     Attributes:
-        size: (H, W) of every picture. length: (G,) frames of each game. first: (G,) number of its first frame.
+        size: (H, W) of every frame. length: (G,) frames of each game. first: (G,) number of its first frame.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class FrameCache:
         *,
         lines: int = 0,
         workers: int = 0,
-        progress: ProgressCallback = lambda done, total: None,
+        progress: ProgressCallback = no_progress,
         colour: bool = False,
     ) -> None:
         self.games, self.device, self.colour = list(games), device, colour

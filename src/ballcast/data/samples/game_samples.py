@@ -58,8 +58,9 @@ class GameSampler:
         games: G games.
         first, length: (G,) number of each one's first frame, and its number of frames (see `FrameCache`).
         windows: W, windows of 5 s that are seen of a sample.
-        config: `every_ms`, one sample is drawn from every so long a part of a game; `boost`, as in `plan_epoch`.
-        grid: what is seen begins a multiple of so many frames after the beginning of the game.
+        config: `every_ms`, the length of a segment of a game; one sample is drawn per segment; `boost`, as in
+            `plan_epoch`.
+        grid: observations start at multiples of `grid` frames.
     """
 
     def __init__(
@@ -106,11 +107,11 @@ class GameSampler:
         position_ms = np.full((len(frame), MAX_EVENTS), OBSERVED_MS, np.int64)
         now_ms = (frame - self._first[game]) * FRAME_MS
         for g, (times, actions) in enumerate(self._events):
-            own = np.flatnonzero(game == g)
-            begin, end = np.searchsorted(times, now_ms[own]), np.searchsorted(times, now_ms[own] + HORIZON_MS)
+            chosen = np.flatnonzero(game == g)
+            begin, end = np.searchsorted(times, now_ms[chosen]), np.searchsorted(times, now_ms[chosen] + HORIZON_MS)
             for m in range(MAX_EVENTS):
                 there = begin + m < end
-                rows, event = own[there], (begin + m)[there]
+                rows, event = chosen[there], (begin + m)[there]
                 classes[rows, m], position_ms[rows, m] = actions[event], times[event] - now_ms[rows] + OBSERVED_MS
         return GameSamples(frame, game, classes, position_ms)
 
@@ -119,7 +120,7 @@ def evaluation_clips(games: Sequence[Game], first: Ints, length: Ints) -> tuple[
     """The ends of official clips: those of SN-BAA where a game is made of them, else one every 5 s from 30 s on.
 
     Args:
-        games, first, length: as of `GameSampler`.
+        games, first, length: see `GameSampler`.
 
     Returns:
         The number of the first frame after each clip (S,), and the clips.
@@ -153,8 +154,8 @@ def spotting_targets(
     """
     table = np.zeros((int(length.sum()), classes), np.float32)
     reach, begin = int(4 * sigma_ms / FRAME_MS) + 1, 0
-    for own, count in zip(events, length.tolist(), strict=True):
-        for position, action in own:
+    for labelled, count in zip(events, length.tolist(), strict=True):
+        for position, action in labelled:
             middle = position // FRAME_MS
             frames = np.arange(max(middle - reach, 0), min(middle + reach + 2, count))
             value = np.exp(-0.5 * ((frames * FRAME_MS - position) / sigma_ms) ** 2)

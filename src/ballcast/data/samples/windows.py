@@ -207,8 +207,8 @@ def _collect(stores: Stores, joined: Sequence[Sequence[Stretch]], windows: int, 
     blocks: list[NDArray[np.float16]] = []
     base = left_out = 0
     for (store, store_clips), stretches in zip(stores, joined, strict=True):
-        if blocks and blocks[0].shape[1:] != (store.clips, store.width):
-            raise InputError(f"{store.path}: its windows are {store.clips} × {store.width}, unlike those before it")
+        if blocks and blocks[0].shape[1:] != (store.snippets, store.width):
+            raise InputError(f"{store.path}: its windows are {store.snippets} × {store.width}, unlike those before it")
         numbers, store_blocks, count = number_rows(store, base)
         blocks += store_blocks
         base += count

@@ -237,7 +237,7 @@ def _winner(data: str) -> list[Command]:
 
 
 ENTRIES = {
-    "paper": ("the paper's model on the features of a backbone of your own, at 224p", _paper),
+    "paper": ("the paper's model on the features of a backbone you train, at 224p", _paper),
     "faantra-ws": ("the 2026 winner's recipe, two encoders averaged, at 448 of 720 lines", _winner),
     "e2e": ("from frames to predictions end to end, then its head alone, at 224p", _e2e),
 }

@@ -9,7 +9,6 @@ OUT/table.md, table.json   the table
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +21,7 @@ from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import load
 from ballcast.core.errors import InputError
 from ballcast.core.pretrain_config import PretrainRecipe
+from ballcast.core.progress import ProgressBar
 from ballcast.data.labels.soccernet import RESOLUTIONS, SPLITS, check
 from ballcast.features.backbone import Backbone
 from ballcast.features.store import FeatureStore
@@ -94,7 +94,6 @@ def stacks_a_step(config: PretrainRecipe) -> int:
 
 LABELLED = ("train", "valid", "test")
 EVERY = {"train": 25, "valid": 125, "test": 125, "challenge": 125}  # frames from one window to the next
-FrameProgress = Callable[[], AbstractContextManager[Callable[[int, int | None], None]]]
 
 
 @dataclass(frozen=True)
@@ -135,7 +134,7 @@ class Reproduction:
     out: Path
     console: Console
     device: torch.device
-    frames: FrameProgress
+    frames: ProgressBar
     backbone: str | None = None
     resolution: str | None = None
     recipes: tuple[str, ...] = tuple(RECIPES)

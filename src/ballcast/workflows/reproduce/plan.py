@@ -81,7 +81,8 @@ def _estimate(job: Reproduction, pending: Pending) -> tuple[dict[str, float], di
     if left.get("train"):
         runs = [run for run in job.runs() if run.name in left["train"]]
         samples = _samples(job)
-        seconds["train"], sizes["train"] = 0.0, 0
+        seconds["train"] = 0.0
+        sizes["train"] = 0
         for name in dict.fromkeys(run.recipe for run in runs):
             some = [run for run in runs if run.recipe == name]
             recipe = _recipe(job, some[0], config)

@@ -38,11 +38,11 @@ class SplitSlots:
     slots: Slots
 
     def predictions(
-        self, model: Anticipator, reading: Reading, calibration: ScoreMapping | None
+        self, model: Anticipator, reading: Reading, mapping: ScoreMapping | None
     ) -> dict[str, list[Prediction]]:
-        """Emit predictions by clip, entries of one bin not merged; `calibration`: for a tuned reading."""
-        if reading.tuned and calibration is not None:
-            made = calibration.predict([SlotProbabilities.from_slots(self.slots)], emission(self.slots, model.emit))
+        """Emit predictions by clip, entries of one bin not merged; `mapping`: for a tuned reading."""
+        if reading.tuned and mapping is not None:
+            made = mapping.predict([SlotProbabilities.from_slots(self.slots)], emission(self.slots, model.emit))
         else:
             made = emit(self.slots, replace(model.emit, **reading.emit))
         return {clip.name: entries for clip, entries in zip(self.clips, made, strict=True)}
@@ -89,11 +89,11 @@ def score_run(job: Reproduction, run: Run) -> dict[str, Any]:
     """Tune the run's best epoch on valid (the calibration goes beside its weights if it helps) and score it."""
     model = open_model(run)
     given = {split: predict_split(model, job.store(split), run, job.device) for split in SCORED}
-    calibration, tuning = _tune(job, run, model, given["valid"])
+    mapping, tuning = _tune(job, run, model, given["valid"])
     rows = []
     for split, slots in given.items():
         for name, reading in READINGS.items():
-            predicted = slots.predictions(model, reading, calibration)
+            predicted = slots.predictions(model, reading, mapping)
             row = _row(slots.clips, predicted, reading, job.resamples)
             rows.append({"split": split, "reading": name, "clips": len(slots.clips), **row})
     about = model.metadata
@@ -113,7 +113,8 @@ def _tune(
     job: Reproduction, run: Run, model: Anticipator, valid: SplitSlots
 ) -> tuple[ScoreMapping | None, dict[str, float | bool]]:
     """Tune as `ballcast tune` does; no calibration if it does not help in folds it was not fitted on."""
-    emitted, target = emission(valid.slots, model.emit), run.folder / "best" / FILE_NAME
+    emitted = emission(valid.slots, model.emit)
+    target = run.folder / "best" / FILE_NAME
     outputs = [SlotProbabilities.from_slots(valid.slots)]
     fitted = fit(outputs, valid.clips, emitted.kept, pos_weight=model.pos_weight, emission=emitted)
     about: dict[str, float | bool] = {
@@ -192,7 +193,8 @@ def pending_submissions(job: Reproduction) -> list[str]:
     """List the zips that are missing, or not of the weights of the best runs."""
     if not all(is_scored(job, run) for run in job.runs()):
         return ["every zip"]
-    path, runs = job.out / "submissions" / INDEX, best_runs(job)
+    path = job.out / "submissions" / INDEX
+    runs = best_runs(job)
     made = read_json(path, "list of submissions") if path.is_file() else {}
     wanted = _index(job, runs)
     return [name for name in wanted if made.get(name) != wanted[name] or not (path.parent / name).is_file()]
@@ -211,7 +213,7 @@ def write_submissions(job: Reproduction) -> None:
             for path, (of, reading) in zips.items():
                 if of != split:
                     continue
-                write_submission(path, slots.predictions(model, READINGS[reading], model.calibration))
+                write_submission(path, slots.predictions(model, READINGS[reading], model.score_mapping))
                 if defects := check_submission(path, slots.clips):
                     raise InputError(f"{path}: {len(defects)} defect(s), the first: {defects[0]}")
                 job.log(f"{path}: {len(slots.clips)} clips, {run.name}")

@@ -160,13 +160,13 @@ def _train_pending(job: Reproduction) -> list[str]:
     if _features_pending(job):
         return [run.name for run in job.runs()]
     store = job.store("train")
-    return [run.name for run in job.runs() if not is_finished(job.recipe(run, store.clips, store.width), run.folder)]
+    return [run.name for run in job.runs() if not is_finished(job.recipe(run, store.snippets, store.width), run.folder)]
 
 
 def _train(job: Reproduction) -> None:
     store = job.store("train")
     for run in job.runs():
-        recipe = job.recipe(run, store.clips, store.width)
+        recipe = job.recipe(run, store.snippets, store.width)
         if is_finished(recipe, run.folder):
             continue
         job.log(f"{run.name}: {RECIPES[run.recipe].title}, seed {run.seed}")

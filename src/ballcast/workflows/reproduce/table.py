@@ -110,14 +110,16 @@ def _facts(job: Reproduction, scores: dict[str, list[dict[str, Any]]]) -> list[l
     facts = []
     for split in (s for s in job.splits if (job.features / s / FILE_NAME).is_file()):
         facts.append([f"clips of {split}", f"{OFFICIAL_CLIPS[split]}", f"{len(job.store(split))}"])
-    store, first = job.store("train"), next(iter(scores.values()))[0]
-    backbone, size = store.manifest.header.backbone, store.manifest.resolution
+    store = job.store("train")
+    first = next(iter(scores.values()))[0]
+    backbone = store.manifest.header.backbone
+    size = store.manifest.resolution
     size_text = f"{size[1]}×{size[0]}" if size else "unknown, or of several sizes"
     weights = first["class_weights"]
     facts += [
         ["backbone", "lRomul's, 15 frames", f"{backbone.name}{f' (fold {backbone.fold})' if backbone.fold else ''}"],
         ["frames", "1280×720", size_text],
-        ["features of a window", "33 × 1280", f"{store.clips} × {store.width}"],
+        ["features of a window", "33 × 1280", f"{store.snippets} × {store.width}"],
         ["training windows", f"about {PAPER_SAMPLES}", f"{first['samples']}"],
         ["class weights", "{:.2f} to {:.2f}".format(*PAPER_CLASS_WEIGHTS), f"{min(weights):.2f} to {max(weights):.2f}"],
     ]

@@ -1,17 +1,19 @@
-// Expected precision: how often predictions of an action at some confidence come true, as measured on validation.
+// Expected precision: how often predictions of an action come true, as measured on validation. It is the confidence of
+// predictions; results of earlier versions hold the network's own scores, and the curves to correct them.
 
 export class Precision {
-  // record: {tolerance_ms, default, actions: label → [[confidence, precision], …]}, both rising; null: not measured.
+  // record: {tolerance_ms, default} and, of earlier versions, actions: label → [[score, precision], …], both rising;
+  // null: not measured.
   constructor(record) {
-    this.measured = Boolean(record?.actions);
+    this.measured = Boolean(record);
     this.tolerance = record?.tolerance_ms ?? 1000;
     this.default = this.measured ? record.default : 0;
-    this.actions = record?.actions ?? {};
+    this.actions = record?.actions ?? null;
   }
 
   // The expected precision of a prediction; its confidence, if it was not measured.
   of(label, confidence) {
-    if (!this.measured) return confidence;
+    if (!this.actions) return confidence;
     const curve = this.actions[label] ?? [];
     let [x, y] = [0, 0];
     for (const [nextX, nextY] of curve) {
