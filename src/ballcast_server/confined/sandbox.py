@@ -33,8 +33,13 @@ _SCOPED = 0b11  # sockets of an abstract name, and signals, to processes outside
 _NO_NEW_PRIVS, _GET_SECCOMP = 38, 21  # of prctl
 _SET_FILTER, _ALL_THREADS = 1, 1
 _ALLOW, _REFUSE, _UNKNOWN = 0x7FFF0000, 0x00050000 | EPERM, 0x00050000 | ENOSYS
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16  # where they lie in what a filter reads; the lower half of 64 bits
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _SECOND_ARGUMENT = (
+    0,
+    4,
+    16,
+    24,
+)  # where they lie in what a filter reads; the lower half of 64 bits
 _X32 = 0x40000000  # the same system calls again, under other numbers
 
 # Machine → its name for audits, the number of seccomp, and its column in `_REFUSED`.
@@ -129,9 +134,13 @@ _REFUSED: dict[str, tuple[int, int | None]] = {  # system call → its number on
     "personality": (135, 92),
     "syslog": (103, 116),
 }
-_CLONE, _CLONE3, _PRLIMIT = (56, 220), (435, 435), (302, 261)
+_CLONE, _CLONE3, _PRLIMIT, _SOCKET = (56, 220), (435, 435), (302, 261), (41, 198)
 _CLONE_THREAD = 0x10000
+_INTERNET, _INTERNET_6, _RAW = 2, 10, 3  # families and a type of sockets
+_OF_PROGRAMS = ("execve", "execveat", "fork", "vfork", "kill")  # what starting and ending one takes
 _LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache", "/etc/localtime")
+_LOADERS = ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1")
+_NAMES = ("resolv.conf", "hosts", "host.conf", "nsswitch.conf", "gai.conf", "services", "ssl", "pki", "ca-certificates")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu")
 
 
@@ -148,7 +157,9 @@ class _Filter(ctypes.Structure):
     _fields_ = (("count", ctypes.c_ushort), ("code", ctypes.c_char_p))
 
 
-def confine(*, read: Iterable[Path], write: Iterable[Path] = ()) -> None:
+def confine(
+    *, read: Iterable[Path], write: Iterable[Path] = (), network: bool = False, programs: Iterable[Path] = ()
+) -> None:
     """Confine this process, for good, to what Python needs, `read` and `write`; what is open stays open.
 
     Refused, with a PermissionError: all other files, sockets, starting programs and processes, whatever would reach
@@ -158,14 +169,24 @@ def confine(*, read: Iterable[Path], write: Iterable[Path] = ()) -> None:
     Args:
         read: files, and folders with all below them, that may be read.
         write: folders in which files may be read, made, changed and removed.
+        network: connections over TCP and UDP are allowed, and the files that find the addresses of names.
+        programs: that may be started, and ended by signals; they are confined, too.
     """
+    programs = list(programs)
     if _machine() is None:
         return
     _call(_libc().prctl, _NO_NEW_PRIVS, 1, 0, 0, 0)
     if version := _landlock_version():
-        _restrict_files(version, read, write)
+        if network:
+            read = [
+                *read,
+                *(Path("/etc", name) for name in _NAMES),
+                Path("/usr/share/ca-certificates"),
+                Path("/run/systemd/resolve"),
+            ]
+        _restrict_files(version, read, write, programs, network=network)
     if _has_seccomp():
-        _refuse_calls()
+        _refuse_calls(network=network, programs=bool(programs))
 
 
 def missing() -> str:
@@ -177,15 +198,19 @@ def missing() -> str:
     return f"this kernel does not keep them from {' or '.join(lacks)}" if lacks else ""
 
 
-def _restrict_files(version: int, read: Iterable[Path], write: Iterable[Path]) -> None:
+def _restrict_files(
+    version: int, read: Iterable[Path], write: Iterable[Path], programs: list[Path], *, network: bool
+) -> None:
     known = (1 << _ALL_RIGHTS.get(version, 16)) - 1
-    rules = _Ruleset(known, _TCP if version >= 4 else 0, _SCOPED if version >= 6 else 0)
+    rules = _Ruleset(known, _TCP if version >= 4 and not network else 0, _SCOPED if version >= 6 else 0)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
     ruleset = _call(_libc().syscall, _CREATE_RULESET, ctypes.byref(rules), size, 0)
     try:
         for path in (*_python_files(), *map(Path, _LIBRARIES), *map(Path, _DEVICES), *read):
             _allow(ruleset, path, _READ | _LIST)
         _allow(ruleset, Path("/dev/null"), _READ | _WRITE)
+        for path in (*programs, *map(Path, _LOADERS)) if programs else ():
+            _allow(ruleset, path, _READ | _EXECUTE)
         for path in write:
             _allow(ruleset, path, (_READ | _LIST | _WRITE | _MAKE_FILE | _REMOVE_FILE | _TRUNCATE) & known)
         _call(_libc().syscall, _RESTRICT_SELF, ruleset, 0)
@@ -201,7 +226,7 @@ def _allow(ruleset: int, path: Path, rights: int) -> None:
         return
     try:
         if not path.is_dir():
-            rights &= _READ | _WRITE | _TRUNCATE
+            rights &= _READ | _WRITE | _TRUNCATE | _EXECUTE
         rule = _Rule(rights, place)
         _call(_libc().syscall, _ADD_RULE, ruleset, 1, ctypes.byref(rule), 0)
     finally:
@@ -216,18 +241,27 @@ def _python_files() -> list[Path]:
     return [*paths, Path(ballcast.__file__).parent, Path(__file__).parent]
 
 
-def _refuse_calls() -> None:
+def _refuse_calls(*, network: bool, programs: bool) -> None:
     """Install a filter for all threads that refuses the system calls of `_REFUSED`, processes and limits of others."""
+    refused = dict(_REFUSED)
+    for name in (*(("socket", "socketpair") if network else ()), *(_OF_PROGRAMS if programs else ())):
+        del refused[name]
     machine = _machine()
     assert machine is not None
     audit, seccomp, column = machine
-    special = (  # system call → what is done instead of refusing it; the last line of a block answers if no other does
-        (_CLONE, [(_LOAD, 0, 0, _FIRST_ARGUMENT), (_ANY_BIT, 1, 0, _CLONE_THREAD), (_RETURN, 0, 0, _REFUSE)]),
+    special = [  # system call → what is done instead of refusing it; the last line of a block answers if no other does
         # Its arguments lie in memory, where no filter sees them; without it, glibc takes clone.
         (_CLONE3, [(_RETURN, 0, 0, _UNKNOWN)]),
         (_PRLIMIT, [(_LOAD, 0, 0, _FIRST_ARGUMENT), (_EQUAL, 1, 0, 0), (_RETURN, 0, 0, _REFUSE)]),  # 0: itself
-    )
-    tests = [(_EQUAL, number) for row in _REFUSED.values() if (number := row[column]) is not None]
+    ]
+    if not programs:
+        thread = [(_LOAD, 0, 0, _FIRST_ARGUMENT), (_ANY_BIT, 1, 0, _CLONE_THREAD), (_RETURN, 0, 0, _REFUSE)]
+        special.append((_CLONE, thread))
+    if network:  # TCP and UDP, over IPv4 and IPv6
+        family = [(_LOAD, 0, 0, _FIRST_ARGUMENT), (_EQUAL, 1, 0, _INTERNET), (_EQUAL, 0, 3, _INTERNET_6)]
+        kind = [(_LOAD, 0, 0, _SECOND_ARGUMENT), (_AND, 0, 0, 0xF), (_EQUAL, 0, 1, _RAW), (_RETURN, 0, 0, _REFUSE)]
+        special.append((_SOCKET, [*family, *kind]))
+    tests = [(_EQUAL, number) for row in refused.values() if (number := row[column]) is not None]
     if column == 0:
         tests.append((_AT_LEAST, _X32))
     blocks: list[tuple[int, int, int, int]] = []
@@ -239,8 +273,8 @@ def _refuse_calls() -> None:
     code += [*blocks, (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _REFUSE)]
     raw = b"".join(struct.pack("=HBBI", *line) for line in code)
     program = _Filter(len(code), raw)
-    if thread := _call(_libc().syscall, seccomp, _SET_FILTER, _ALL_THREADS, ctypes.byref(program)):
-        raise OSError(EPERM, f"the sandbox cannot be set up: thread {thread} already has a filter")
+    if other := _call(_libc().syscall, seccomp, _SET_FILTER, _ALL_THREADS, ctypes.byref(program)):
+        raise OSError(EPERM, f"the sandbox cannot be set up: thread {other} already has a filter")
 
 
 def _machine() -> tuple[int, int, int] | None:
