@@ -86,7 +86,7 @@ def page_data(timeline: Sequence[Forecast], gaps: Sequence[Gap], every_ms: int) 
 
 def _highlights(found: TimelineSummary, video: Path | None) -> list[dict[str, Any]]:
     """The most confident predictions, each with the picture at the time of its forecast."""
-    times = [highlight.made.at_ms for highlight in found.highlights]
+    times = [highlight.forecast.at_ms for highlight in found.highlights]
     # None of the times lies in a gap.
     pictures = stills(video, times, STILL_WIDTH, strict=False) if video else [None] * len(times)
     rows = []
@@ -94,11 +94,11 @@ def _highlights(found: TimelineSummary, video: Path | None) -> list[dict[str, An
         best = highlight.best
         rows.append(
             {
-                "at": highlight.made.at_ms,
-                "clock": clock(highlight.made.at_ms),
+                "at": highlight.forecast.at_ms,
+                "clock": clock(highlight.forecast.at_ms),
                 "action": ACTION_INDEX[best.label],
                 "label": SHORT_NAMES[ACTION_INDEX[best.label]],
-                "ahead": f"{(best.position_ms - highlight.made.at_ms) / 1000:.1f}",
+                "ahead": f"{(best.position_ms - highlight.forecast.at_ms) / 1000:.1f}",
                 "sure": round(100 * best.confidence),
                 "picture": "" if picture is None else _jpeg(picture),
             }
