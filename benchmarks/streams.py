@@ -32,7 +32,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
+import psutil
 import torch
 
 from ballcast.api import load
@@ -49,7 +51,9 @@ from ballcast.inference.torch_runtime import TorchRuntime
 from ballcast.live.session import LiveSession
 from ballcast.live.status import LiveForecast, Status
 from ballcast.model.anticipator import Anticipator
-from ballcast.video.sources import FileSource
+from ballcast.video.sources import FileSource, LiveSource
+from ballcast.video.stream import StreamSource
+from ballcast_server.streams.decoder import open_stream
 from ballcast_server.streams.scheduler import Scheduler
 from benchmarks.extract import draw
 from benchmarks.machine import SIZES
@@ -102,6 +106,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", choices=["scheduler", "separate"], help="one of the two")
     parser.add_argument("--processes", type=int, default=1, help="that share the streams, each with its own scheduler")
     parser.add_argument("--video", type=Path, help="an own video instead of the drawn one; it is played from its start")
+    parser.add_argument(
+        "--source", choices=SOURCES, default="file", help="a file, or the same over HTTP: decoded here, or confined"
+    )
     parser.add_argument("--threads", type=int, default=cores(), help="of the network on a CPU, in each process")
     parser.add_argument("--out", type=Path, help="write the figures here, after each step")
     parser.add_argument("--child", nargs=3, metavar=("FOLDER", "N", "OF"), help=argparse.SUPPRESS)
@@ -113,6 +120,32 @@ def _options() -> argparse.Namespace:
     args.network = args.network or ("full" if on_gpu else "onnx")
     args.video = args.video and args.video.absolute()  # processes run in a folder of their own
     return args
+
+
+SOURCES: dict[str, Callable[[str], LiveSource]] = {
+    "file": lambda path: FileSource(path, threads=1),
+    "stream": StreamSource,
+    "confined": lambda address: open_stream(address, colour=False),  # as the server decodes streams
+}
+
+
+@contextmanager
+def _served(video: Path) -> Iterator[str]:
+    """Serve a video over HTTP as a transport stream, from a process of its own; the address."""
+    with tempfile.TemporaryDirectory() as folder:
+        with av.open(str(video)) as given, av.open(f"{folder}/a.ts", "w") as made:
+            stream = made.add_stream_from_template(given.streams.video[0])
+            for packet in given.demux(video=0):
+                if packet.dts is not None:
+                    packet.stream = stream
+                    made.mux(packet)
+        command = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory", folder]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+            assert server.stdout is not None
+            try:
+                yield f"http://127.0.0.1:{server.stdout.readline().split(' port ')[1].split()[0]}/a.ts"
+            finally:
+                server.kill()
 
 
 def networks(network: str, device: str, threads: int) -> Callable[[], Runtime]:
@@ -138,7 +171,7 @@ def _measured(
     try:
         if new_runtime is None:
             return summary(measure_apart(kind, count, args))
-        return summary(measure(kind, new_runtime, args.video, count, args.seconds))
+        return summary(measure(kind, new_runtime, args.video, count, args.seconds, source=args.source))
     except Exception as error:  # separate sessions may not fit on the device; the other steps still count
         return {"failed": f"{type(error).__name__}: {error}"[:500]}
 
@@ -147,7 +180,7 @@ def measure_apart(kind: str, count: int, args: argparse.Namespace) -> dict[str, 
     """Share the streams out to processes; what all measured together. The first that fails ends the others."""
     processes = min(args.processes, count)
     command = [sys.executable, "-m", "benchmarks.streams", "--only", kind]
-    for name in ("lines", "seconds", "device", "network", "video", "threads"):
+    for name in ("lines", "seconds", "device", "network", "video", "threads", "source"):
         command += [f"--{name}", str(getattr(args, name))]
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
@@ -199,7 +232,7 @@ def _follow(args: argparse.Namespace) -> None:
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     meet = partial(_meet, folder, n, of)
     new_runtime = networks(args.network, args.device, args.threads)
-    figures = measure(args.only, new_runtime, args.video, int(args.streams), args.seconds, meet)
+    figures = measure(args.only, new_runtime, args.video, int(args.streams), args.seconds, meet, args.source)
     write_json(folder / f"{n}.json", figures)
 
 
@@ -227,9 +260,11 @@ def measure(
     count: int,
     seconds: float,
     meet: Callable[[str], None] = lambda _: None,
+    source: str = "file",
 ) -> dict[str, Any]:
     """Run `count` streams, and measure for so many seconds once all of them make forecasts.
 
+    source: one of `SOURCES`.
     meet: called when the networks are loaded, and when all streams run; it may wait for others.
     """
     with ExitStack() as stack:
@@ -237,9 +272,11 @@ def measure(
         sessions: list[LiveSession] = []
         meet("loaded")
         began = time.monotonic()
+        opened = SOURCES[source]
+        address = str(video) if source == "file" else stack.enter_context(_served(video))
         for n in range(count):
-            source = FileSource(video, threads=1)
-            one = scheduler.session(source) if scheduler else LiveSession(source, StreamPredictor(new_runtime()))
+            frames = opened(address)
+            one = scheduler.session(frames) if scheduler else LiveSession(frames, StreamPredictor(new_runtime()))
             sessions.append(stack.enter_context(one))
             time.sleep(max(0.0, began + (n + 1) / count - time.monotonic()))  # their seconds begin at different times
         end = time.monotonic() + START_S
@@ -296,9 +333,9 @@ def _figures(received: list[list[Any]], sessions: list[LiveSession], seconds: fl
 
 @contextmanager
 def usage() -> Iterator[dict[str, Any]]:
-    """Cores and GPU that this process uses within the block, as far as they can be read."""
+    """Cores and GPU that this process and its children use within the block, as far as they can be read."""
     found: dict[str, Any] = {}
-    began, cpu, stop = time.monotonic(), time.process_time(), threading.Event()
+    began, cpu, stop = time.monotonic(), _processor_s(), threading.Event()
     seen: list[tuple[float, float]] = []
 
     def ask() -> None:
@@ -314,12 +351,18 @@ def usage() -> Iterator[dict[str, Any]]:
         thread.start()
     yield found
     took = time.monotonic() - began
-    found["cores_used"] = round((time.process_time() - cpu) / took, 2)
+    found["cores_used"] = round((_processor_s() - cpu) / took, 2)
     found["machine_load"] = round(os.getloadavg()[0], 1)
     stop.set()
     if seen:
         found["gpu_percent"] = round(statistics.mean(percent for percent, _ in seen), 1)
         found["gpu_mib"] = max(mebibytes for _, mebibytes in seen)
+
+
+def _processor_s() -> float:
+    """Processor time of this process and of its children, in seconds."""
+    own = psutil.Process()
+    return sum(times.user + times.system for times in [p.cpu_times() for p in (own, *own.children(recursive=True))])
 
 
 def _line(step: dict[str, Any]) -> str:

@@ -10,8 +10,9 @@ from ballcast.inference.stream_predictor import StreamPredictor
 from ballcast.live.reader import PreviewOptions
 from ballcast.live.session import LiveSession
 from ballcast.video.sources import SourceOptions
+from ballcast_server.settings import Limits
 from ballcast_server.streams.cluster import ClusterSessions
-from ballcast_server.streams.ring import PacketRing, open_recorded
+from ballcast_server.streams.decoder import open_stream
 from ballcast_server.streams.scheduler import Scheduler
 from ballcast_server.streams.stream import OpenSession, Session
 
@@ -93,21 +94,33 @@ class LazyScheduler:
             scheduler.close()
 
 
-def open_session(predictors: PredictorFactory, scheduler: LazyScheduler) -> OpenSession:
-    """Return a function that opens a session on an address, not started; in the scheduler, if there is one."""
+def open_session(predictors: PredictorFactory, scheduler: LazyScheduler, limits: Limits = Limits()) -> OpenSession:
+    """Return a function that opens a session on an address, not started; in the scheduler, if there is one.
+
+    Args:
+        predictors: make its predictor. scheduler: computes it.
+        limits: on the pixels, memory and time that its decoding takes.
+    """
 
     def opened(address: str, ring_s: float | None = None, *, check: Callable[[str], None] | None = None) -> Session:
         shared = scheduler()
         options = SourceOptions(threads=1, check=check)  # many decode beside each other
         if isinstance(shared, ClusterSessions):
-            return shared.session(address, ring_s=ring_s, source=options, previews=PREVIEWS)
-        ring = None if ring_s is None else PacketRing(ring_s)
+            return shared.session(address, ring_s=ring_s, source=options, previews=PREVIEWS, limits=limits)
+        predictor = None if shared is not None else predictors.new()
         any_video = predictors.any_video
+        source = open_stream(
+            address,
+            colour=(shared or predictor).colour,  # type: ignore[union-attr]  # one of them is there
+            options=options,
+            limits=limits,
+            any_video=any_video,
+            previews=PREVIEWS,
+            ring_s=ring_s,
+        )
         if shared is not None:
-            source = open_recorded(address, ring, options, colour=shared.colour)
             return shared.session(source, previews=PREVIEWS, any_video=any_video)
-        predictor = predictors.new()
-        source = open_recorded(address, ring, options, colour=predictor.colour)
+        assert predictor is not None
         return LiveSession(source, predictor, previews=PREVIEWS, any_video=any_video)
 
     return opened

@@ -15,7 +15,7 @@ from ballcast.core.errors import BallcastWarning
 from ballcast.live.status import Preview
 from ballcast.video.pitch import PitchDetector
 from ballcast.video.queues import BoundedQueue
-from ballcast.video.sources import FileSource, LiveFrame, LiveSource, StreamGap
+from ballcast.video.sources import FileSource, LiveFrame, LiveSource, StillSource, StreamGap
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +133,8 @@ class FrameReader:
         self._send_preview = send_preview
         self._watched = watched
         self._detector = None if any_video else PitchDetector()
+        if isinstance(source, StillSource):
+            source.watched = watched
         self._preview_at = -1e9  # time.monotonic() of the last preview
         self._preview_failed = False
         self._missed_since: float | None = None  # time.monotonic() of the first frame that a pause left out
@@ -162,12 +164,13 @@ class FrameReader:
 
     def _take(self, frame: LiveFrame) -> bool:
         """Queue a frame, and send its preview if one is due; False once the queue is closed."""
-        picture = frame.picture
-        if picture is not None and picture.time is not None:
-            self._clock = frame.at_ms, picture.time
+        picture, pitch = frame.picture, frame.pitch
+        time_s = frame.time_s if picture is None else picture.time
+        if time_s is not None:
+            self._clock = frame.at_ms, time_s
         if self._detector is not None and picture is not None:
             self._detector.look(frame.at_ms // FRAME_MS, picture)
-        pitch = self._detector is None or self._detector.pitch
+            pitch = self._detector.pitch
         late_ms = max(0, frame.late_ms - self._held_ms)
         # Without the decoded frame: the decoder reuses its memory. `dataclasses.replace` would take ten times as long.
         kept = LiveFrame(frame.pixels, frame.at_ms, frame.arrived, turn=frame.turn, pitch=pitch, late_ms=late_ms)
@@ -177,6 +180,9 @@ class FrameReader:
         if due and picture is not None and self._watched():
             self._preview_at = time.monotonic()
             self._make_preview(frame)
+        if (still := frame.still) is not None and self._watched():
+            arrived = round(1000 * frame.arrived)
+            self._send_preview(Preview(frame.at_ms, arrived, still.width, still.height, still.jpeg))
         return True
 
     def _wait_for_room(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -27,6 +27,15 @@ DRIFT = 0.001  # clocks that differ by less than this are taken for two clocks, 
 
 
 @dataclass(frozen=True, slots=True)
+class Still:
+    """A frame as a small JPEG."""
+
+    width: int
+    height: int
+    jpeg: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class LiveFrame:
     """A frame at 25 fps."""
 
@@ -37,6 +46,8 @@ class LiveFrame:
     turn: "Turn | None" = None  # what brings the frame's planes upright
     pitch: bool = True  # whether a football pitch was seen in the last seconds
     late_ms: int = 0  # of the stream, more than the promptest before it: the source or its decoding does not keep up
+    time_s: float | None = None  # without a picture: its timestamp
+    still: Still | None = None  # without a picture: its preview, if one is due
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +75,13 @@ class LiveSource(Protocol):
     def close(self) -> None:
         """From any thread: end `items` soon."""
         ...
+
+
+@runtime_checkable
+class StillSource(Protocol):
+    """A `LiveSource` whose frames have no pictures: it makes the previews itself, while they are `watched`."""
+
+    watched: Callable[[], bool]
 
 
 class Pacer:

@@ -19,17 +19,18 @@ ENVIRONMENT = re.compile(
 )
 
 
-def start(module: str, *arguments: str, **variables: str) -> subprocess.Popen[bytes]:
+def start(module: str, *arguments: str, stdin: int = subprocess.DEVNULL, **variables: str) -> subprocess.Popen[bytes]:
     """Start a process, in the root folder and without the server's tokens and passwords.
 
     Args:
         module: its main module.
         arguments: of its command line.
+        stdin: as of `subprocess.Popen`.
         variables: set in its environment.
     """
     return subprocess.Popen(
         [sys.executable, "-m", module, *arguments],
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=child_environment() | variables,
@@ -46,19 +47,21 @@ def child_environment() -> dict[str, str]:
     return kept | {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
-def run_confined(work: Callable[[], None], *, memory: int, out_of_memory: str = "") -> int:
+def run_confined(work: Callable[[], None], *, memory: int, out_of_memory: str = "", lower: bool = True) -> int:
     """Do the work of a process.
 
     Args:
         work: confines the process, then reads the file.
         memory: bytes that the process may use.
         out_of_memory: the sentence to end with if that is too little; "": crash.
+        lower: lower its priority.
 
     Returns:
         Its exit code.
     """
     limit_memory(memory)
-    lower_priority()
+    if lower:
+        lower_priority()
     stderr = os.dup(2)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # FFmpeg's messages could fill the pipe
     try:

@@ -1,4 +1,4 @@
-"""A sandbox for processes that read files of strangers: no network, no programs, and only the files they need.
+"""A sandbox for processes that read files of strangers: only the files they need, no network, no other processes.
 
     import everything_that_is_used
     confine(read=[video], write=[folder])
@@ -15,7 +15,7 @@ import struct
 import sys
 import sysconfig
 from collections.abc import Iterable
-from errno import EPERM
+from errno import ENOSYS, EPERM
 from functools import cache
 from pathlib import Path
 
@@ -32,18 +32,29 @@ _SCOPED = 0b11  # sockets of an abstract name, and signals, to processes outside
 # seccomp, linux/seccomp.h and linux/filter.h.
 _NO_NEW_PRIVS, _GET_SECCOMP = 38, 21  # of prctl
 _SET_FILTER, _ALL_THREADS = 1, 1
-_ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | EPERM
-_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_ALLOW, _REFUSE, _UNKNOWN = 0x7FFF0000, 0x00050000 | EPERM, 0x00050000 | ENOSYS
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _SECOND_ARGUMENT = (
+    0,
+    4,
+    16,
+    24,
+)  # where they lie in what a filter reads; the lower half of 64 bits
 _X32 = 0x40000000  # the same system calls again, under other numbers
 
 # Machine → its name for audits, the number of seccomp, and its column in `_REFUSED`.
 _MACHINES = {"x86_64": (0xC000003E, 317, 0), "aarch64": (0xC00000B7, 277, 1)}
-_REFUSED = {  # system call → its number on x86-64 and on ARM
+_REFUSED: dict[str, tuple[int, int | None]] = {  # system call → its number on x86-64 and on ARM; None: it has none
     "socket": (41, 198),
     "socketpair": (53, 199),
     "execve": (59, 221),
     "execveat": (322, 281),
-    # other processes
+    # processes of its own: threads are allowed, by `_CLONE`
+    "fork": (57, None),
+    "vfork": (58, None),
+    "setsid": (112, 157),
+    "setpgid": (109, 154),
+    # other processes: their signals and memory, priorities and cores
     "kill": (62, 129),
     "tkill": (200, 130),
     "tgkill": (234, 131),  # abort() ends the process without it, too
@@ -55,6 +66,57 @@ _REFUSED = {  # system call → its number on x86-64 and on ARM
     "pidfd_send_signal": (424, 424),
     "pidfd_open": (434, 434),
     "pidfd_getfd": (438, 438),
+    "process_madvise": (440, 440),
+    "process_mrelease": (448, 448),
+    "move_pages": (279, 239),
+    "migrate_pages": (256, 238),
+    "kcmp": (312, 272),
+    "get_robust_list": (274, 100),
+    "setpriority": (141, 140),
+    "ioprio_set": (251, 30),
+    "sched_setaffinity": (203, 122),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "sched_setattr": (314, 274),
+    "setrlimit": (160, 164),
+    # rights, owners, times and attributes of files, which Landlock does not know
+    "chmod": (90, None),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "chown": (92, None),
+    "lchown": (94, None),
+    "fchown": (93, 55),
+    "fchownat": (260, 54),
+    "utime": (132, None),
+    "utimes": (235, None),
+    "futimesat": (261, None),
+    "utimensat": (280, 88),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "setxattrat": (463, 463),
+    "removexattrat": (466, 466),
+    "inotify_init": (253, None),
+    "inotify_init1": (294, 26),
+    "fanotify_init": (300, 262),
+    # System V's shared memory, semaphores and queues, and the queues of POSIX
+    "shmget": (29, 194),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "semget": (64, 190),
+    "semctl": (66, 191),
+    "semop": (65, 193),
+    "semtimedop": (220, 192),
+    "msgget": (68, 186),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "msgctl": (71, 187),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
     # what could pass by the filter, or is a large part of the kernel that no decoder needs
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
@@ -69,8 +131,16 @@ _REFUSED = {  # system call → its number on x86-64 and on ARM
     "unshare": (272, 97),
     "setns": (308, 268),
     "open_by_handle_at": (304, 265),
+    "personality": (135, 92),
+    "syslog": (103, 116),
 }
+_CLONE, _CLONE3, _PRLIMIT, _SOCKET = (56, 220), (435, 435), (302, 261), (41, 198)
+_CLONE_THREAD = 0x10000
+_INTERNET, _INTERNET_6, _RAW = 2, 10, 3  # families and a type of sockets
+_OF_PROGRAMS = ("execve", "execveat", "fork", "vfork", "kill")  # what starting and ending one takes
 _LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache", "/etc/localtime")
+_LOADERS = ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1")
+_NAMES = ("resolv.conf", "hosts", "host.conf", "nsswitch.conf", "gai.conf", "services", "ssl", "pki", "ca-certificates")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu")
 
 
@@ -87,23 +157,36 @@ class _Filter(ctypes.Structure):
     _fields_ = (("count", ctypes.c_ushort), ("code", ctypes.c_char_p))
 
 
-def confine(*, read: Iterable[Path], write: Iterable[Path] = ()) -> None:
+def confine(
+    *, read: Iterable[Path], write: Iterable[Path] = (), network: bool = False, programs: Iterable[Path] = ()
+) -> None:
     """Confine this process, for good, to what Python needs, `read` and `write`; what is open stays open.
 
-    Refused, with a PermissionError: all other files, sockets, starting programs, signals to other processes. The rules
+    Refused, with a PermissionError: all other files, sockets, starting programs and processes, whatever would reach
+    other processes, and changing the rights and times of any file. The rules
     for files hold for this thread and those it starts; so call this before there are others.
 
     Args:
         read: files, and folders with all below them, that may be read.
         write: folders in which files may be read, made, changed and removed.
+        network: connections over TCP and UDP are allowed, and the files that find the addresses of names.
+        programs: that may be started, and ended by signals; they are confined, too.
     """
+    programs = list(programs)
     if _machine() is None:
         return
     _call(_libc().prctl, _NO_NEW_PRIVS, 1, 0, 0, 0)
     if version := _landlock_version():
-        _restrict_files(version, read, write)
+        if network:
+            read = [
+                *read,
+                *(Path("/etc", name) for name in _NAMES),
+                Path("/usr/share/ca-certificates"),
+                Path("/run/systemd/resolve"),
+            ]
+        _restrict_files(version, read, write, programs, network=network)
     if _has_seccomp():
-        _refuse_calls()
+        _refuse_calls(network=network, programs=bool(programs))
 
 
 def missing() -> str:
@@ -115,15 +198,19 @@ def missing() -> str:
     return f"this kernel does not keep them from {' or '.join(lacks)}" if lacks else ""
 
 
-def _restrict_files(version: int, read: Iterable[Path], write: Iterable[Path]) -> None:
+def _restrict_files(
+    version: int, read: Iterable[Path], write: Iterable[Path], programs: list[Path], *, network: bool
+) -> None:
     known = (1 << _ALL_RIGHTS.get(version, 16)) - 1
-    rules = _Ruleset(known, _TCP if version >= 4 else 0, _SCOPED if version >= 6 else 0)
+    rules = _Ruleset(known, _TCP if version >= 4 and not network else 0, _SCOPED if version >= 6 else 0)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
     ruleset = _call(_libc().syscall, _CREATE_RULESET, ctypes.byref(rules), size, 0)
     try:
         for path in (*_python_files(), *map(Path, _LIBRARIES), *map(Path, _DEVICES), *read):
             _allow(ruleset, path, _READ | _LIST)
         _allow(ruleset, Path("/dev/null"), _READ | _WRITE)
+        for path in (*programs, *map(Path, _LOADERS)) if programs else ():
+            _allow(ruleset, path, _READ | _EXECUTE)
         for path in write:
             _allow(ruleset, path, (_READ | _LIST | _WRITE | _MAKE_FILE | _REMOVE_FILE | _TRUNCATE) & known)
         _call(_libc().syscall, _RESTRICT_SELF, ruleset, 0)
@@ -139,7 +226,7 @@ def _allow(ruleset: int, path: Path, rights: int) -> None:
         return
     try:
         if not path.is_dir():
-            rights &= _READ | _WRITE | _TRUNCATE
+            rights &= _READ | _WRITE | _TRUNCATE | _EXECUTE
         rule = _Rule(rights, place)
         _call(_libc().syscall, _ADD_RULE, ruleset, 1, ctypes.byref(rule), 0)
     finally:
@@ -154,22 +241,40 @@ def _python_files() -> list[Path]:
     return [*paths, Path(ballcast.__file__).parent, Path(__file__).parent]
 
 
-def _refuse_calls() -> None:
-    """Install a filter for all threads that refuses the system calls of `_REFUSED`."""
+def _refuse_calls(*, network: bool, programs: bool) -> None:
+    """Install a filter for all threads that refuses the system calls of `_REFUSED`, processes and limits of others."""
+    refused = dict(_REFUSED)
+    for name in (*(("socket", "socketpair") if network else ()), *(_OF_PROGRAMS if programs else ())):
+        del refused[name]
     machine = _machine()
     assert machine is not None
     audit, seccomp, column = machine
-    tests = [(_EQUAL, numbers[column]) for numbers in _REFUSED.values()]
+    special = [  # system call → what is done instead of refusing it; the last line of a block answers if no other does
+        # Its arguments lie in memory, where no filter sees them; without it, glibc takes clone.
+        (_CLONE3, [(_RETURN, 0, 0, _UNKNOWN)]),
+        (_PRLIMIT, [(_LOAD, 0, 0, _FIRST_ARGUMENT), (_EQUAL, 1, 0, 0), (_RETURN, 0, 0, _REFUSE)]),  # 0: itself
+    ]
+    if not programs:
+        thread = [(_LOAD, 0, 0, _FIRST_ARGUMENT), (_ANY_BIT, 1, 0, _CLONE_THREAD), (_RETURN, 0, 0, _REFUSE)]
+        special.append((_CLONE, thread))
+    if network:  # TCP and UDP, over IPv4 and IPv6
+        family = [(_LOAD, 0, 0, _FIRST_ARGUMENT), (_EQUAL, 1, 0, _INTERNET), (_EQUAL, 0, 3, _INTERNET_6)]
+        kind = [(_LOAD, 0, 0, _SECOND_ARGUMENT), (_AND, 0, 0, 0xF), (_EQUAL, 0, 1, _RAW), (_RETURN, 0, 0, _REFUSE)]
+        special.append((_SOCKET, [*family, *kind]))
+    tests = [(_EQUAL, number) for row in refused.values() if (number := row[column]) is not None]
     if column == 0:
         tests.append((_AT_LEAST, _X32))
+    blocks: list[tuple[int, int, int, int]] = []
+    for numbers, block in special:
+        blocks += [(_EQUAL, 0, len(block) + 1, numbers[column]), *block, (_RETURN, 0, 0, _ALLOW)]
     # A test that holds jumps to the last line, which refuses; so does another machine's system call.
-    code = [(_LOAD, 0, 0, 4), (_EQUAL, 0, len(tests) + 2, audit), (_LOAD, 0, 0, 0)]
-    code += [(test, len(tests) - i, 0, number) for i, (test, number) in enumerate(tests)]
-    code += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _REFUSE)]
+    code = [(_LOAD, 0, 0, _ARCHITECTURE), (_EQUAL, 0, len(tests) + len(blocks) + 2, audit), (_LOAD, 0, 0, _NUMBER)]
+    code += [(test, len(tests) - i + len(blocks), 0, number) for i, (test, number) in enumerate(tests)]
+    code += [*blocks, (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _REFUSE)]
     raw = b"".join(struct.pack("=HBBI", *line) for line in code)
     program = _Filter(len(code), raw)
-    if thread := _call(_libc().syscall, seccomp, _SET_FILTER, _ALL_THREADS, ctypes.byref(program)):
-        raise OSError(EPERM, f"the sandbox cannot be set up: thread {thread} already has a filter")
+    if other := _call(_libc().syscall, seccomp, _SET_FILTER, _ALL_THREADS, ctypes.byref(program)):
+        raise OSError(EPERM, f"the sandbox cannot be set up: thread {other} already has a filter")
 
 
 def _machine() -> tuple[int, int, int] | None:

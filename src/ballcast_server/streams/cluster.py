@@ -29,6 +29,7 @@ from ballcast.live.reader import PreviewOptions
 from ballcast.live.status import LAST, LiveForecast, Preview, Record, State, Status, wall_ms
 from ballcast.video.addresses import is_stream, shown
 from ballcast.video.sources import SourceOptions
+from ballcast_server.settings import Limits
 from ballcast_server.streams.cluster_actor import Follower, Item, RemoteFollower, StreamOrder
 from ballcast_server.streams.scheduler import Load
 
@@ -208,6 +209,7 @@ class ClusterSessions:
         ring_s: float | None = None,
         source: SourceOptions = SourceOptions(),
         previews: PreviewOptions | None = None,
+        limits: Limits = Limits(),
     ) -> ClusterSession:
         """A session on a stream, not started.
 
@@ -216,8 +218,9 @@ class ClusterSessions:
             ring_s: seconds of its packets that the machine keeps for clips; None: none.
             source: how it is opened.
             previews: size and rate of its previews; None: none are sent.
+            limits: on the pixels, memory and time that it takes.
         """
-        return ClusterSession(self, StreamOrder(address, ring_s, source, previews), self._every_ms)
+        return ClusterSession(self, StreamOrder(address, ring_s, source, previews, limits), self._every_ms)
 
     @property
     def load(self) -> Load:

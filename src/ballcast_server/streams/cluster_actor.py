@@ -21,7 +21,9 @@ from ballcast.live.reader import PreviewOptions
 from ballcast.live.session import LiveSession
 from ballcast.live.status import Record, Status, wall_ms
 from ballcast.video.sources import SourceOptions
-from ballcast_server.streams.ring import PacketRing, open_recorded, ring_of
+from ballcast_server.settings import Limits
+from ballcast_server.streams.decoder import open_stream
+from ballcast_server.streams.ring import ring_of
 from ballcast_server.streams.scheduler import Load, Scheduler
 
 if TYPE_CHECKING:
@@ -44,12 +46,14 @@ class StreamOrder:
         ring_s: seconds of its packets to keep; None: none.
         source: how it is opened.
         previews: size and rate of its previews; None: none are sent.
+        limits: on the pixels, memory and time that it takes.
     """
 
     address: str
     ring_s: float | None = None
     source: SourceOptions = field(default_factory=SourceOptions)
     previews: PreviewOptions | None = None
+    limits: Limits = field(default_factory=Limits)
 
 
 @dataclass(frozen=True)
@@ -118,15 +122,22 @@ class Follower:
             return path.read_bytes() if ring.write(path, begin_s, end_s) else b""
 
     def _begin(self, key: str, order: StreamOrder) -> LiveSession | None:
-        ring = None if order.ring_s is None else PacketRing(order.ring_s)
+        previews = order.previews or PreviewOptions()
         try:
-            source = open_recorded(order.address, ring, order.source, colour=self._scheduler.colour)
+            source = open_stream(
+                order.address,
+                colour=self._scheduler.colour,
+                options=order.source,
+                limits=order.limits,
+                any_video=self._any_video,
+                previews=previews,
+                ring_s=order.ring_s,
+            )
         except BallcastError as error:
             status = Status("error", str(error), 0, wall_ms(), self._every_ms)
             item = Item(key, status, None, -1.0)  # not put here: only `follow`, which waits for this, empties the queue
             threading.Thread(target=self._items.put, args=(item,), daemon=True).start()
             return None
-        previews = order.previews or PreviewOptions()
         session = self._scheduler.session(source, emit=self._emit, any_video=self._any_video, previews=previews)
         records = session.subscribe(previews=order.previews is not None, capacity=CAPACITY)
         session.start()

@@ -14,7 +14,7 @@ from av.container import InputContainer
 from av.video.stream import VideoStream
 
 from ballcast.core.files import replacing
-from ballcast.video.sources import LiveSource, SourceOptions, open_source
+from ballcast.video.sources import LiveSource, SourceOptions
 from ballcast.video.stream import StreamSource
 
 RING_BYTES = 96 << 20  # of one stream's packets
@@ -155,21 +155,7 @@ class RecordedStream(StreamSource):
         return cast(InputContainer, _Tap(container, stream.index, self.ring)), stream
 
 
-def open_recorded(address: str, ring: PacketRing | None, options: SourceOptions, *, colour: bool) -> LiveSource:
-    """Open a source as `open_source` does; with a ring a stream, whose latest packets are kept in it."""
-    if ring is not None:
-        return RecordedStream(address, ring, options, colour=colour)
-    return open_source(
-        address,
-        speed=options.speed,
-        give_up_s=options.give_up_s,
-        strict=options.strict,
-        threads=options.threads,
-        check=options.check,
-        colour=colour,
-    )
-
-
-def ring_of(source: LiveSource) -> PacketRing | None:
-    """The ring with the latest packets of a source that `open_recorded` opened; None: they are not kept."""
-    return source.ring if isinstance(source, RecordedStream) else None
+def ring_of(source: LiveSource) -> Ring | None:
+    """The ring with the latest packets of a source of `decoder.open_stream`; None: they are not kept."""
+    ring: Ring | None = getattr(source, "ring", None)
+    return ring

@@ -58,7 +58,7 @@ class Service:
         self.uploads = UserLimit.of_uploads(settings.limits)
         self.label_uploads = UserLimit.of_uploads(settings.limits)
         self.viewers = UserLimit.of_viewers(settings.limits)
-        self._sessions = sessions or open_session(predictors, self.scheduler)
+        self._sessions = sessions or open_session(predictors, self.scheduler, settings.limits)
 
     @contextmanager
     def opened(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:

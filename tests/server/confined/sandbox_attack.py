@@ -4,8 +4,10 @@
 server whose work is replaced by the attack: "decoder", "renders", "feeds".
 """
 
+import ctypes
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -36,6 +38,17 @@ def attempts(given: dict[str, Any]) -> dict[str, Callable[[], object]]:
         "program": lambda: subprocess.run(["/bin/true"], check=True),
         "program in place": run_in_place,
         "signal": lambda: os.kill(os.getppid(), signal.SIGCONT),
+        "fork": fork,
+        "limits of the server": lambda: limit(os.getppid()),
+        "priority of the server": lambda: os.setpriority(os.PRIO_PROCESS, os.getppid(), priority(os.getppid())),
+        "cores of the server": lambda: os.sched_setaffinity(os.getppid(), os.sched_getaffinity(0)),
+        "rights of a file": lambda: os.chmod(secret, 0o600),
+        "rights of its own file": lambda: os.chmod(given["own"], 0o600),
+        "owner of a file": lambda: os.chown(secret, -1, -1),
+        "times of a file": lambda: os.utime(secret),
+        "shared memory": lambda: system_v("shmget", 0, 4096, 0o1600),
+        "semaphores": lambda: system_v("semget", 0, 1, 0o1600),
+        "queue": lambda: system_v("msgget", 0, 0o1600),
         "signal to a thread": lambda: signal.pthread_kill(threading.get_ident(), 0),  # by tgkill
     }
 
@@ -65,6 +78,31 @@ def run_in_place() -> None:
             os._exit(1)
     if os.waitpid(child, 0)[1]:
         raise PermissionError
+
+
+def fork() -> None:
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def limit(process: int) -> None:
+    resource.prlimit(process, resource.RLIMIT_NOFILE, resource.prlimit(process, resource.RLIMIT_NOFILE))
+
+
+def priority(process: int) -> int:
+    return os.getpriority(os.PRIO_PROCESS, process)
+
+
+def system_v(call: str, *arguments: int) -> None:
+    """Get something that is shared by its number, and remove it again."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    number = getattr(libc, call)(*arguments)
+    if number < 0:
+        raise OSError(ctypes.get_errno(), call)
+    remove = getattr(libc, f"{call[:3]}ctl")
+    remove(number, 0, 0, None) if call == "semget" else remove(number, 0, None)
 
 
 def attack(given: dict[str, Any]) -> list[str]:

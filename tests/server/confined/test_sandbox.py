@@ -103,7 +103,8 @@ def test_elsewhere_it_goes_on_without_and_says_so(monkeypatch: pytest.MonkeyPatc
 def test_no_system_call_of_one_machine_is_taken_for_another() -> None:
     """The numbers of the machines differ; each list has no number twice."""
     for column in (0, 1):
-        numbers = [row[column] for row in sandbox._REFUSED.values()]
+        rows = [*sandbox._REFUSED.values(), sandbox._CLONE, sandbox._CLONE3, sandbox._PRLIMIT]
+        numbers = [row[column] for row in rows if row[column] is not None]
         assert len({*numbers}) == len(numbers)
     assert sandbox._REFUSED["socket"] == (41, 198)
     assert sandbox._REFUSED["execve"] == (59, 221)
