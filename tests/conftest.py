@@ -4,12 +4,14 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 from hub_server import Hub
+from ray_nodes import Nodes, holding_nodes
 from warm_cli import WarmCli
 
 # Two workers on two cores: a thread each, in them and in what they start.
@@ -46,6 +48,13 @@ def warm_cli() -> Iterator[WarmCli]:
     running = WarmCli()
     yield running
     running.close()
+
+
+@pytest.fixture(scope="session")
+def ray_nodes() -> Iterator[Nodes]:
+    """A Ray cluster on this machine, started once; a test asks for the nodes that it needs and may kill them."""
+    with tempfile.TemporaryDirectory() as folder, holding_nodes(Path(folder)) as nodes:
+        yield nodes
 
 
 @pytest.fixture

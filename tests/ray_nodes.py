@@ -1,12 +1,14 @@
-"""Ray in tests: a cluster of nodes on this machine, in a process of its own, since a fault of Ray ends its process."""
+"""Ray in tests: one cluster on this machine for all of them, in a separate process, since a fault of Ray ends that."""
 
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from multiprocessing.connection import Client, Listener
 from pathlib import Path
 from typing import Any
 
@@ -55,28 +57,84 @@ def run_apart(module: str, *args: object, timeout: float = 420) -> str:
     return printed
 
 
+class Nodes:
+    """The cluster of a worker of pytest, from any of its processes. It starts when nodes are first asked for."""
+
+    def __init__(self, door: str) -> None:
+        self.door = door  # the socket of the process that holds the cluster
+
+    def have(self, count: int, cpus: int) -> str:
+        """The address of the cluster, once it has exactly `count` nodes of `cpus` cores beside its head."""
+        return self._ask("have", count, cpus)
+
+    def kill(self) -> None:
+        """Kill the newest node as a power cut would."""
+        self._ask("kill")
+
+    def _ask(self, *order: Any) -> Any:
+        with Client(self.door, "AF_UNIX") as holder:
+            holder.send(order)
+            answer = holder.recv()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
 @contextmanager
-def one_node(cpus: int) -> Iterator[str]:
-    """The address of a cluster of one machine."""
+def holding_nodes(folder: Path) -> Iterator[Nodes]:
+    """Start the process that holds the cluster, and end both."""
+    door = str(folder / "nodes")
+    command = [sys.executable, "-X", "faulthandler", __file__, door]
+    holder = subprocess.Popen(command, env={**os.environ, **ENVIRONMENT}, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert holder.stdin is not None
+    assert holder.stdout is not None
+    try:
+        holder.stdout.readline()  # it listens
+        yield Nodes(door)
+    finally:
+        holder.stdin.close()
+        holder.wait(60)
+
+
+def hold(door: str) -> None:
+    """Serve the orders of `Nodes` until standard input ends. The head has no core: nothing but drivers runs there."""
     from ray.cluster_utils import Cluster
 
-    head = {"num_cpus": cpus, "_system_config": CONFIG, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    try:
-        yield cluster.address
-    finally:
-        cluster.shutdown()
+    cluster: Any = None
+    nodes: list[tuple[int, Any]] = []  # cores, node
+
+    def end() -> None:
+        sys.stdin.read()
+        if cluster is not None:
+            cluster.shutdown()
+        os._exit(0)
+
+    threading.Thread(target=end).start()
+    with Listener(door, "AF_UNIX") as listener:
+        print("listening", flush=True)  # noqa: T201
+        while True:
+            with listener.accept() as asking:
+                order, *sizes = asking.recv()
+                try:
+                    if cluster is None:
+                        head = {"num_cpus": 0, "_system_config": CONFIG, "include_dashboard": False}
+                        cluster = Cluster(initialize_head=True, head_node_args=head)
+                    if order == "kill":
+                        cluster.remove_node(nodes.pop()[1], allow_graceful=False)
+                    else:
+                        count, cpus = sizes
+                        fitting = [each for each in nodes if each[0] == cpus][:count]
+                        for each in nodes:
+                            if each not in fitting:
+                                cluster.remove_node(each[1])
+                        nodes = fitting
+                        while len(nodes) < count:
+                            nodes.append((cpus, cluster.add_node(num_cpus=cpus)))
+                except Exception as error:
+                    asking.send(error)
+                else:
+                    asking.send(cluster.address)
 
 
-@contextmanager
-def two_nodes(cpus: int) -> Iterator[tuple[Any, list[Any]]]:
-    """A cluster whose head has no core, so that nothing but drivers runs there, and two nodes that may be killed."""
-    from ray.cluster_utils import Cluster
-
-    cluster = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 0, "_system_config": CONFIG, "include_dashboard": False}
-    )
-    try:
-        yield cluster, [cluster.add_node(num_cpus=cpus) for _ in range(2)]
-    finally:
-        cluster.shutdown()
+if __name__ == "__main__":
+    hold(sys.argv[1])

@@ -76,3 +76,18 @@ def test_the_packages_stand_in_the_order_of_their_imports() -> None:
     for rows, layers in zip(tables, orders.values(), strict=True):
         named = [{name.removesuffix(".py") for name in re.findall(r"`([\w.]+)`", row)} for row in rows]
         assert named == [set(layer.split(" | ")) for layer in reversed(layers)]
+
+
+def test_the_files_that_the_page_of_the_architecture_names_are_there() -> None:
+    page = (ROOT / "docs/architecture.md").read_text()
+    missing = []
+    for file, names in re.findall(r"`((?:\w+/)+\w+\.\w+)`(?:: ((?:`[\w.]+`(?:, | and |;)?)+))?", page):
+        found = [
+            path
+            for start in ("src", "src/ballcast", "src/ballcast_server/web", ".")
+            if (path := ROOT / start / file).is_file()
+        ]
+        text = found[0].read_text() if found else ""
+        missing += [] if found else [file]
+        missing += [f"{file}: {name}" for name in re.findall(r"`([\w.]+)`", names) if name.split(".")[-1] not in text]
+    assert not missing

@@ -17,7 +17,7 @@ import av
 import numpy as np
 import pytest
 import torch
-from ray_nodes import needs_ray, run_apart
+from ray_nodes import Nodes, needs_ray, run_apart
 
 from ballcast.core.errors import BallcastWarning, InputError
 from ballcast.features.backbone import Backbone
@@ -251,10 +251,11 @@ def test_decoders_are_chosen_by_measurement(
 
 @needs_ray
 def test_ray_gives_the_same_bytes_though_a_machine_dies(
-    split: Path, expected: Path, backbone_folder: Path, tmp_path: Path
+    split: Path, expected: Path, backbone_folder: Path, tmp_path: Path, ray_nodes: Nodes
 ) -> None:
     """Two nodes on this machine; one is killed while it works."""
-    printed = run_apart("tests.features.extract_on_cluster", split, tmp_path / "store", backbone_folder)
+    store = tmp_path / "store"
+    printed = run_apart("tests.features.extract_on_cluster", split, store, backbone_folder, ray_nodes.door)
     assert "killed after 750 frames" in printed
     assert f"{4 * 750} frames" in printed
     assert contents(tmp_path / "store") == contents(expected)

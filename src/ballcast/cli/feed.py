@@ -70,7 +70,7 @@ def predict_feed(given: dict[str, Any], changes: list[str]) -> None:
         forecasts = model.feed(events, **where, emit=emit, progress=progress)
         timeline = tuple(forecasts)
     targets.write(timeline, events, forecasts.about, source={"events": events.name})
-    count = sum(len(made.predictions) for made in timeline)
+    count = sum(len(forecast.predictions) for forecast in timeline)
     typer.echo(f"{targets.json}: match {forecasts.about['match']}, {len(timeline)} forecasts, {count} predictions")
     if isinstance(forecasts, FeedForecasts):
         _write_extras(forecasts, timeline, wanted, given["kickoff"])  # type: ignore[arg-type]

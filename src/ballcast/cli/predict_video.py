@@ -160,7 +160,7 @@ def predict_video(path: Path, targets: "OutputFiles", options: Options) -> None:
             typer.secho(f"{path}: no forecasts {gap}", fg=typer.colors.YELLOW, err=True)
         _write(path, targets, timeline, gaps, about, options)
     part.remove()
-    count = sum(len(made.predictions) for made in timeline)
+    count = sum(len(forecast.predictions) for forecast in timeline)
     typer.echo(f"{targets.json}: {len(timeline)} forecasts, {count} predictions; the model: {about['origin']}")
     _print_summary(timeline, options.every_ms)
 

@@ -111,20 +111,20 @@ def columns() -> tuple[str, ...]:
 def table_rows(forecasts: Sequence[FeedForecast], match: MatchSummary) -> Iterator[tuple[Any, ...]]:
     """The table: a row for each forecast, in the order of `columns`; probabilities to five digits."""
     shown = [HORIZONS_S.index(s) for s in SHOWN_S]
-    for made in forecasts:
-        seconds = made.period_ms // 1000
-        clock = (MINUTES[made.period] + seconds // 60, seconds % 60)
-        actions = made.chance[EITHER][:, shown].round(5).reshape(-1).tolist()
-        shots = made.chance[:EITHER, SHOT][:, shown].round(5).reshape(-1).tolist()
-        place = [round(value, 1) for value in made.next_place]
+    for forecast in forecasts:
+        seconds = forecast.period_ms // 1000
+        clock = (MINUTES[forecast.period] + seconds // 60, seconds % 60)
+        actions = forecast.chance[EITHER][:, shown].round(5).reshape(-1).tolist()
+        shots = forecast.chance[:EITHER, SHOT][:, shown].round(5).reshape(-1).tolist()
+        place = [round(value, 1) for value in forecast.next_place]
         yield (
             match.match,
-            made.period,
+            forecast.period,
             *clock,
-            made.period_ms / 1000,
-            made.at_ms,
-            made.event,
-            match.teams[made.team],
+            forecast.period_ms / 1000,
+            forecast.at_ms,
+            forecast.event,
+            match.teams[forecast.team],
             *match.teams,
             *(round(value, 5) for value in actions),
             *(round(value, 5) for value in shots),
@@ -138,12 +138,16 @@ APART_MS = 15_000  # two chances are at least this far apart
 def shot_chances(forecasts: Sequence[FeedForecast], match: MatchSummary, count: int = 12) -> list[ShotChance]:
     """The times at which a shot was most likely, the most likely first."""
     chosen = strongest_apart(
-        forecasts, count, APART_MS, strength=lambda made: made.within(SHOT, 5), time_ms=lambda made: made.at_ms
+        forecasts,
+        count,
+        APART_MS,
+        strength=lambda forecast: forecast.within(SHOT, 5),
+        time_ms=lambda forecast: forecast.at_ms,
     )
     found: list[ShotChance] = []
-    for made in chosen:
-        team = int(made.chance[0, SHOT, -1] < made.chance[1, SHOT, -1])
-        came = [shot for shot in match.shots if made.at_ms <= shot.at_ms < made.at_ms + 5_000]
+    for forecast in chosen:
+        team = int(forecast.chance[0, SHOT, -1] < forecast.chance[1, SHOT, -1])
+        came = [shot for shot in match.shots if forecast.at_ms <= shot.at_ms < forecast.at_ms + 5_000]
         goal = any(shot.goal for shot in came)
-        found.append(ShotChance(made.at_ms, team, made.within(SHOT, 5), bool(came), goal))
+        found.append(ShotChance(forecast.at_ms, team, forecast.within(SHOT, 5), bool(came), goal))
     return found

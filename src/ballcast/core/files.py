@@ -1,6 +1,7 @@
 """Read and write files atomically and with checksums, remove what killed processes left, and lock files.
 
-Errors are one sentence with the file and the place; no half-written file is left behind.
+Errors are one sentence with the file and the place; no half-written file is left behind. Ours because libraries for
+atomic files write single files, and here folders are replaced and what a killed process left is removed.
 """
 
 import ctypes

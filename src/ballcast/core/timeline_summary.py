@@ -15,7 +15,7 @@ APART_MS = 10_000  # between two highlights that are listed
 class Highlight:
     """A forecast and its most confident prediction."""
 
-    made: Forecast
+    forecast: Forecast
     best: Prediction
 
 
@@ -37,14 +37,16 @@ def summarise(timeline: Sequence[Forecast], every_ms: int, count: int = 6) -> Ti
     """
     sums = dict.fromkeys(ACTIONS, 0.0)
     share = min(1.0, every_ms / HORIZON_MS)
-    for made in timeline:
-        for label, p in zip(ACTIONS, made.within_5s, strict=False):
+    for forecast in timeline:
+        for label, p in zip(ACTIONS, forecast.within_5s, strict=False):
             sums[label] -= log1p(-min(p, 0.999)) * share
-        for prediction in () if made.within_5s else made.predictions:
+        for prediction in () if forecast.within_5s else forecast.predictions:
             sums[prediction.label] += prediction.confidence * share
     expected = dict(sorted(((k, v) for k, v in sums.items() if v), key=lambda pair: -pair[1]))
     candidates = [
-        Highlight(made, max(made.predictions, key=lambda p: p.confidence)) for made in timeline if made.predictions
+        Highlight(forecast, max(forecast.predictions, key=lambda p: p.confidence))
+        for forecast in timeline
+        if forecast.predictions
     ]
     chosen = strongest_apart(
         candidates, count, APART_MS, strength=lambda m: m.best.confidence, time_ms=lambda m: m.best.position_ms

@@ -1,1 +1,1 @@
-"""Models as ONNX or torch.export graphs."""
+"""Models as ONNX graphs."""

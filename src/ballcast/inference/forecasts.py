@@ -67,11 +67,11 @@ class Forecasts(Generic[F]):
         return DataFrame(rows, columns=list(columns))
 
 
-def prediction_rows(made: Forecast) -> Iterator[tuple[int, str, int, float, float, float | None]]:
+def prediction_rows(forecast: Forecast) -> Iterator[tuple[int, str, int, float, float, float | None]]:
     """A row for each prediction, in the order of `COLUMNS`."""
-    for p in made.predictions:
-        within = made.within_5s[action_index(p.label)] if made.within_5s else None
-        yield made.at_ms, p.label, p.position_ms, p.confidence, p.score, within
+    for p in forecast.predictions:
+        within = forecast.within_5s[action_index(p.label)] if forecast.within_5s else None
+        yield forecast.at_ms, p.label, p.position_ms, p.confidence, p.score, within
 
 
 class FeedForecasts(Forecasts[FeedForecast]):

@@ -94,7 +94,7 @@ def write_timeline(
 
     gaps: where nothing could be forecast, in seconds.
     """
-    records = {"gaps": [gap.to_json() for gap in gaps], "anticipations": [made.to_json() for made in timeline]}
+    records = {"gaps": [gap.to_json() for gap in gaps], "anticipations": [forecast.to_json() for forecast in timeline]}
     write_json(path, {**about, **records}, indent=1)
 
 
@@ -103,7 +103,7 @@ def write_timeline_osl(path: Path, timeline: Sequence[Forecast], video: str) -> 
 
     OSL JSON has no key for the time of the forecast: an action predicted by five forecasts is five events.
     """
-    events = sorted((p for made in timeline for p in made.predictions), key=lambda p: p.position_ms)
+    events = sorted((p for forecast in timeline for p in forecast.predictions), key=lambda p: p.position_ms)
     write_osl(path, {video: events}, "timeline", description=f"anticipations along {video}")
 
 
@@ -112,5 +112,5 @@ def write_timeline_csv(path: Path, timeline: Sequence[Forecast]) -> None:
     text = StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(COLUMNS)
-    rows.writerows(row for made in timeline for row in prediction_rows(made))
+    rows.writerows(row for forecast in timeline for row in prediction_rows(forecast))
     write_bytes(path, text.getvalue().encode())

@@ -99,7 +99,9 @@ class Criterion(nn.Module):
         classes = (ce * of_class).sum(dim=1)
         offset = (self._offset_loss(slots, targets, event) * matched).sum(dim=1)
         auxiliary, cells, fewest = self._auxiliary(slots, targets)
-        pairs, weighted_pairs, ones = matched.sum(dim=1), of_class.sum(dim=1), torch.ones_like(weight)
+        pairs = matched.sum(dim=1)
+        weighted_pairs = of_class.sum(dim=1)
+        ones = torch.ones_like(weight)
         if config.pair_norm != "pairs":
             pairs = weighted_pairs = ones * (self.slots if config.pair_norm == "slots" else 1)
         terms = [(bce.mean(dim=1), ones, TINY), (classes, weighted_pairs, TINY), (offset, pairs, TINY)]
@@ -139,7 +141,8 @@ class Criterion(nn.Module):
         counts = torch.stack([count for _, count, _ in terms])
         least = [fewest for _, _, fewest in terms]
         if self.config.average == "samples":
-            sums, counts = sums / at_least(counts, least), torch.ones_like(counts)
+            sums = sums / at_least(counts, least)
+            counts = torch.ones_like(counts)
             least = [TINY] * len(terms)
         return ((sums * weight).sum(dim=1) / (reduce or at_least)((counts * weight).sum(dim=1), least)).unbind()
 
@@ -206,7 +209,8 @@ class Criterion(nn.Module):
     def _offset_loss(self, slots: Slots, targets: Targets, event: Tensor) -> Tensor:
         """(B, K): CE of the bins with Gaussian soft targets, or `scalar_loss` of a fraction; `event` (B, K)."""
         if slots.form == "fraction":
-            given, truth = slots.offsets.float(), targets.times.gather(1, event)
+            given = slots.offsets.float()
+            truth = targets.times.gather(1, event)
             if self.config.scalar_loss == "exponential":
                 return (given.exp() - truth.exp()).square()
             return (given - truth).abs()

@@ -34,18 +34,18 @@ def page_data(forecasts: Sequence[FeedForecast], match: MatchSummary, chosen: Se
     Probabilities within 5 s are per mille: `teams` (n, 2) of a shot, `actions` (n, 10); `zones` (n, 12, 8) of 255.
     All are bytes in base64, `at` in ms.
     """
-    regular = [made for made in forecasts if not made.event] or list(forecasts)
-    chance = np.stack([made.chance[..., -1] for made in regular])  # (n, 3, 10)
-    zones = np.stack([made.zones for made in regular])
+    regular = [forecast for forecast in forecasts if not forecast.event] or list(forecasts)
+    chance = np.stack([forecast.chance[..., -1] for forecast in regular])  # (n, 3, 10)
+    zones = np.stack([forecast.zones for forecast in regular])
     most = zones.max((1, 2), keepdims=True).clip(1e-6)
     return {
         "match": match.match,
         "names": list(match.teams),
         "labels": list(SHORT_NAMES),
         "begins": dict(match.begins),
-        "at": [made.at_ms for made in regular],
-        "clock": [match.clock(made.at_ms) for made in regular],
-        "team": [made.team for made in regular],
+        "at": [forecast.at_ms for forecast in regular],
+        "clock": [match.clock(forecast.at_ms) for forecast in regular],
+        "team": [forecast.team for forecast in regular],
         "shot": _packed(1000 * chance[:, :EITHER, SHOT], np.uint16),
         "actions": _packed(1000 * chance[:, EITHER], np.uint16),
         "zones": _packed(255 * zones / most, np.uint8),
@@ -101,17 +101,19 @@ def draw_match(forecasts: Sequence[FeedForecast], match: MatchSummary, chosen: S
     figure = Figure(figsize=(13, 7.5), layout="constrained", facecolor="white")
     rows = figure.add_gridspec(2, PITCHES, height_ratios=(1.15, 1))
     _draw_timeline(figure.add_subplot(rows[0, :]), forecasts, match, chosen)
-    at = {made.at_ms: made for made in forecasts}
+    at = {forecast.at_ms: forecast for forecast in forecasts}
     for column, chance in enumerate(chosen[:PITCHES]):
         axes = figure.add_subplot(rows[1, column])
-        made = at[chance.at_ms]
+        forecast = at[chance.at_ms]
         Pitch(pitch_type="wyscout", line_zorder=2, linewidth=1).draw(ax=axes)
         edges = [np.linspace(0, 100, n + 1) for n in ZONES]
-        axes.pcolormesh(*edges, made.zones.T, cmap="Reds", zorder=1)
+        axes.pcolormesh(*edges, forecast.zones.T, cmap="Reds", zorder=1)
         came = "goal" if chance.goal else "shot" if chance.shot else "no shot"
         title = f"{match.clock(chance.at_ms)}  {match.teams[chance.team]}"
         axes.set_title(f"{title}\nshot within 5 s: {100 * chance.probability:.0f} % ({came})", fontsize=10)
-        axes.text(50, 104, f"where the next action is expected; {match.teams[made.team]} →", ha="center", fontsize=8)
+        axes.text(
+            50, 104, f"where the next action is expected; {match.teams[forecast.team]} →", ha="center", fontsize=8
+        )
     file = BytesIO()
     figure.savefig(file, format="png", dpi=110)
     return file.getvalue()
@@ -121,8 +123,8 @@ def _draw_timeline(
     axes: "Axes", forecasts: Sequence[FeedForecast], match: MatchSummary, chosen: Sequence[ShotChance]
 ) -> None:
     """P(shot within 5 s) along the match, team 1 upwards, team 2 downwards; shots and goals at the edge."""
-    minutes = np.array([made.at_ms for made in forecasts]) / 60_000
-    percent = 100 * np.stack([made.chance[:EITHER, SHOT, -1] for made in forecasts])
+    minutes = np.array([forecast.at_ms for forecast in forecasts]) / 60_000
+    percent = 100 * np.stack([forecast.chance[:EITHER, SHOT, -1] for forecast in forecasts])
     top = max(20.0, float(percent.max()) * 1.15)
     for team, sign in ((0, 1), (1, -1)):
         axes.fill_between(minutes, 0, sign * percent[:, team], color=TEAM_COLOURS[team], lw=0, label=match.teams[team])

@@ -77,18 +77,18 @@ def page_data(timeline: Sequence[Forecast], gaps: Sequence[Gap], every_ms: int) 
 
 def _highlights(found: TimelineSummary, video: Path) -> list[dict[str, Any]]:
     """The most confident predictions, each with the picture at the time of its forecast."""
-    times = [highlight.made.at_ms for highlight in found.highlights]
+    times = [highlight.forecast.at_ms for highlight in found.highlights]
     pictures = stills(video, times, STILL_WIDTH, strict=False)  # none of the times lies in a gap
     rows = []
     for highlight, picture in zip(found.highlights, pictures, strict=True):
         best = highlight.best
         rows.append(
             {
-                "at": highlight.made.at_ms,
-                "clock": clock(highlight.made.at_ms),
+                "at": highlight.forecast.at_ms,
+                "clock": clock(highlight.forecast.at_ms),
                 "action": ACTION_INDEX[best.label],
                 "label": SHORT_NAMES[ACTION_INDEX[best.label]],
-                "ahead": f"{(best.position_ms - highlight.made.at_ms) / 1000:.1f}",
+                "ahead": f"{(best.position_ms - highlight.forecast.at_ms) / 1000:.1f}",
                 "sure": round(100 * best.confidence),
                 "picture": "" if picture is None else _jpeg(picture),
             }

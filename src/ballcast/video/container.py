@@ -1,4 +1,7 @@
-"""Open a video container and decode its packets; damage is found and reported as one sentence with its time."""
+"""Open a video container and decode its packets; damage is found and reported as one sentence with its time.
+
+The damage is counted here because FFmpeg conceals it: a spoilt frame comes out like a whole one.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Going on after damage: the error that says where it is, and the packets after it."""
+"""Continue after damage: the error that says where it is, and the packets after it."""
 
 from collections import deque
 from collections.abc import Iterator

@@ -41,8 +41,8 @@ class Strip:
     def __init__(self, *, width: int, timeline: Sequence[Forecast], gaps: Sequence[Gap] = (), note: str = "") -> None:
         scale = max(0.8, (width / 400) ** 0.75)  # a wide video is seen from closer by: its text need not grow as much
         self._smooth = 2 if width < 800 else 1  # drawn at twice the size, for smooth edges
-        self._timeline = sorted(timeline, key=lambda made: made.at_ms)
-        self._made_at = [made.at_ms for made in self._timeline]
+        self._timeline = sorted(timeline, key=lambda forecast: forecast.at_ms)
+        self._made_at = [forecast.at_ms for forecast in self._timeline]
         self._gaps = list(gaps)
         self._note = note
         self._unit = scale * self._smooth  # pixels of the drawing a unit of the design
@@ -50,7 +50,7 @@ class Strip:
         self._small = ImageFont.load_default(size=8 * self._unit)
         self._axis, self._row = 13 * self._unit, 15 * self._unit  # heights of the axis on top and of a row of labels
         self._across = width * self._smooth
-        self._placed = [self._place(made) for made in self._timeline]
+        self._placed = [self._place(forecast) for forecast in self._timeline]
         rows = max((label.row + 1 for labels in self._placed for label in labels), default=0)
         below = 3 + 11 * bool(note)
         self.width = width
@@ -116,14 +116,14 @@ class Strip:
             if visible > 0:
                 self._draw_label(image, label, shift, visible, ghost=ghost)
 
-    def _place(self, made: Forecast) -> list[_Label]:
+    def _place(self, forecast: Forecast) -> list[_Label]:
         """Where each prediction stands when it is made, the most confident first; it keeps its row while it moves."""
         u = self._unit
         gap = 3 * self._unit
         rows: list[list[tuple[float, float]]] = [[] for _ in range(MAX_ROWS)]
         labels = []
-        for prediction in sorted(made.predictions, key=lambda p: -p.confidence):
-            x = self._x(prediction.position_ms - made.at_ms)
+        for prediction in sorted(forecast.predictions, key=lambda p: -p.confidence):
+            x = self._x(prediction.position_ms - forecast.at_ms)
             width = self._font.getlength(_words(prediction)) + 9 * u
             left = x if x + width <= self._across else x - width  # near the right edge the text stands before its time
             for row, taken in enumerate(rows):

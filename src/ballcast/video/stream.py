@@ -3,7 +3,8 @@
 A stream is read in stretches of frames without a hole. Lost packets, a damaged frame, a clock that jumps (an HLS
 discontinuity) or another frame size end one, and the next begins at the next key frame; a connection that breaks is
 opened again, ever less often, until `give_up_s` have passed without a frame, and so is one that is not there yet.
-Between two stretches there is a `StreamGap`, since the frames around it do not follow each other.
+Between two stretches there is a `StreamGap`, since the frames around it do not follow each other. Ours because PyAV
+opens a stream but keeps no clock over a loss or a reconnection.
 """
 
 import threading

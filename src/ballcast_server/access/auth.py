@@ -59,7 +59,8 @@ class TokenAuth:
 
     def __init__(self, token: str | None, limits: Limits, named: "TokenStore | None" = None) -> None:
         self._token = None if token is None else token.encode()
-        self._limits, self._named = limits, named
+        self._limits = limits
+        self._named = named
         # hash of the id → end of the session and the named token it began with, in order of their beginning
         self._sessions: dict[bytes, tuple[float, NamedToken | None]] = {}
         self._wrong: dict[str, _Guesses] = {}  # in order of the last wrong credential
@@ -141,7 +142,8 @@ class TokenAuth:
     def _count(self, wrong: str, client: str) -> None:
         """Count a wrong credential. The same one again is not counted: it tells the guesser nothing, and a page that
         was left open sends its expired cookie again and again."""
-        guesses, digest = self._guesses(client), _hash(wrong)
+        guesses = self._guesses(client)
+        digest = _hash(wrong)
         if digest not in guesses:
             self._check_guesses(guesses)
             guesses[digest] = time.monotonic()
@@ -158,7 +160,8 @@ class TokenAuth:
         In a full table of `MAX_ADDRESSES` a new address shares one of `SHARED` counters with others, by a secret hash:
         so memory is bounded, no address is forgotten, and no guess is free.
         """
-        address, since = network(client), time.monotonic() - self._limits.guesses_s
+        address = network(client)
+        since = time.monotonic() - self._limits.guesses_s
         guesses = self._wrong.pop(address, None)
         if guesses is None and len(self._wrong) >= MAX_ADDRESSES:
             self._drop_expired(since)

@@ -118,7 +118,8 @@ class TokenStore:
         try:
             now = self._path.stat()
         except OSError:
-            self._seen, self._tokens = None, {}
+            self._seen = None
+            self._tokens = {}
             return
         seen = (now.st_ino, now.st_mtime_ns, now.st_size)
         if seen == self._seen:

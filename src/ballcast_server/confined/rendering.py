@@ -78,12 +78,12 @@ def shown_forecasts(result: dict) -> tuple[list[Forecast], list[Gap]]:
     # Results of earlier versions hold the network's own scores, and the curves to correct them.
     measured = ExpectedPrecision(tree["actions"]) if "actions" in tree else None
     forecasts = []
-    for made in result["anticipations"]:
-        read = [Prediction(p["label"], p["position_ms"], p["confidence"]) for p in made["predictions"]]
+    for record in result["anticipations"]:
+        read = [Prediction(p["label"], p["position_ms"], p["confidence"]) for p in record["predictions"]]
         if measured is not None:
             read = [Prediction(p.label, p.position_ms, measured.of(p.label, p.confidence)) for p in read]
         read = [p for p in read if p.confidence >= tree.get("default", 0)]
-        forecasts.append(Forecast(made["at_ms"], tuple(read)))
+        forecasts.append(Forecast(record["at_ms"], tuple(read)))
     return forecasts, [Gap.from_json(gap) for gap in result.get("gaps", ())]
 
 

@@ -36,7 +36,8 @@ async def send_feed(
     Opta, Stats Perform, Sportec and StatsBomb deliver a second file: send it too, with `with` set to the id that the
     first was answered with. `ready` is true once the match could be read.
     """
-    service, user = service_of(request), user_of(request.scope)
+    service = service_of(request)
+    user = user_of(request.scope)
     if with_ is not None:
         service.feeds.check_addition(with_, user)
     with service.uploads.enter(user):

@@ -20,7 +20,8 @@ class UnreadBody:
     """A request's `receive` that records whether the body has been read to its end (`over`)."""
 
     def __init__(self, receive: Receive) -> None:
-        self._receive, self.over = receive, False
+        self._receive = receive
+        self.over = False
 
     async def __call__(self) -> Message:
         message = await self._receive()
@@ -73,7 +74,9 @@ class Guard:
     """
 
     def __init__(self, app: ASGIApp, *, auth: TokenAuth, hosts: Iterable[str], limits: Limits) -> None:
-        self._app, self._auth, self._limits = app, auth, limits
+        self._app = app
+        self._auth = auth
+        self._limits = limits
         machine = socket.gethostname().lower()
         self._hosts = {"localhost", machine, f"{machine}.local", *(host.lower() for host in hosts)}
 
@@ -81,7 +84,8 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers, closes = Headers(scope=scope), False
+        headers = Headers(scope=scope)
+        closes = False
         receive = body = UnreadBody(receive)
 
         async def guarded_send(message: Message) -> None:
@@ -164,7 +168,8 @@ class Guard:
 
 def _check_origin(headers: Headers) -> None:
     """Raise RequestError 403 for a request from a page of another site."""
-    origin, host = headers.get("origin"), headers.get("host", "").lower()
+    origin = headers.get("origin")
+    host = headers.get("host", "").lower()
     try:
         foreign = origin is not None and urlsplit(origin).netloc.lower() != host
     except ValueError:  # such as http://[

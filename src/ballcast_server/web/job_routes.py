@@ -81,14 +81,16 @@ def videos(request: Request) -> list[VideoRecord]:
 @router.get("/jobs")
 def jobs(request: Request) -> list[JobRecord]:
     """List all jobs, newest first."""
-    service, user = service_of(request), user_of(request.scope)
+    service = service_of(request)
+    user = user_of(request.scope)
     return [_record(service, job, user) for job in service.jobs.store.all()]
 
 
 @router.post("/jobs", status_code=201, responses=errors(404, 422, 429, 507))
 def submit(request: Request, submission: Submission) -> JobRecord:
     """Submit a video of the server's folder."""
-    service, user = service_of(request), user_of(request.scope)
+    service = service_of(request)
+    user = user_of(request.scope)
     service.jobs.check_quota(user)
     video = service.library.get(submission.video)
     if video is None:
@@ -109,7 +111,8 @@ async def upload(request: Request, x_file_name: Annotated[str, Header(max_length
 
     X-File-Name is the name of a body, percent-encoded.
     """
-    service, user = service_of(request), user_of(request.scope)
+    service = service_of(request)
+    user = user_of(request.scope)
     kind = request.headers.get("content-type", "application/octet-stream").split(";")[0].strip()
     if kind not in ("application/octet-stream", "multipart/form-data") and not kind.startswith("video/"):
         raise RequestError(415, f"{kind} is not a video")

@@ -162,7 +162,8 @@ class JsonFormatter(logging.Formatter):
 def log_as(kind: str) -> None:
     """Write logs to stderr as "text" (warnings only) or as "json" (every change of a stream too)."""
     handler = logging.StreamHandler()
-    root, ours = logging.getLogger(), logging.getLogger("ballcast")
+    root = logging.getLogger()
+    ours = logging.getLogger("ballcast")
     if kind == "json":
         handler.setFormatter(JsonFormatter())
         ours.setLevel(logging.INFO)

@@ -56,12 +56,14 @@ def _model_record(about: dict[str, Any]) -> ModelRecord:
 @router.post("/api/login", status_code=204, tags=["server"], responses=errors(401, 429))
 async def login(request: Request, credentials: LoginRequest) -> Response:
     """Log in with the token; begins a session and sets its cookie."""
-    auth, token = service_of(request).auth, credentials.token.strip()
+    auth = service_of(request).auth
+    token = credentials.token.strip()
     if not auth.check(token, user_of(request.scope)):
         raise RequestError(401, "wrong token")
     response = Response(status_code=204)
     if not auth.open:
-        secure, age = request.url.scheme == "https", round(service_of(request).limits.session_s)
+        secure = request.url.scheme == "https"
+        age = round(service_of(request).limits.session_s)
         session = auth.new_session(token)
         response.set_cookie(COOKIE, session, httponly=True, samesite="strict", secure=secure, max_age=age)
     return response

@@ -56,7 +56,8 @@ async def open_upload(request: Request, name: str, limits: Limits) -> tuple[str,
     Raises:
         RequestError: the form is malformed, or the body does not arrive.
     """
-    body, kind = chunks(request, limits), request.headers.get("content-type", "")
+    body = chunks(request, limits)
+    kind = request.headers.get("content-type", "")
     if not kind.lower().startswith("multipart/form-data"):
         return shown_name(name), body
     file = MultipartFile(body, kind)
@@ -95,7 +96,8 @@ async def save_body(
     if expected > most + FORM_BYTES:
         raise RequestError(413, too_large)
     require_space(path.parent, expected, limits)
-    total, buffer = 0, bytearray()
+    total = 0
+    buffer = bytearray()
     with open(path, "wb", opener=_private) as file:
         async for part in parts:
             total += len(part)
@@ -123,7 +125,8 @@ def _private(path: str, flags: int) -> int:
 
 async def chunks(request: Request, limits: Limits) -> AsyncIterator[bytes]:
     """Iterate over the parts of a body; raises RequestError if they stall or are too slow."""
-    began, total = time.monotonic(), 0
+    began = time.monotonic()
+    total = 0
     parts = request.stream().__aiter__()
     while True:
         try:

@@ -1,6 +1,6 @@
 """Follow two streams with two actors on one node; run by test_cluster.py in a process of its own.
 
-python -m tests.server.streams.followers_on_cluster FILE
+python -m tests.server.streams.followers_on_cluster FILE NODES
 """
 
 import os
@@ -9,13 +9,13 @@ import sys
 from ballcast.live.status import LiveForecast, Status
 from ballcast.video.sources import SourceOptions
 from ballcast_server.streams.cluster import ClusterSessions
-from tests.ray_nodes import one_node
+from tests.ray_nodes import Nodes
 from tests.server.streams.streams_on_cluster import MODEL
 
 
-def main(file: str) -> None:
+def main(file: str, door: str) -> None:
     """Print that it was shown; an AssertionError where it was not."""
-    with one_node(cpus=2) as address, ClusterSessions(address, model=MODEL, per_machine=2) as streams:
+    with ClusterSessions(Nodes(door).have(1, cpus=2), model=MODEL, per_machine=2) as streams:
         sessions = [streams.session(file, source=SourceOptions(speed=0)) for _ in range(2)]
         listeners = [session.subscribe(capacity=4096) for session in sessions]
         for session in sessions:

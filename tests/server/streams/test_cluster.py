@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ray_nodes import needs_ray, run_apart
+from ray_nodes import Nodes, needs_ray, run_apart
 from stream_server import DrippingServer
 
 from ballcast.core.errors import InputError
@@ -22,21 +22,22 @@ from tests.video.conftest import make_video
 
 
 @needs_ray
-def test_streams_go_on_when_a_machine_dies(tmp_path: Path) -> None:
+def test_streams_go_on_when_a_machine_dies(tmp_path: Path, ray_nodes: Nodes) -> None:
     raw = make_video(tmp_path / "a.ts", range(2000)).read_bytes()
     pieces = [raw[at : at + len(raw) // 400] for at in range(0, len(raw), len(raw) // 400)]
     file = make_video(tmp_path / "b.mp4", range(300))
     with DrippingServer(pieces, every_s=0.1) as one, DrippingServer(pieces, every_s=0.1) as two:
-        assert "all shown" in run_apart("tests.server.streams.streams_on_cluster", file, one.address, two.address)
+        program = "tests.server.streams.streams_on_cluster"
+        assert "all shown" in run_apart(program, file, ray_nodes.door, one.address, two.address)
 
 
 @needs_ray
-def test_two_followers_on_one_machine(tmp_path: Path) -> None:
+def test_two_followers_on_one_machine(tmp_path: Path, ray_nodes: Nodes) -> None:
     file = make_video(tmp_path / "a.mp4", range(200))
-    assert "all shown" in run_apart("tests.server.streams.followers_on_cluster", file)
+    assert "all shown" in run_apart("tests.server.streams.followers_on_cluster", file, ray_nodes.door)
 
 
-class Nodes:
+class StandIn:
     """Stands in for Ray, which starts no actor: what it was asked for."""
 
     def __init__(self, *resources: dict[str, float]) -> None:
@@ -46,10 +47,10 @@ class Nodes:
     def nodes(self) -> list[dict[str, Any]]:
         return self._nodes
 
-    def remote(self, _: type) -> "Nodes":
+    def remote(self, _: type) -> "StandIn":
         return self
 
-    def options(self, **how: Any) -> "Nodes":
+    def options(self, **how: Any) -> "StandIn":
         self.asked.append(how)
         return self
 
@@ -62,7 +63,7 @@ def test_actors_a_machine(
     monkeypatch: pytest.MonkeyPatch, per_machine: int, device: str, actors: int, gpu: float
 ) -> None:
     """Machines times followers, but one a core at most; those of a machine fit on its one GPU."""
-    ray = Nodes({"CPU": 16.0, "GPU": 1.0}, {"CPU": 2.0, "GPU": 1.0}, {"CPU": 3.0}, {"CPU": 1.0}, {"GPU": 1.0}, {})
+    ray = StandIn({"CPU": 16.0, "GPU": 1.0}, {"CPU": 2.0, "GPU": 1.0}, {"CPU": 3.0}, {"CPU": 1.0}, {"GPU": 1.0}, {})
     monkeypatch.setattr("ballcast_server.streams.cluster_actor.threading.Thread.start", lambda _: None)
     streams = ClusterSessions("cluster", model={"device": device}, per_machine=per_machine)
     streams._ray = ray

@@ -1,6 +1,6 @@
 """`ballcast serve --cluster` with two nodes, one of which is killed; run by test_cluster.py in a process of its own.
 
-python -m tests.server.web.serve_on_cluster FOLDER ADDRESS ADDRESS
+python -m tests.server.web.serve_on_cluster FOLDER NODES ADDRESS ADDRESS
 """
 
 import re
@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 
 from ballcast.core.actions import ACTIONS
-from tests.ray_nodes import two_nodes
+from tests.ray_nodes import Nodes
 
 WAIT_S = 180.0  # other tests share the two cores
 ALL = dict.fromkeys(ACTIONS, 1e-6)  # every forecast raises alerts
@@ -69,20 +69,21 @@ def check(client: httpx.Client, addresses: list[str], kill: Callable[[], None]) 
     until(client, lambda s: list(s) == ["a"] and "ballcast_scheduler_streams 1" in client.get("/metrics").text, "ended")
 
 
-def main(folder: str, *addresses: str) -> None:
+def main(folder: str, door: str, *addresses: str) -> None:
     """Print a line for each change; an AssertionError where something was not shown."""
-    with two_nodes(cpus=2) as (cluster, nodes):
-        options = ["--port", "0", "--no-token", "--any-video", "--runtime", "onnx", "--size", "own"]
-        options += ["--allow-network", "127.0.0.0/8"]
-        command = [sys.executable, "-m", "ballcast", "serve", *options, "--data", str(Path(folder) / "data")]
-        server = subprocess.Popen([*command, "--cluster", cluster.address], stdout=subprocess.PIPE, text=True)
-        assert server.stdout is not None
-        found = re.search(r"http://[\d.:]+", server.stdout.readline())
-        assert found, server.wait()
-        with httpx.Client(base_url=found.group(), timeout=20) as client:
-            check(client, list(addresses), lambda: cluster.remove_node(nodes.pop(), allow_graceful=False))
-        server.send_signal(signal.SIGTERM)
-        assert server.wait(60) == 0
+    nodes = Nodes(door)
+    cluster = nodes.have(2, cpus=2)
+    options = ["--port", "0", "--no-token", "--any-video", "--runtime", "onnx", "--size", "own"]
+    options += ["--allow-network", "127.0.0.0/8"]
+    command = [sys.executable, "-m", "ballcast", "serve", *options, "--data", str(Path(folder) / "data")]
+    server = subprocess.Popen([*command, "--cluster", cluster], stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    found = re.search(r"http://[\d.:]+", server.stdout.readline())
+    assert found, server.wait()
+    with httpx.Client(base_url=found.group(), timeout=20) as client:
+        check(client, list(addresses), nodes.kill)
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(60) == 0
     print("all shown")
 
 

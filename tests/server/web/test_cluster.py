@@ -4,18 +4,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ray_nodes import needs_ray, run_apart
+from ray_nodes import Nodes, needs_ray, run_apart
 from stream_server import DrippingServer
 
 from tests.video.conftest import make_video
 
 
 @needs_ray
-def test_the_servers_streams_go_on_when_a_machine_dies(tmp_path: Path) -> None:
+def test_the_servers_streams_go_on_when_a_machine_dies(tmp_path: Path, ray_nodes: Nodes) -> None:
     raw = make_video(tmp_path / "a.ts", range(4000)).read_bytes()
     pieces = [raw[at : at + len(raw) // 800] for at in range(0, len(raw), len(raw) // 800)]
     with DrippingServer(pieces, every_s=0.18) as one, DrippingServer(pieces, every_s=0.18) as two:
-        shown = run_apart("tests.server.web.serve_on_cluster", tmp_path, one.address, two.address, timeout=600)
+        addresses = ray_nodes.door, one.address, two.address
+        shown = run_apart("tests.server.web.serve_on_cluster", tmp_path, *addresses, timeout=600)
         assert "all shown" in shown
 
 

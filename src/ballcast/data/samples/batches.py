@@ -203,7 +203,8 @@ class Samples:
 
     def take(self, chosen: Tensor) -> Batch:
         """Return the samples `chosen` (n,) int64, on the device; number S + s is sample s mirrored (`plan_epoch`)."""
-        mirrored, chosen = chosen >= len(self), chosen % len(self)
+        mirrored = chosen >= len(self)
+        chosen = chosen % len(self)
         index = self._index[chosen]  # (n, W)
         present = index != ABSENT
         rows = index.clamp(min=0).flatten()

@@ -68,17 +68,26 @@ class FeatureCache:
         title: str = "",
         log: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self.games, self.first, self.length = frames.games, frames.first, frames.length
-        self.total, self.size, self.device = frames.total, frames.size, frames.device
+        self.games = frames.games
+        self.first = frames.first
+        self.length = frames.length
+        self.total = frames.total
+        self.size = frames.size
+        self.device = frames.device
         encoder = BatchEncoder(backbone, device=frames.device, compiled=compiled)
-        span, made_by = stack_span(encoder.config), (VERSION, backbone.hash, encoder.precision, self.size, every)
+        span = stack_span(encoder.config)
+        made_by = (VERSION, backbone.hash, encoder.precision, self.size, every)
         counts = np.maximum(0, (self.length - span) // every + 1)  # (G,) stacks
         ends, views = np.cumsum(counts), range(1 + mirrored)  # 0: as it is, 1: mirrored
         row = np.full(self.total, -1)  # (frames,) the row of the stack that begins at each frame
         bank = np.empty((len(views), ends[-1], encoder.config.width), np.float16)
-        done, began, last_log = 0, time.monotonic(), time.monotonic()
+        done = 0
+        began = time.monotonic()
+        last_log = time.monotonic()
         for g in (*range(begin, len(counts)), *range(begin)):
-            first, count, rows = int(self.first[g]), int(counts[g]), slice(ends[g] - counts[g], ends[g])
+            first = int(self.first[g])
+            count = int(counts[g])
+            rows = slice(ends[g] - counts[g], ends[g])
             row[first : first + every * count : every] = np.arange(rows.start, rows.stop)
             for a in range(0, count, PART):
                 piece = bank[:, rows][:, a : a + PART]  # (V, n, D), a view
@@ -91,7 +100,8 @@ class FeatureCache:
                     if not np.isfinite(piece[view]).all():
                         raise InputError(f"{self.games[g].name}: the encoder gives features that are NaN or infinite")
                     write_bytes(paths[view], add_safetensors_checksum(save({"features": piece[view]})))
-                done, now = done + piece.shape[1], time.monotonic()
+                done += piece.shape[1]
+                now = time.monotonic()
                 if now - last_log > LOG_EVERY_S or done == ends[-1]:
                     last_log = now
                     log(f"{title}: features of {done} of {ends[-1]} stacks in {folder} after {now - began:.0f} s")
@@ -129,7 +139,9 @@ def _compute(
 
     `views`: the array of the stacks as they are, by 0; that of mirrored ones, by 1; or one of both.
     """
-    stride, span, count = encoder.config.stride, stack_span(encoder.config), len(next(iter(views.values())))
+    stride = encoder.config.stride
+    span = stack_span(encoder.config)
+    count = len(next(iter(views.values())))
     frame = prod(array_shape(frames.size, colour=frames.colour))
     piece = min(PIECE, count, max(1, PIECE_BYTES // frame // every))
     begins = sorted({min(begin, count - piece) for begin in range(0, count, piece)})  # the last one is moved back

@@ -100,7 +100,9 @@ class FrameCache:
         progress: ProgressCallback = no_progress,
         colour: bool = False,
     ) -> None:
-        self.games, self.device, self.colour = list(games), device, colour
+        self.games = list(games)
+        self.device = device
+        self.colour = colour
         self.workers = workers or cores()
         self._pool: DecoderPool | None = None
         here = LocalDecoder()
@@ -126,7 +128,9 @@ class FrameCache:
         numbers = {game.name: g for g, game in enumerate(self.games)}
         chosen = [numbers[game.name] for game in games]
         part = copy.copy(self)
-        part.games, part.first, part.length = list(games), self.first[chosen], self.length[chosen]
+        part.games = list(games)
+        part.first = self.first[chosen]
+        part.length = self.length[chosen]
         return part
 
     def take(self, frames: NDArray[np.int64]) -> Tensor:
@@ -169,7 +173,8 @@ class FrameCache:
     def _row(self, frames: NDArray[np.int64]) -> "Future[NDArray[np.uint8]]":
         """Frames by their numbers, from disk."""
         self._pool = self._pool or DecoderPool(CPU * self.workers)  # kept: the next epoch needs it again
-        first, stop = int(frames.min()), int(frames.max()) + 1
+        first = int(frames.min())
+        stop = int(frames.max()) + 1
         rows, columns = array_shape(self.size, colour=self.colour)
 
         def decode(decoder: Decoder) -> NDArray[np.uint8]:
@@ -187,7 +192,8 @@ class FrameCache:
             for begin, end in zip(self._segment_first[:-1], self._segment_first[1:], strict=True)
             for a in range(begin, end, run)
         ]
-        workers, frame = min(self.workers, len(runs)), shape[1] * shape[2]
+        workers = min(self.workers, len(runs))
+        frame = shape[1] * shape[2]
         memory = SharedMemory(0 if self.where == "gpu" else self.total * frame)
         chunk = max(1, min(run, CHUNK_BYTES // frame))
         slots: queue.SimpleQueue[SharedMemory] = queue.SimpleQueue()
@@ -222,7 +228,8 @@ class FrameCache:
         rows, columns = array_shape(self.size, colour=self.colour)
         while first < stop:
             i = int(np.searchsorted(self._segment_first, first, side="right")) - 1
-            segment, begin = self._segments[i], int(self._segment_first[i])
+            segment = self._segments[i]
+            begin = int(self._segment_first[i])
             end = min(stop, int(self._segment_first[i + 1]))
             start, until = segment.start + first - begin, segment.start + end - begin
             count = decoder.read(self._recording(segment), start, until, memory, offset)
@@ -240,7 +247,8 @@ class FrameCache:
         for segment in game.segments:
             video = here.video(str(segment.path))
             if (size := fitted(video.size, None, colour=self.colour)) != self._own_size:
-                mine, before = show_size(size), show_size(self._own_size)
+                mine = show_size(size)
+                before = show_size(self._own_size)
                 raise InputError(
                     f"{segment.path}: its frames are {mine}, those before it {before}; train on videos of one size"
                 )

@@ -66,7 +66,8 @@ class GameSampler:
     def __init__(
         self, games: Sequence[Game], first: Ints, length: Ints, *, windows: int, config: DataConfig, grid: int = 1
     ) -> None:
-        self.config, self._grid = config, grid
+        self.config = config
+        self._grid = grid
         self._low = first + windows * WINDOW_FRAMES  # (G,) where `frame` may lie, both included
         self._high = first + length - HORIZON_FRAMES
         if (self._high < self._low).any():
@@ -108,11 +109,14 @@ class GameSampler:
         now_ms = (frame - self._first[game]) * FRAME_MS
         for g, (times, actions) in enumerate(self._events):
             chosen = np.flatnonzero(game == g)
-            begin, end = np.searchsorted(times, now_ms[chosen]), np.searchsorted(times, now_ms[chosen] + HORIZON_MS)
+            begin = np.searchsorted(times, now_ms[chosen])
+            end = np.searchsorted(times, now_ms[chosen] + HORIZON_MS)
             for m in range(MAX_EVENTS):
                 there = begin + m < end
-                rows, event = chosen[there], (begin + m)[there]
-                classes[rows, m], position_ms[rows, m] = actions[event], times[event] - now_ms[rows] + OBSERVED_MS
+                rows = chosen[there]
+                event = (begin + m)[there]
+                classes[rows, m] = actions[event]
+                position_ms[rows, m] = times[event] - now_ms[rows] + OBSERVED_MS
         return GameSamples(frame, game, classes, position_ms)
 
 
@@ -153,7 +157,8 @@ def spotting_targets(
         (frames of all games, C), the largest of several actions of a class.
     """
     table = np.zeros((int(length.sum()), classes), np.float32)
-    reach, begin = int(4 * sigma_ms / FRAME_MS) + 1, 0
+    reach = int(4 * sigma_ms / FRAME_MS) + 1
+    begin = 0
     for labelled, count in zip(events, length.tolist(), strict=True):
         for position, action in labelled:
             middle = position // FRAME_MS
