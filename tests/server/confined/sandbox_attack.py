@@ -1,7 +1,7 @@
 """A process that a hostile file has taken over: it tries what attackers are after, and prints what succeeded.
 
-`python tests/server/confined/sandbox_attack.py WHERE GIVEN`; WHERE is "free", "confined", "network", "programs", or the process of the
-server whose work is replaced by the attack: "decoder", "renders", "feeds".
+`python tests/server/confined/sandbox_attack.py WHERE GIVEN`; WHERE is "free", "confined", "network", "programs",
+or the process of the server whose work is replaced by the attack: "decoder", "renders", "feeds".
 """
 
 import ctypes
