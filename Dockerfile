@@ -9,26 +9,29 @@
 #
 # compose.yaml runs the same. The server requires a token of at least 16 characters; without BALLCAST_TOKEN it makes one
 # and prints it in the log.
-ARG PYTHON=3.13
+#
+# Packages are those of uv.lock, each compared with its hash. To fix the base image, too, give its digest:
+#   docker build -t ballcast --build-arg BASE=python:3.13-slim@sha256:… .
+ARG BASE=python:3.13-slim
 
-FROM python:${PYTHON}-slim AS build
+FROM ${BASE} AS build
 ARG DEVICE=cpu
 # More extras, such as EXTRAS=events, which adds 300 MB.
 ARG EXTRAS=
 WORKDIR /build
-RUN python -m venv /opt/ballcast
-COPY pyproject.toml README.md LICENSE NOTICE ./
+COPY pyproject.toml uv.lock README.md LICENSE NOTICE deploy/uv.txt ./
 COPY src ./src
-# pip itself is not needed later; bytecode is made at the first start, so the image holds it only once.
+RUN pip install --no-cache-dir --require-hashes --requirement uv.txt
+# Bytecode is made at the first start, so the image holds it only once.
 RUN case "$DEVICE" in \
       cpu) extras="server${EXTRAS:+,$EXTRAS}" ;; \
       gpu) extras="server,train${EXTRAS:+,$EXTRAS}" ;; \
       *) echo "DEVICE is cpu or gpu, not $DEVICE" >&2; exit 1 ;; \
     esac; \
-    /opt/ballcast/bin/pip install --no-cache-dir --no-compile ".[$extras]" \
-    && /opt/ballcast/bin/pip uninstall --yes --quiet pip
+    UV_PROJECT_ENVIRONMENT=/opt/ballcast uv sync --frozen --no-editable --no-cache --no-managed-python \
+      $(printf -- '--extra %s ' $(echo "$extras" | tr , ' '))
 
-FROM python:${PYTHON}-slim
+FROM ${BASE}
 ARG DEVICE=cpu
 LABEL org.opencontainers.image.title="ballcast" \
       org.opencontainers.image.description="Anticipates football: from 30 s of broadcast video, the ball actions of the next 5 s" \

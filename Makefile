@@ -5,7 +5,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 MINUTES ?= 30
 
-.PHONY: demo test test-library test-server lint docs mutants setup setup-dev browser clean help
+.PHONY: demo test test-library test-server lint docs mutants lock audit sbom setup setup-dev browser clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -14,6 +14,9 @@ help:
 	@echo "make lint     ruff, mypy and the import contract"
 	@echo "make docs     build the docs into site/, any warning an error"
 	@echo "make mutants  test the tests: change the code, see which changes no test notices; MINUTES=30, goes on next time"
+	@echo "make lock     resolve the dependencies anew into uv.lock, with hashes; the image installs these"
+	@echo "make audit    look the packages of uv.lock up among known vulnerabilities (pip-audit); needs the network"
+	@echo "make sbom     write sbom.json, the packages of uv.lock with their hashes (CycloneDX)"
 	@echo "make clean    remove the virtual environment and caches"
 
 setup: $(VENV)/.installed
@@ -65,5 +68,24 @@ docs: setup-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "the docs: site/index.html"
 
+# In an environment of their own: they are no dependencies.
+TOOLS := .tools/bin
+$(TOOLS)/.installed: deploy/uv.txt Makefile
+	$(PYTHON) -m venv .tools
+	$(TOOLS)/pip install --quiet --disable-pip-version-check --require-hashes --requirement deploy/uv.txt
+	$(TOOLS)/pip install --quiet --disable-pip-version-check pip-audit==2.10.1
+	touch $@
+
+lock: $(TOOLS)/.installed
+	$(TOOLS)/uv lock --upgrade
+
+audit: $(TOOLS)/.installed
+	$(TOOLS)/uv export --quiet --frozen --all-extras --no-emit-project --output-file .tools/requirements.txt
+	$(TOOLS)/pip-audit --strict --require-hashes --disable-pip --progress-spinner off --requirement .tools/requirements.txt
+
+sbom: $(TOOLS)/.installed
+	$(TOOLS)/uv export --quiet --frozen --all-extras --format cyclonedx1.5 --output-file sbom.json
+	@echo "sbom.json: the packages of all extras; those of another selection are a part of them"
+
 clean:
-	rm -rf site mutants $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf site mutants .tools sbom.json $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

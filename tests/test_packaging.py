@@ -14,6 +14,8 @@ import pytest
 import typer
 import yaml
 from light import HEAVY, ballcast_without
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from ballcast import __version__
 from ballcast.cli import app
@@ -125,6 +127,26 @@ def test_the_container_starts_what_there_is() -> None:
     copies = [line.split()[1:-1] for line in lines if line.startswith("COPY ") and "--from" not in line]
     allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert set().union(*copies) == allowed
+
+
+def test_the_lock_has_what_the_project_asks_for_with_hashes() -> None:
+    """`make lock` was run after the last change of dependencies, and nothing is from anywhere but PyPI."""
+    locked = tomllib.loads((ROOT / "uv.lock").read_text())["package"]
+    (own,) = (package for package in locked if package["name"] == "ballcast")
+    wanted = [(text, None) for text in PROJECT["dependencies"]]
+    wanted += [(text, extra) for extra, texts in PROJECT["optional-dependencies"].items() for text in texts]
+    asked = {(canonicalize_name(r.name), str(r.specifier), e) for r, e in ((Requirement(t), e) for t, e in wanted)}
+    found = set()
+    for each in own["metadata"]["requires-dist"]:
+        marker = re.search(r"extra == '([\w-]+)'", each.get("marker", ""))
+        found.add((each["name"], each.get("specifier", ""), marker and marker[1]))
+    assert {one for one in found ^ asked if one[0] != "ballcast"} == set()  # an extra of its own extras
+    for package in locked:
+        if package is not own:
+            assert package["source"] == {"registry": "https://pypi.org/simple"}, package["name"]
+            files = [*package.get("wheels", []), *([package["sdist"]] if "sdist" in package else [])]
+            assert files
+            assert all(file["hash"].startswith("sha256:") for file in files), package["name"]
 
 
 def test_compose_runs_the_same_server() -> None:

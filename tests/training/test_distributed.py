@@ -20,7 +20,7 @@ from ballcast.loss.criterion import Criterion
 from ballcast.loss.matcher import Targets
 from ballcast.model.slots import Slots
 from ballcast.training.distributed import Ranks, joined
-from ballcast.training.loop import open_run
+from ballcast.training.loop import RunContext, Trainer, open_run
 from ballcast.training.run import build_task, train
 
 ROOT = Path(__file__).parents[2]
@@ -137,6 +137,17 @@ def test_a_run_of_two_processes_is_the_run_of_one(splits: Path, tmp_path: Path) 
         one, two = (np.genfromtxt(tmp_path / run / file, delimiter=",", names=True) for run in ("alone", "both"))
         for column in set(one.dtype.names) - {"seconds"}:
             np.testing.assert_allclose(two[column], one[column], rtol=2e-5, atol=1e-6, err_msg=column)
+
+
+def test_each_process_draws_its_own_dropout(splits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ranks, "wrap", lambda self, model: model)  # the other processes are not there
+    recipe = load(Recipe, Path("paper"), [*SMALL, "train.batch=6", f"data.features={splits}"])
+    drawn = set()
+    for rank in range(3):
+        context = RunContext(tmp_path, torch.device("cpu"), Ranks(rank, 3))
+        Trainer(build_task(recipe, context), recipe, context)
+        drawn.add(tuple(torch.rand(4).tolist()))
+    assert len(drawn) == 3
 
 
 def test_rows_of_all_ranks_come_back_in_order(monkeypatch: pytest.MonkeyPatch) -> None:

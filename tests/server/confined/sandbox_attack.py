@@ -1,7 +1,7 @@
 """A process that a hostile file has taken over: it tries what attackers are after, and prints what succeeded.
 
-`python tests/server/confined/sandbox_attack.py WHERE GIVEN`; WHERE is "free", "confined", or the process of the
-server whose work is replaced by the attack: "decoder", "renders", "feeds".
+`python tests/server/confined/sandbox_attack.py WHERE GIVEN`; WHERE is "free", "confined", "network", "programs",
+or the process of the server whose work is replaced by the attack: "decoder", "renders", "feeds".
 """
 
 import ctypes
@@ -34,6 +34,7 @@ def attempts(given: dict[str, Any]) -> dict[str, Callable[[], object]]:
         "remove": lambda: os.unlink(f"{secret}.old"),
         "TCP": lambda: send(socket.AF_INET, socket.SOCK_STREAM, server),
         "UDP": lambda: send(socket.AF_INET, socket.SOCK_DGRAM, server),
+        "netlink": lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW).close(),
         "unix socket": lambda: send(socket.AF_UNIX, socket.SOCK_STREAM, given["unix"]),
         "program": lambda: subprocess.run(["/bin/true"], check=True),
         "program in place": run_in_place,
@@ -140,6 +141,18 @@ def main(where: str, given: dict[str, Any]) -> None:
 
         kloppy_feed.open_feed = taken
         feeds.main(given["arguments"])
+    elif where == "network":
+        from ballcast_server.confined.sandbox import confine
+
+        confine(read=[], network=True)
+    elif where == "programs":
+        from ballcast_server.confined.sandbox import confine
+
+        program = Path(given["program"]).resolve()
+        confine(read=[], network=True, programs=[program])
+        with subprocess.Popen([program, "100"]) as running:
+            running.kill()
+        assert running.returncode == -signal.SIGKILL
     elif where == "confined":
         from ballcast_server.confined.sandbox import confine
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -58,6 +59,18 @@ def test_a_confined_process_has_its_files_and_nothing_else(given: dict[str, Any]
     assert attack("confined", given) == []
     assert Path(given["secret"]).read_text() == "secret"
     assert Path(given["secret"] + ".old").read_text() == "secret.old"
+
+
+@confined
+def test_a_process_of_the_network_has_tcp_and_udp_and_nothing_else(given: dict[str, Any]) -> None:
+    assert attack("network", given) == ["TCP", "UDP"]
+
+
+@confined
+def test_a_process_with_a_program_starts_no_other(given: dict[str, Any]) -> None:
+    given["program"] = shutil.which("sleep")
+    done = attack("programs", given)
+    assert [name for name in done if name != "signal"] == ["TCP", "UDP", "fork"]  # signals: from Linux 6.12 on refused
 
 
 @confined
