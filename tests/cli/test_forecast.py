@@ -86,6 +86,7 @@ def test_a_submission(ballcast: Cli, tmp_path: Path) -> None:
         (("match.csv", "--submission", "r.zip", "--table", "t.csv"), ("--table goes with forecasts along videos",)),
         (("match.csv", "--submission", "r.zip"), ("match", "a submission is for clips of which 30 s are seen")),
         (("match.csv", "--table", "match.csv"), ("match.csv",)),
+        (("match.csv", "--table", "tables"), ("tables: is no name of a file", "end it in .csv")),
         (("match.csv", "--model", "events"), ("feed_model", "does not read spots")),
         (("match.csv", "--every", "0"), ("--every",)),
     ],

@@ -128,6 +128,8 @@ def forecast(
         if path is not None:
             check_writable(path)
             check_not_source(path, spots)
+            if path.is_dir() or (path == table and not path.suffix):
+                raise InputError(f"{path}: is no name of a file; end it in {'.zip' if path == submission else '.csv'}")
     several = len(found.videos) > 1
     if several and video is not None:
         raise InputError(f"{spots}: has the spots of {len(found.videos)} videos; --video goes with those of one")
