@@ -135,8 +135,8 @@ def forecast(
         raise InputError(f"{spots}: has the spots of {len(found.videos)} videos; --video goes with those of one")
     targets = {one.name: _targets(spots, one.name, given, several=several) for one in found.videos}
     if submission is None:
-        for own in targets.values():
-            own.check(video or spots)
+        for outputs in targets.values():
+            outputs.check(video or spots)
     loaded = load(model or SPOTS, runtime=runtime, device=device)
     describe(spots, found.videos, found.left_out)
     if submission is not None:
@@ -145,8 +145,8 @@ def forecast(
     with progress_bar(new_console(stderr=True), "forecasts") as progress:
         forecasts = loaded.spots(found.videos, every_ms=round(1000 * every), progress=progress)
         timeline = list(forecasts)
-    for name, own in targets.items():
-        _write(spots, name, own, [made for made in timeline if made.video == name], forecasts, video)
+    for name, outputs in targets.items():
+        _write(spots, name, outputs, [made for made in timeline if made.video == name], forecasts, video)
     if table is not None:
         from ballcast.inference.spot_predictor import write_spot_table
 

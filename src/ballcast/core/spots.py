@@ -14,7 +14,8 @@ from ballcast.core.actions import ACTION_INDEX, ACTIONS
 # The columns of a token: whole numbers (codes), and age in s and confidence (values).
 ACTION, TEAM, PLAYER, PLAYER_BEFORE = range(4)
 AGE, CONFIDENCE = range(2)
-CODES, VALUES = 4, 2
+CODES = 4
+VALUES = 2
 UNKNOWN, SAME, OTHER = range(3)  # of a team or player, compared with another spot's
 SPOT_TOKENS = 20  # the last spots before T
 

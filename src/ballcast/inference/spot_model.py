@@ -88,7 +88,7 @@ class SpotModel:
     def scores(self, intensity: Floats) -> Floats:
         """Scores of a submission (S, 32, C) from the intensity (S, C, 32): times chosen, and scores spread, for mAP."""
         found = select_hits(np.ascontiguousarray(intensity.transpose(1, 0, 2)), self.peaks)
-        return np.stack([own.spread(found[..., c]) for c, own in enumerate(self.spread)], -1)
+        return np.stack([curve.spread(found[..., c]) for c, curve in enumerate(self.spread)], -1)
 
 
 def is_spot_model(folder: Path | str) -> bool:
@@ -116,9 +116,11 @@ def open_spot_model(folder: Path, *, torch_device: str = "", threads: int | None
         raise InputError(f"{path}: its network, calibration, peaks or knots are damaged; fetch the model again")
     graph = folder / GRAPH
     if torch_device or not graph.is_file():
-        device, run = torch_device or "cpu", _torch_run(folder, torch_device or "cpu")
+        device = torch_device or "cpu"
+        run = _torch_run(folder, torch_device or "cpu")
     else:
-        device, run = "onnx", _onnx_run(graph, threads)
+        device = "onnx"
+        run = _onnx_run(graph, threads)
     about = {key: tree[key] for key in ("trained_on", "attribution", "license") if key in tree}
     return SpotModel(folder.name, device, run, calibration, peaks, spread, tokens, observed_ms, about)
 

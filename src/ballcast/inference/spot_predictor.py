@@ -57,10 +57,10 @@ class SpotForecast(Forecast):
 
     def to_json(self) -> dict[str, Any]:
         """`Forecast.to_json`, with the newest spot and the probability of each action within 5 s."""
-        own: dict[str, Any] = {"last": self.last, "since_ms": self.since_ms if self.last else None}
+        further: dict[str, Any] = {"last": self.last, "since_ms": self.since_ms if self.last else None}
         chances = zip(SHORT_NAMES, (self.within(label, 5) for label in ACTIONS), strict=True)
-        own["within_5s"] = {name: None if p is None else round(p, 5) for name, p in chances}
-        return Forecast.to_json(self) | own
+        further["within_5s"] = {name: None if p is None else round(p, 5) for name, p in chances}
+        return Forecast.to_json(self) | further
 
 
 class SpotForecasts(Forecasts[SpotForecast]):
@@ -116,7 +116,8 @@ def predict_spots(
         progress: called with the forecasts done and in all.
     """
     times = [_times(spots, every_ms) for spots in videos]
-    done, total = 0, sum(map(len, times))
+    done = 0
+    total = sum(map(len, times))
     for spots, at in zip(videos, times, strict=True):
         for begin in range(0, len(at), TOGETHER):
             some = at[begin : begin + TOGETHER]
@@ -128,7 +129,8 @@ def predict_spots(
 def _times(spots: Spots, every_ms: int) -> NDArray[np.int64]:
     if not len(spots):
         return np.zeros(0, np.int64)
-    first, last = int(spots.position_ms[0]), int(spots.position_ms[-1])
+    first = int(spots.position_ms[0])
+    last = int(spots.position_ms[-1])
     return np.arange(first // every_ms + 1, last // every_ms + 2, dtype=np.int64) * every_ms
 
 
@@ -140,7 +142,8 @@ def forecasts_at(model: SpotModel, spots: Spots, at_ms: NDArray[np.int64]) -> It
     for i, at in enumerate(at_ms.tolist()):
         since = at - int(spots.position_ms[newest[i]]) if newest[i] >= 0 else OBSERVED_MS
         last = SHORT_NAMES[spots.action[newest[i]]] if since < OBSERVED_MS else ""
-        made, within = likely_predictions(likely[i], at), tuple(chance[i, :, -1].tolist())
+        made = likely_predictions(likely[i], at)
+        within = tuple(chance[i, :, -1].tolist())
         since = min(since, OBSERVED_MS)
         yield SpotForecast(at, made, spots.name, last, since, chance[i], spots.forecast, within_5s=within)
 

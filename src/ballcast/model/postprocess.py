@@ -269,7 +269,7 @@ def select_hits(intensity: Floats, count: int, weights: Sequence[float] = BOX_WE
     """Select times for each class greedily by what the scorer counts, each in a different bin.
 
     At a tolerance, a time is hit if an action lies within its box; of the m actions expected there that has the
-    probability 1 − exp(−m), and the time takes so many of them from those selected later. The best time has the highest
+    probability 1 − exp(−m), which the time takes from those selected later. The best time has the highest
     mean of these probabilities over the tolerances, which is its score; of equal times the one nearest to the actions.
 
     Args:

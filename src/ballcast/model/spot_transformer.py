@@ -1,7 +1,7 @@
 """The event transformer on spots: what a spotter found in the last 30 s as tokens → K slots and P(at least one).
 
 A spot has no place; its confidence is read instead. Slots, their loss and decoding are those of `event_transformer`.
-The probability of at least one action of a class within 1, 2, … 5 s has a head of its own. B samples, N tokens,
+The probability of at least one action of a class within 1, 2, … 5 s has a separate head. B samples, N tokens,
 K slots, C actions.
 """
 
@@ -69,7 +69,8 @@ class SpotTransformer(nn.Module):
         for layer in self.layers:
             x = layer(x, there[:, None, None, :])
         x = self.norm(x[:, -self.config.slots - 1 :])
-        slots, chance = x[:, :-1], self.chance_head(x[:, -1]).unflatten(-1, (C, len(HORIZONS_S)))
+        slots = x[:, :-1]
+        chance = self.chance_head(x[:, -1]).unflatten(-1, (C, len(HORIZONS_S)))
         times = self.time_head(slots).unflatten(-1, (C, GRID_BINS))
         kinds = self.kind_head(slots)
         return EventSlots(kinds, times, kinds.new_zeros(*kinds.shape[:2], 1)), chance

@@ -245,10 +245,10 @@ def _read_soccernet(tree: Any, reader: _Reader, path: Path) -> None:
     reader.begin(name)
     one = all(half == 1 for half in halves) or not _begins_again(halves)
     for half in sorted(halves):
-        own = name if one else f"{name} {half}"
+        part = name if one else f"{name} {half}"
         for i, record in halves[half]:
             with reader.defects.at(f"{key}[{i}]"):
-                _add_record(reader, own, record)
+                _add_record(reader, part, record)
     if not one:
         del reader.videos[name]
 
@@ -285,7 +285,8 @@ def _read_footpass(tree: Any, reader: _Reader, path: Path) -> None:
                     if number not in range(1, len(FOOTPASS) + 1):
                         raise InputError(f"class {show(row[3])} is not one of 1 to {len(FOOTPASS)}")
                     confidence = row[4] if len(row) == 5 else None
-                    label, position_ms = FOOTPASS[int(number) - 1], round(frame * 1000 / FPS)
+                    label = FOOTPASS[int(number) - 1]
+                    position_ms = round(frame * 1000 / FPS)
                     reader.add(name, label, position_ms, confidence=confidence, team=row[1], player=row[2])
 
 
