@@ -158,7 +158,9 @@ def serve(
         workers=workers,
         every_ms=every_ms,
         networks=_networks(allow_network or [], webhook),
-        alerts=AlertTargets(webhook, os.environ.get("BALLCAST_WEBHOOK_SECRET", ""), mqtt, cooldown),
+        alerts=AlertTargets(
+            webhook=webhook, secret=os.environ.get("BALLCAST_WEBHOOK_SECRET", ""), mqtt=mqtt, cooldown_s=cooldown
+        ),
         clips_days=clips_days,
         clips_bytes=round(clips_size * (1 << 30)),
         limits=Limits(upload_bytes=round(max_upload * (1 << 30)), video_s=60 * max_minutes, pixels=max_pixels),
