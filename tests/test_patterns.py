@@ -8,7 +8,7 @@ import pytest
 
 from ballcast.core import checks
 from ballcast.data.events.feed_files import MARKS
-from ballcast.data.labels import games
+from ballcast.data.labels import games, spots
 from ballcast.video.addresses import shown
 from ballcast_server import networks
 from ballcast_server.web import guard, multipart
@@ -52,7 +52,9 @@ OTHERS: dict[str, Callable[[str], object]] = {
     "the host of a request": lambda text: guard._HOST.fullmatch(text),
     "a form's boundary": lambda text: multipart._BOUNDARY.search(text),
     "a form's file name": lambda text: multipart._EXTENDED.search(text.encode()),
-    "the clock of a label": lambda text: games._GAME_TIME.match(text),
+    "the clock of a label": lambda text: games.GAME_TIME.match(text),
+    "a time in a table of spots": spots._seconds,
+    "the label of a spot": spots.action_of,
     "a whole number": lambda text: checks._WHOLE.fullmatch(text),
 }
 

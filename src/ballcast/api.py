@@ -22,6 +22,7 @@ from ballcast.core.anticipator_config import EmitConfig
 from ballcast.core.errors import InputError
 from ballcast.core.events import Clip, ClipForecast, Forecast, Gap
 from ballcast.core.progress import ProgressCallback, no_progress
+from ballcast.core.spots import Spots
 from ballcast.inference.forecasts import FeedForecasts, Forecasts
 from ballcast.inference.loading import RuntimeKind, open_model
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from ballcast.inference.expected_precision import ExpectedPrecision
     from ballcast.inference.loading import VideoRuntime
     from ballcast.inference.runtime import Runtime
+    from ballcast.inference.spot_model import SpotModel
+    from ballcast.inference.spot_predictor import SpotForecasts
     from ballcast.inference.stream_predictor import StreamPredictor
     from ballcast.live.session import LiveSession
     from ballcast.live.status import Status
@@ -42,11 +45,11 @@ class Model:
     """A model that is ready to predict; made by `load`. It may be used from several threads.
 
     Args:
-        network: reads features of stores and feeds; or an event transformer, which reads feeds only.
+        network: reads features of stores and feeds; or an event transformer, which reads feeds only, or spots only.
         video_runtime: gives the runtime that reads videos; None: the model has no backbone.
     """
 
-    network: "Runtime | EventModel"
+    network: "Runtime | EventModel | SpotModel"
     video_runtime: "VideoRuntime | None" = None
 
     @property
@@ -68,7 +71,10 @@ class Model:
     def window_model(self) -> "Runtime":
         """The network that reads features; an InputError if the model is an event transformer, which has none."""
         from ballcast.inference.event_model import EventModel
+        from ballcast.inference.spot_model import SpotModel
 
+        if isinstance(self.network, SpotModel):
+            raise InputError(f"{self.name}: reads spots only and has no slots to tune or change; use `spots`")
         if isinstance(self.network, EventModel):
             raise InputError(f"{self.name}: reads event feeds only and has no slots to tune or change; use `feed`")
         return self.network
@@ -81,9 +87,16 @@ class Model:
         return self.network if isinstance(self.network, EventModel) else None
 
     @property
+    def spot_model(self) -> "SpotModel | None":
+        """The event transformer of spots; None: it is another model."""
+        from ballcast.inference.spot_model import SpotModel
+
+        return self.network if isinstance(self.network, SpotModel) else None
+
+    @property
     def precision(self) -> "ExpectedPrecision | None":
         """How often its predictions come true, by action and score; None: not measured (`ballcast tune`)."""
-        return None if self.event_model else self.window_model.expected_precision
+        return None if self.event_model or self.spot_model else self.window_model.expected_precision
 
     def new_runtime(self) -> "Runtime":
         """The runtime that reads videos, for any number of predictors; an InputError if the model reads no videos."""
@@ -251,6 +264,38 @@ class Model:
         along = feeds.predict_feed(self.window_model, feed, every_ms=every_ms, config=config, progress=progress)
         return Forecasts(along, about | {"pos_weight": self.window_model.pos_weight})
 
+    def spots(
+        self,
+        source: Path | str | Spots | Sequence[Spots],
+        *,
+        every_ms: int = 1000,
+        progress: ProgressCallback = no_progress,
+    ) -> "SpotForecasts":
+        """Forecast along what an action spotter found in videos, from the first spot of each to the last.
+
+        Args:
+            source: a file of spots (OSL, SoccerNet or FOOTPASS JSON, or CSV), or the spots of one or several videos.
+            every_ms: interval of the forecasts.
+            progress: called with the forecasts done and in all.
+        """
+        from ballcast.data.labels.spots import read_spots
+        from ballcast.inference.spot_predictor import SpotForecasts, not_forecast, predict_spots
+
+        model = self.spot_model
+        if model is None:
+            raise InputError(f'{self.name}: does not read spots; use ballcast.load("spots")')
+        videos: Sequence[Spots]
+        left_out: dict[str, int] = {}
+        if isinstance(source, Path | str):
+            found = read_spots(Path(source))
+            videos, left_out = found.videos, dict(found.left_out)
+        else:
+            videos = [source] if isinstance(source, Spots) else list(source)
+        about = {"every_ms": every_ms, "model": self.name, "trained_on": model.about.get("trained_on", "")}
+        about["not_forecast"] = not_forecast(videos)
+        forecasts = predict_spots(model, videos, every_ms=every_ms, progress=progress)
+        return SpotForecasts(forecasts, about, videos, left_out)
+
     def features(
         self,
         store: "FeatureStore | Path | str",
@@ -309,7 +354,7 @@ def load(
 
     Args:
         model: the folder of a trained model or of an export (`ballcast export`), a hub id like "someone/ballcast", or
-            "events" for the embedded model of event feeds; None: the embedded model of videos.
+            "events" or "spots" for the embedded model of event feeds or of spots; None: the embedded model of videos.
         backbone: the backbone that a trained model was trained on; needed for videos only.
         runtime: "onnx" or "torch"; "auto": ONNX Runtime where it can run the model, but torch if it has a GPU.
         device: of torch: "cpu", "cuda", "mps" or "auto".

@@ -88,6 +88,22 @@ def feeds(folder: Path) -> None:
             shutil.copyfile(samples / f"statsbomb_15986_{what}.json", target)
 
 
+def spots(folder: Path) -> None:
+    """spots.csv and results_spotting.json: what a spotter found in match.mp4."""
+    found = [(0.5, "PASS", 0.9), (1.8, "DRIVE", 0.7), (4.2, "PASS", 0.8), (6.0, "SHOT", 0.4)]
+    (folder / "spots.csv").write_text("\n".join(f"{seconds},{label},{sure}" for seconds, label, sure in found))
+    records = [
+        {
+            "gameTime": f"1 - 00:0{seconds:.0f}",
+            "label": label,
+            "position": str(round(1000 * seconds)),
+            "confidence": sure,
+        }
+        for seconds, label, sure in found
+    ]
+    (folder / "results_spotting.json").write_text(json.dumps({"UrlLocal": "match", "predictions": records}))
+
+
 def seeds(folder: Path) -> None:
     """runs/s0 and runs/s1: the model trained on SN-BAA, as two seeds; runs/a and runs/b, with features of their own."""
     for name in ("s0", "s1", "a", "b"):
@@ -108,10 +124,10 @@ HAS: dict[str, list[Callable[[Path], None]]] = {
     "first.md": [match_video, models],
     "train.md": [snbaa, my_features],
     "events.md": [feeds],
-    "README.md": [match_video, feeds],
+    "README.md": [match_video, feeds, spots],
     "backbone.md": [match_video],
     "export.md": [match_video, models],
-    "video.md": [match_video],
+    "video.md": [match_video, spots],
     "python.md": [match_video, models, exported],
     "live.md": [match_video, models],
     "tune.md": [seeds],

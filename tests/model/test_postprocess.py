@@ -208,3 +208,37 @@ def test_a_large_set_is_computed_in_chunks(monkeypatch: pytest.MonkeyPatch) -> N
             p = 1 / (1 + 2 * math.exp(-slots.objectness[n, k]))
             by_hand[c, n] += p * slots.classes[n, k, c] * times[n, k, c if classes == 10 else 0]
         assert whole == pytest.approx(by_hand, rel=1e-5)
+
+
+def test_times_chosen_for_hits_by_hand() -> None:
+    """One action expected at bin 10: hit with probability 1 − 1/e at every tolerance; the next time has 1/e left."""
+    intensity = np.zeros((1, 1, 32), np.float32)
+    intensity[0, 0, 10] = 1
+    scores = postprocess.select_hits(intensity, 2)[0, :, 0]
+    first, second = np.argsort(scores)[::-1][:2]
+    assert first == 10
+    assert abs(second - 10) == 1
+    assert scores[first] == pytest.approx(1 - math.exp(-1))
+    assert scores[second] == pytest.approx(1 - math.exp(-math.exp(-1)))
+    assert np.count_nonzero(scores) == 2
+
+
+def test_a_time_between_two_actions_is_hit_by_either() -> None:
+    """Half an action at bins 4 and 12: within 3 bins one is reached, within 6 both, from bins 6, 7, 9 and 10."""
+    intensity = np.zeros((1, 1, 32), np.float32)
+    intensity[0, 0, [4, 12]] = 0.5
+    scores = postprocess.select_hits(intensity, 1)[0, :, 0]
+    near, far = 1 - math.exp(-0.5), 1 - math.exp(-1)
+    assert int(scores.argmax()) in (6, 7, 9, 10)
+    assert scores.max() == pytest.approx(3 / 9 * near + 6 / 9 * far)
+
+
+def test_times_for_hits_are_within_reach_and_chosen_for_each_class() -> None:
+    rng = np.random.default_rng(0)
+    intensity = rng.gamma(0.3, 0.05, (3, 50, 32)).astype(np.float32)
+    scores = postprocess.select_hits(intensity, 4)
+    assert scores.shape == (50, 32, 3)
+    assert ((scores > 0).sum(1) == 4).all()
+    assert scores.max() <= 1 - math.exp(-intensity.sum(-1).max())
+    one = postprocess.select_hits(intensity[1:2], 4)
+    np.testing.assert_array_equal(one[..., 0], scores[..., 1])

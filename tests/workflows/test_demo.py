@@ -70,6 +70,7 @@ def test_the_whole_way(samples: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     assert path == tmp_path / "out" / "report.html"
     assert told.getvalue().rstrip().endswith(str(path))
     assert "frames in" in told.getvalue()
+    assert "are no measurement: the 95 % interval is" in told.getvalue()
     training = {"device": torch.device("cpu"), "samples": samples}
     demo_training.train_small(tmp_path / "out", Console(file=told, width=120), **training)
     assert "0 defects" in told.getvalue()

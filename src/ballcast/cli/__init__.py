@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from ballcast.cli import demo, data, extract, train, tune, predict, score  # isort: skip  # noqa: F401
+from ballcast.cli import demo, data, extract, train, tune, predict, forecast, score  # isort: skip  # noqa: F401
 from ballcast.cli import reproduce, live, export  # isort: skip  # noqa: F401
 from ballcast.cli.shell import app
 from ballcast.core.errors import BallcastError, BallcastWarning, MissingExtra

@@ -12,20 +12,23 @@ RECIPES = Path(__file__).parent.parent / "configs"
 BACKBONE = SAMPLES / "backbone"
 MODEL = SAMPLES / "anticipator"
 FEED_MODEL = SAMPLES / "feed_model"
+SPOT_MODEL = SAMPLES / "spot_model"
 EVENTS = "events"  # the name of the embedded model of event feeds
+SPOTS = "spots"  # the name of the embedded model of spots
 
 
 def embedded_model(model: Path | str | None) -> Path | str:
-    """Replace None and "events" by the folders of the embedded models of videos and of event feeds.
+    """Replace None, "events" and "spots" by the folders of the embedded models of videos, event feeds and spots.
 
     Returns:
         That folder, or `model` itself if it names another.
     """
-    if model is not None and str(model) != EVENTS:
+    embedded = {None: (MODEL, "videos"), EVENTS: (FEED_MODEL, "event feeds"), SPOTS: (SPOT_MODEL, "spots")}
+    name = None if model is None else str(model)
+    if model is not None and name not in embedded:
         return model
-    folder = MODEL if model is None else FEED_MODEL
+    folder, kind = embedded[name]
     if not (folder / "config.json").is_file():
-        kind = "videos" if model is None else "event feeds"
         raise InputError(f"no model of {kind} is embedded in this ballcast; give the folder or hub id of one")
     return folder
 

@@ -33,6 +33,7 @@ from ballcast.core.embedded import find_extended, find_recipe
 from ballcast.core.event_schema import TOKENS
 
 KIND: Literal["event-transformer"] = "event-transformer"  # of recipes, and of the config.json of models
+SPOT_KIND = "spot-transformer"  # of the config.json of models of spots
 
 
 @config(frozen=True)
@@ -50,6 +51,20 @@ class EventTransformerConfig(Record):
 
     def __post_init__(self) -> None:
         require(self.dim % self.heads == 0, "dim must be a multiple of heads")
+
+
+@config(frozen=True)
+class SpotTransformerConfig(Record):
+    """The sizes of the network that reads spots."""
+
+    dim: Size = setting(128, "d")
+    heads: Size = 4
+    layers: Count = 3
+    ffn: Size = 320
+    dropout: BelowOne = 0.05
+    tokens: Count = setting(20, "spots that are read, at most")
+    observed_ms: Annotated[int, Interval(ge=1000, le=3_600_000)] = setting(OBSERVED_MS, "how far back spots are read")
+    slots: Annotated[int, Interval(ge=1, le=MAX_EVENTS)] = setting(MAX_EVENTS, "K, the first actions to come")
 
 
 @config(frozen=True)

@@ -150,7 +150,7 @@ def predict_events(
         for i, T in enumerate(at_ms.tolist()):
             at = begins[name] + T
             label = (*SHORT_NAMES, "other")[half.action[event[i]]] if event[i] >= 0 else ""
-            yield FeedForecast(at, _predictions(found[i], at), name, T, label, int(last[i]), chance[i], zones[i])
+            yield FeedForecast(at, likely_predictions(found[i], at), name, T, label, int(last[i]), chance[i], zones[i])
         done += len(at_ms)
         progress(done, total)
 
@@ -200,7 +200,7 @@ def _times(half: Feed, every_ms: int) -> tuple[NDArray[np.int64], NDArray[np.int
     return at_ms[order], event[order]
 
 
-def _predictions(found: NDArray[np.float32], at_ms: int) -> tuple[Prediction, ...]:
+def likely_predictions(found: NDArray[np.float32], at_ms: int) -> tuple[Prediction, ...]:
     """The likely times of each action (32, C), as predictions on the forecasts' clock, in order of time."""
     bins, classes = np.nonzero(found >= EMIT_THRESHOLD)
     shift = at_ms - OBSERVED_MS

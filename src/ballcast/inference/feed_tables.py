@@ -1,9 +1,10 @@
 """Files of the forecasts along a feed for analysts: the table as CSV or Parquet, and a clip list for video tools."""
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO, StringIO
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 from ballcast.core.errors import InputError, MissingExtra
@@ -15,11 +16,15 @@ BEFORE_MS, AFTER_MS = 10_000, 8_000  # of a chance, in its clip
 
 def write_table(path: Path, forecasts: Sequence[FeedForecast], match: MatchSummary) -> None:
     """Write the table, as Parquet if the name ends so, else as CSV."""
-    rows = table_rows(forecasts, match)
+    write_rows(path, columns(), table_rows(forecasts, match))
+
+
+def write_rows(path: Path, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write rows under the names of their columns, as Parquet if the path ends so, else as CSV."""
     if path.suffix.lower() != ".parquet":
         text = StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(columns())
+        writer.writerow(names)
         writer.writerows(rows)
         write_bytes(path, text.getvalue().encode())
         return
@@ -30,7 +35,7 @@ def write_table(path: Path, forecasts: Sequence[FeedForecast], match: MatchSumma
         raise MissingExtra("pyarrow", "events") from None
     file = BytesIO()
     arrays = [pa.array(column) for column in zip(*rows, strict=True)]
-    pq.write_table(pa.table(dict(zip(columns(), arrays, strict=True))), file)
+    pq.write_table(pa.table(dict(zip(names, arrays, strict=True))), file)
     write_bytes(path, file.getvalue())
 
 

@@ -25,6 +25,7 @@ from ballcast.inference.expected_precision import read_precision
 from ballcast.inference.export_config import EMBEDDED, find_export, is_export, read_embedded
 from ballcast.inference.onnx_runtime import OnnxRuntime, has_graphs
 from ballcast.inference.runtime import Runtime
+from ballcast.inference.spot_model import SpotModel, is_spot_model, open_spot_model
 from ballcast.video.luma import choose_size
 
 RuntimeKind = Literal["auto", "torch", "onnx"]
@@ -45,12 +46,12 @@ def open_model(
     threads: int | None = None,
     command: str = "",
     exporter: Exporter | None = None,
-) -> tuple[Runtime | EventModel, VideoRuntime | None]:
+) -> tuple[Runtime | EventModel | SpotModel, VideoRuntime | None]:
     """Open a model: find out what it is and what can run it here, and load its networks.
 
     Args:
-        model: the folder of a trained model or of an export, a hub id, or "events" for the embedded model of event
-            feeds; None: the embedded model of videos.
+        model: the folder of a trained model or of an export, a hub id, or "events" or "spots" for the embedded model
+            of event feeds or of spots; None: the embedded model of videos.
         backbone: folder or hub id of the backbone a trained model was trained on; needed for videos only.
         runtime: "auto" chooses ONNX Runtime where it can run the model, but torch if it has a GPU.
         device: "auto", "cpu", "cuda" or "mps".
@@ -60,8 +61,8 @@ def open_model(
         exporter: makes an export of a trained model where torch would run it on the CPU; None: no export is made.
 
     Returns:
-        What reads features of stores and feeds, or the event transformer, which reads feeds only; and what gives the
-        runtime that reads videos, None without a backbone.
+        What reads features of stores and feeds, or an event transformer, which reads feeds or spots only; and what
+        gives the runtime that reads videos, None without a backbone.
     """
     exported = model is not None and holds_export(model)
     if command and not exported:
@@ -69,7 +70,7 @@ def open_model(
     elif model is None and backbone is None:
         backbone = BACKBONE
     source = embedded_model(model)
-    if is_event_model(source):
+    if is_event_model(source) or is_spot_model(source):
         return _open_events(Path(source), backbone, runtime, device, threads), None
     if exported:
         _check_export_options(source, backbone, runtime, device)
@@ -118,10 +119,12 @@ def _export_of(model: Path | str, backbone: Path | str | None, exporter: Exporte
 
 def _open_events(
     source: Path, backbone: Path | str | None, runtime: RuntimeKind, device: str, threads: int | None
-) -> EventModel:
-    """Open an event transformer: in ONNX Runtime, unless torch or a GPU is asked for."""
+) -> EventModel | SpotModel:
+    """Open an event transformer, of feeds or of spots: in ONNX Runtime, unless torch or a GPU is asked for."""
+    of_spots = is_spot_model(source)
     if backbone is not None:
-        raise InputError(f"{source}: reads event feeds, not videos; leave out --backbone, or give a model for videos")
+        kind = "spots" if of_spots else "event feeds"
+        raise InputError(f"{source}: reads {kind}, not videos; leave out --backbone, or give a model for videos")
     chosen = ""
     if runtime == "torch" or device in ("cuda", "mps"):
         if find_spec("torch") is None:
@@ -130,7 +133,8 @@ def _open_events(
         from ballcast.features.device import choose_device
 
         chosen = str(choose_device(device, TORCH_DEVICES))
-    return open_event_model(source, torch_device=chosen, threads=threads)
+    opened = open_spot_model if of_spots else open_event_model
+    return opened(source, torch_device=chosen, threads=threads)
 
 
 def origin_of(source: Path | str, weights: str = "") -> str:

@@ -234,7 +234,7 @@ def _try(limit: int, place: str, given: IO[bytes]) -> int:
         inputs[wanted.name] = np.zeros(shape, _TYPES.get(wanted.type, "float32"))
     try:
         session.run(None, inputs)
-    except Exception as error:  # sizes of its own choice may not suit it
+    except Exception as error:  # the sizes chosen here may not suit it
         return int(_is_memory(error))
     return 0
 

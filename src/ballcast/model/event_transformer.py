@@ -63,7 +63,7 @@ class EventTransformer(nn.Module):
         self.queries = embedding(config.slots, dim, std=0.02)
         self.values = nn.Sequential(nn.Linear(_FEATURES, dim), nn.GELU(), nn.Linear(dim, dim))
         self.told = nn.Linear(len(DETAILS), dim)  # the name in saved weights
-        self.since = nn.Linear(_AGES, dim)
+        self.since = nn.Linear(AGES, dim)
         self.layers = nn.ModuleList(
             EncoderLayer(dim=dim, heads=config.heads, ffn=config.ffn, dropout=config.dropout)
             for _ in range(config.layers)
@@ -81,7 +81,7 @@ class EventTransformer(nn.Module):
         action = codes[..., ACTION]
         ranks = self.ranks.weight[-codes.shape[1] :]
         tokens = self.codes(_one_hot(codes)) + self.values(_features(codes, values)) + ranks  # (B, N, d)
-        since = self.since(_ages(values[:, -1, AGE]))  # (B, d) of the newest token: the time since the last event
+        since = self.since(age_features(values[:, -1, AGE]))  # (B, d): the time since the last event
         context = (self.told(available) + since)[:, None]
         queries = self.queries.weight + context  # (B, K, d)
         x = torch.cat([tokens, queries], 1)  # (B, N + K, d)
@@ -130,7 +130,7 @@ def load_event_transformer(folder: Path) -> EventTransformer:
 
 
 # No tensor below is made of Python numbers or lists: copying them to a GPU would break a CUDA graph.
-_AGES = 6
+AGES = 6
 _SIZES = {ACTION: PAD + 1, KIND: len(KINDS), OUTCOME: 3}
 
 
@@ -140,7 +140,7 @@ def _one_hot(codes: Tensor) -> Tensor:
     return torch.cat(parts, -1).float()
 
 
-def _ages(age: Tensor) -> Tensor:
+def age_features(age: Tensor) -> Tensor:
     """(…) seconds → (…, 6) features."""
     parts = [age / 30, torch.log1p(age), *(torch.exp(-age / s) for s in (0.5, 1.5, 4.0, 10.0))]
     return torch.stack(parts, -1)
@@ -158,7 +158,7 @@ def _features(codes: Tensor, values: Tensor) -> Tensor:
     across = ((end[..., 1] - 0.5) * 0.68).square()  # in units of 100 m
     goals = [(((end[..., 0] - x) * 1.05).square() + across).sqrt() for x in (0.0, 1.0)]
     flags = codes[..., SAME_TEAM:CODES].to(values.dtype)  # same team, same player, ended, located
-    parts = [place, end - start, step, torch.stack([*goals, torch.log1p(gap), torch.exp(-gap)], -1), _ages(age)]
+    parts = [place, end - start, step, torch.stack([*goals, torch.log1p(gap), torch.exp(-gap)], -1), age_features(age)]
     wave = torch.sin(3.14159265 * start)  # 0 at the lines
     return torch.cat([*parts, flags, wave], -1)
 

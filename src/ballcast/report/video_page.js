@@ -62,7 +62,7 @@
       name.textContent = `${data.labels[action]} ${sure} %`;
       item.append(name, ` in ${(ahead / 1000).toFixed(1)} s`); return item;
     }));
-    const likely = data.within[chosen].map((sure, action) => [sure, data.labels[action]]).sort((a, b) => b[0] - a[0]);
+    const likely = data.within[chosen].map((sure, action) => [sure, data.labels[action]]).filter(([sure]) => sure).sort((a, b) => b[0] - a[0]);
     within.textContent = likely.length ? `At least one within 5 s: ${likely.map(([sure, label]) => `${label} ${sure}\u00a0%`).join(", ")}` : "";
     draw();
   }

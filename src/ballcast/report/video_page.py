@@ -24,20 +24,29 @@ STILL_WIDTH = 320
 
 
 def write_video_page(
-    path: Path, video: Path, timeline: Sequence[Forecast], about: Mapping[str, Any], gaps: Sequence[Gap]
+    path: Path,
+    video: Path | None,
+    timeline: Sequence[Forecast],
+    about: Mapping[str, Any],
+    gaps: Sequence[Gap],
+    *,
+    name: str = "",
+    note: str = "",
 ) -> None:
     """Write the page of a video.
 
     Args:
         path: the HTML file.
-        video: the video's file, for pictures of the most confident predictions.
+        video: the video's file, for pictures of the most confident predictions; None: without them.
         timeline: its forecasts. gaps: where nothing could be forecast.
         about: as in the JSON file: `every_ms`, `model`, `origin`.
+        name: of the page; by default the video's. note: a sentence below it, instead of one on the model's origin.
     """
     every_ms = int(about["every_ms"])
     found = summarise(timeline, every_ms)
     page = TEMPLATES.get_template("video_page.html.j2").render(
-        name=video.name,
+        name=name or (video.name if video else ""),
+        note=note,
         model=Path(str(about.get("model", ""))).name,
         every=f"{every_ms / 1000:g}",
         origin=about.get("origin", ""),
@@ -75,10 +84,11 @@ def page_data(timeline: Sequence[Forecast], gaps: Sequence[Gap], every_ms: int) 
     }
 
 
-def _highlights(found: TimelineSummary, video: Path) -> list[dict[str, Any]]:
+def _highlights(found: TimelineSummary, video: Path | None) -> list[dict[str, Any]]:
     """The most confident predictions, each with the picture at the time of its forecast."""
     times = [highlight.forecast.at_ms for highlight in found.highlights]
-    pictures = stills(video, times, STILL_WIDTH, strict=False)  # none of the times lies in a gap
+    # None of the times lies in a gap.
+    pictures = stills(video, times, STILL_WIDTH, strict=False) if video else [None] * len(times)
     rows = []
     for highlight, picture in zip(found.highlights, pictures, strict=True):
         best = highlight.best

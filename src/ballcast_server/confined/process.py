@@ -25,7 +25,7 @@ def start(module: str, *arguments: str, stdin: int = subprocess.DEVNULL, **varia
     Args:
         module: its main module.
         arguments: of its command line.
-        stdin: as of `subprocess.Popen`.
+        stdin: see `subprocess.Popen`.
         variables: set in its environment.
     """
     return subprocess.Popen(

@@ -49,7 +49,7 @@ _REFUSED: dict[str, tuple[int, int | None]] = {  # system call → its number on
     "socketpair": (53, 199),
     "execve": (59, 221),
     "execveat": (322, 281),
-    # processes of its own: threads are allowed, by `_CLONE`
+    # child processes: threads are allowed, by `_CLONE`
     "fork": (57, None),
     "vfork": (58, None),
     "setsid": (112, 157),

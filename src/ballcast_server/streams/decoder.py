@@ -6,7 +6,7 @@ which writes the clips (`ring.py`).
 
 `python -m ballcast_server.streams.decoder` reads an `Order` from stdin, a line of JSON, then commands, each a line:
 `stills 1` and `stills 0` (previews are wanted or not), `clip NAME BEGIN END`, `check TEXT` (the answer to a question),
-`stop`. It writes records to stdout: two lengths, so many bytes of JSON, and so many of pixels and JPEG.
+`stop`. It writes records to stdout: two lengths, then the JSON, then pixels and JPEG.
 """
 
 import json
@@ -54,7 +54,7 @@ class Order:
     """What a process is asked for.
 
     Args:
-        address, speed, give_up_s, colour: as of `StreamSource`.
+        address, speed, give_up_s, colour: see `StreamSource`.
         checked: ask before each connection.
         any_video: do not look for a football pitch.
         pixels: of a frame.
@@ -91,7 +91,7 @@ def open_stream(
     """Open a source for a session of the server: a stream of a network in a process, a file or device here.
 
     Args:
-        address, colour, options: as of `open_source`.
+        address, colour, options: see `open_source`.
         limits: on pixels, memory and time.
         any_video: do not look for a football pitch.
         previews: size and rate of the previews.
@@ -113,7 +113,7 @@ def open_stream(
 
 
 class ConfinedStream:
-    """A stream of a network as a `LiveSource`; arguments as of `open_stream`.
+    """A stream of a network as a `LiveSource`; for the arguments see `open_stream`.
 
     Attributes:
         ring: its latest packets; None: they are not kept.
@@ -135,7 +135,8 @@ class ConfinedStream:
         self.watched: Callable[[], bool] = lambda: False
         self.ring = None if ring_s is None else ConfinedRing(ring_s)
         self.blocking = not options.speed and scheme_of(address) in PACED
-        self._limits, self._check = limits, options.check
+        self._limits = limits
+        self._check = options.check
         self._stopped = threading.Event()
         self._order = Order(
             address=address,
@@ -153,11 +154,9 @@ class ConfinedStream:
         )
 
     def close(self) -> None:
-        """See `LiveSource`."""
         self._stopped.set()
 
     def items(self) -> Iterator[LiveFrame | StreamGap]:
-        """See `LiveSource`."""
         proxies = {name: os.environ[name] for name in PROXIES if name in os.environ}
         running = start(__name__, stdin=subprocess.PIPE, OMP_NUM_THREADS="1", **proxies)
         process = _Process(running, json.dumps(asdict(self._order)))
@@ -228,14 +227,14 @@ class ConfinedStream:
             rows, columns, jpeg = int(about["rows"]), int(about["columns"]), int(about["jpeg"])
             if min(rows, columns, jpeg) < 0 or rows * columns + jpeg != self._follows:
                 raise ValueError
-            own = np.empty((rows, columns), np.uint8)
+            content = np.empty((rows, columns), np.uint8)
             still = bytearray(jpeg)
-            if not (process.fill(own.data.cast("B"), self) and process.fill(memoryview(still), self)):
+            if not (process.fill(content.data.cast("B"), self) and process.fill(memoryview(still), self)):
                 return None
             if self.ring is not None:
                 self.ring.newest_s = float(about["newest_s"])
             return LiveFrame(
-                own,
+                content,
                 int(about["at_ms"]),
                 float(about["arrived"]),
                 pitch=bool(about["pitch"]),
@@ -288,7 +287,8 @@ class _Process:
 
     def fill(self, view: memoryview, source: ConfinedStream) -> bool:
         """Read as many bytes as fit; False: the source was closed. An InputError if the process ends or is silent."""
-        got, began = 0, time.monotonic()
+        got = 0
+        began = time.monotonic()
         while got < len(view):
             if source.stopped:
                 return False
@@ -330,7 +330,8 @@ class ConfinedRing:
     """The latest packets of a stream, in its process; see `PacketRing`."""
 
     def __init__(self, seconds: float) -> None:
-        self.seconds, self.newest_s = seconds, -1.0
+        self.seconds = seconds
+        self.newest_s = -1.0
         self.process: _Process | None = None
         self._folder = tempfile.TemporaryDirectory(prefix="ballcast-clips-")
         self._count = 0
@@ -346,7 +347,8 @@ class ConfinedRing:
         with self._lock:
             self._count += 1
             clip = Path(self.folder, f"{self._count}.mp4")
-            none, until = clip.with_suffix(".none"), time.monotonic() + CLIP_S
+            none = clip.with_suffix(".none")
+            until = time.monotonic() + CLIP_S
             if self.process is None:
                 return False
             self.process.command(f"clip {clip.name} {begin_s} {end_s}")
@@ -371,7 +373,8 @@ class _Follower:
     def __init__(self, order: Order) -> None:
         self._order = order
         self._ring = None if order.ring_s is None else PacketRing(order.ring_s)
-        self._stills, self._still_at = False, -1e9
+        self._stills = False
+        self._still_at = -1e9
         self._answers: queue.Queue[str] = queue.Queue()
         check = self._ask if order.checked else None
         options = SourceOptions(speed=order.speed, give_up_s=order.give_up_s, check=check)
@@ -387,7 +390,8 @@ class _Follower:
         from ballcast.video.pitch import PitchDetector
         from ballcast.video.stills import to_jpeg
 
-        self._to_jpeg, self._detector = to_jpeg, None if self._order.any_video else PitchDetector()
+        self._to_jpeg = to_jpeg
+        self._detector = None if self._order.any_video else PitchDetector()
         ffmpeg = shutil.which("ffmpeg") if scheme_of(self._order.address) == "srt" else None
         clips = [Path(self._order.clips)] if self._order.clips else []
         confine(read=[], write=clips, network=True, programs=[Path(ffmpeg).resolve()] if ffmpeg else [])
@@ -443,7 +447,9 @@ class _Follower:
             raise InputError(f"{self._source.name}: its frames are {picture.width}×{picture.height}, {most}")
         if self._detector is not None:
             self._detector.look(frame.at_ms // FRAME_MS, picture)
-        width, height, jpeg = 0, 0, b""
+        width = 0
+        height = 0
+        jpeg = b""
         if self._stills and time.monotonic() - self._still_at >= order.still_ms / 1000:
             self._still_at = time.monotonic()
             with suppress(Exception):  # whatever the encoder or a picture of an unusual kind leads to
@@ -465,7 +471,8 @@ class _Follower:
         self._send({"frame": about}, frame.pixels, jpeg)
 
     def _send(self, record: dict[str, Any], pixels: np.ndarray | None = None, jpeg: bytes = b"") -> None:
-        text, out = json.dumps(record).encode(), sys.stdout.buffer
+        text = json.dumps(record).encode()
+        out = sys.stdout.buffer
         out.write(LENGTHS.pack(len(text), (0 if pixels is None else pixels.size) + len(jpeg)) + text)
         if pixels is not None:
             out.write(np.ascontiguousarray(pixels).data)

@@ -47,12 +47,14 @@ async def watch(
     reader, writer = await asyncio.open_connection(at.hostname, at.port)
     writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
     records: list[dict] = []
-    while line := await reader.readline():
-        if line.startswith(b"data: "):
-            records.append(json.loads(line[6:]))
-            if len(records) == most or stop(records[-1]):
-                break
-    writer.close()
+    try:
+        while line := await reader.readline():
+            if line.startswith(b"data: "):
+                records.append(json.loads(line[6:]))
+                if len(records) == most or stop(records[-1]):
+                    break
+    finally:
+        writer.close()
     return records
 
 

@@ -21,7 +21,7 @@ from ballcast.features.store import LABELS
 from ballcast.video.container import SUFFIXES, clip_video
 
 MATCHES = "matches.json"
-_GAME_TIME = re.compile(r"\s*([12])\s*-")  # "2 - 05:17": the half, and the time in it
+GAME_TIME = re.compile(r"\s*([12])\s*-")  # "2 - 05:17": the half, and the time in it
 
 
 class Timed(Protocol):
@@ -71,7 +71,7 @@ def halves_of(path: Path, parse: Callable[[Any], T | None]) -> dict[int, tuple[T
                 if (event := parse(record)) is None:
                     continue
                 clock = get(record, "gameTime", str, "text") if "gameTime" in record else "1 -"
-                half = _GAME_TIME.match(clock)
+                half = GAME_TIME.match(clock)
                 if half is None:
                     raise InputError(f"'gameTime' is {clock!r} instead of something like '1 - 00:12'")
                 halves.setdefault(int(half.group(1)), []).append(event)
