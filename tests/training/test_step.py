@@ -4,19 +4,24 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from synthetic import CLIPS, SMALL, WIDTH, WINDOWS
 
 from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import load
+from ballcast.core.pretrain_config import AugmentConfig
 from ballcast.data.samples.batches import TrainingBatch
-from ballcast.loss.criterion import Criterion
+from ballcast.loss.criterion import Criterion, at_least
 from ballcast.model.anticipator import Anticipator
+from ballcast.model.slots import Slots
+from ballcast.training.augment import draw_augmentation
 from ballcast.training.ema import Ema
 from ballcast.training.optimizer import build_optimizer, set_learning_rate
-from ballcast.training.step import TrainStep, anticipation_losses
+from ballcast.training.step import FrameBatch, TrainStep, anticipation_losses, end_to_end_losses
 
 STILL = ["model.hierarchy.dropout=0", "model.hierarchy.drop_path=0"]
 RECIPE = load(Recipe, Path("paper"), [*SMALL, *STILL])
@@ -97,6 +102,28 @@ def test_a_window_absent_in_either_source_is_absent_in_the_mix() -> None:
     expected[0, :2] = False  # the first source's
     expected[1, :1] = False  # the second source's
     assert torch.equal(seen[0], expected)
+
+
+def test_every_term_is_normalised_over_the_processes() -> None:
+    """From frames, with a further label set: twice the normalisers halve all terms."""
+    recipe = load(Recipe, Path("e2e"), ["augment.mixup=0"])
+    slots = Slots(torch.randn(2, 4), torch.randn(2, 4, 10), torch.randn(2, 4, 32), 32, torch.randn(2, 5, 10))
+    logits = [torch.randn(2, 5, 3)]
+    batch = FrameBatch(
+        torch.zeros(2, 5, 3),
+        torch.tensor([[1, 2], [3, -1]]),
+        torch.full((2, 2), 31_000),
+        [torch.rand(2, 5, 10), torch.rand(2, 5, 3)],
+        torch.tensor([0, 1]),
+        draw_augmentation(AugmentConfig(mixup=0), 1, 2, 1, np.random.default_rng(0))[0],
+    )
+    criterion = Criterion(config=recipe.loss, model=replace(recipe.model, slots=4))
+
+    def losses(reduce: Any = None) -> torch.Tensor:
+        return torch.stack(end_to_end_losses(lambda _: (slots, logits), criterion, batch, recipe, reduce=reduce))  # type: ignore[arg-type]
+
+    torch.testing.assert_close(losses(lambda sums, least: 2 * at_least(sums, least)), losses() / 2)
+    assert (losses() > 0).all()
 
 
 def make_step(device: str = "cpu", *, recorded: bool = False, clip: float = 1.0, decay: float = 0.0) -> TrainStep:

@@ -23,7 +23,7 @@ from ballcast.live.status import Record, Status, wall_ms
 from ballcast.video.sources import SourceOptions
 from ballcast_server.settings import Limits
 from ballcast_server.streams.decoder import open_stream
-from ballcast_server.streams.ring import ring_of
+from ballcast_server.streams.ring import Ring, ring_of
 from ballcast_server.streams.scheduler import Load, Scheduler
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ POLL_S = 0.5  # the longest that an actor waits for a record before it answers: 
 SILENT_S = 10.0  # without an answer of an actor, until its streams are shown as waiting
 AGAIN_S = 1.0  # until an actor whose machine died is asked again
 CLIP_S = 60.0  # to bring a clip
+ENDED_S = 60.0  # that the packets of a stream that ended are kept: clips may still be due
 NOT_READY = "no machine of the cluster is ready yet: one needs a free core (and GPU), and loads the model"
 
 
@@ -75,6 +76,7 @@ class Follower:
         self._any_video = any_video
         self._fault = ""
         self._sessions: dict[str, LiveSession | None] = {}  # None: it could not be opened
+        self._ended: dict[str, tuple[Ring, float]] = {}  # packets of streams that ended, and until when they are kept
         self._items: queue.Queue[Item] = queue.Queue(CAPACITY)
         os.environ["OMP_NUM_THREADS"] = str(cores())  # Ray sets 1, for the one core that is asked for
         try:
@@ -98,9 +100,12 @@ class Follower:
         """
         for key in self._sessions.keys() - orders.keys():
             if (session := self._sessions.pop(key)) is not None:
+                if (ring := ring_of(session.source)) is not None:
+                    self._ended[key] = ring, time.monotonic() + ENDED_S
                 threading.Thread(target=session.close, daemon=True).start()
         for key in orders.keys() - self._sessions.keys():
             self._sessions[key] = self._begin(key, orders[key])
+        self._ended = {key: kept for key, kept in self._ended.items() if kept[1] > time.monotonic()}
         items: list[Item] = []
         end = time.monotonic() + wait_s
         while len(items) < CAPACITY:
@@ -114,7 +119,7 @@ class Follower:
     def clip(self, key: str, begin_s: float, end_s: float) -> bytes:
         """The packets of these seconds as mp4; b"": there are none."""
         session = self._sessions.get(key)
-        ring = None if session is None else ring_of(session.source)
+        ring, _ = self._ended.get(key, (None, 0.0)) if session is None else (ring_of(session.source), 0.0)
         if ring is None:
             return b""
         with tempfile.TemporaryDirectory() as folder:

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from ballcast.video.sources import LiveFrame, SourceOptions, StreamGap
 from ballcast.video.stream import StreamSource
 from ballcast_server.confined import sandbox
 from ballcast_server.settings import Limits
+from ballcast_server.streams.cluster_actor import Follower, Item, StreamOrder
 from ballcast_server.streams.decoder import ConfinedStream, open_stream
 from tests.stream_server import DrippingServer, FolderServer, PieceServer
 
@@ -191,3 +193,16 @@ def test_the_process_is_confined(folder: str) -> None:
 def test_files_and_devices_are_opened_here(tmp_path: Path, small: bytes) -> None:
     (tmp_path / "a.ts").write_bytes(small)
     assert not isinstance(open_stream(str(tmp_path / "a.ts"), colour=False), ConfinedStream)
+
+
+def test_a_machine_of_a_cluster_writes_clips_of_streams_that_have_ended(folder: str) -> None:
+    follower = Follower({}, 1000, None, True)
+    order = StreamOrder(folder, 30.0, SourceOptions(give_up_s=1))
+    items: list[Item] = []
+    until = time.monotonic() + 30
+    while not any(item.newest_s > 1.5 for item in items) and time.monotonic() < until:
+        items += follower.follow({"a": order}, 0.2)[0]
+    assert len(follower.clip("a", 0.0, 3.0)) > 1000
+    follower.follow({}, 0.0)
+    assert len(follower.clip("a", 0.0, 3.0)) > 1000
+    assert follower.clip("b", 0.0, 3.0) == b""
