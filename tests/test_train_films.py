@@ -43,6 +43,7 @@ def test_presence_peaks_at_the_frames_of_actions(film):
 def test_films_are_taken_once_they_are_labelled(tmp_path):
     films = Films(tmp_path, torch.device("cpu"), room=1, sigma_ms=80)
     films.stopped = True
+    films._thread.join()
     for seed in (6001, 6002, 8001):
         np.save(tmp_path / f"match_{seed}.npy", np.zeros((4, 336 * 398), np.uint8))
     assert films._labels() == {}

@@ -127,10 +127,14 @@ def test_every_runtime_gives_in_batches_what_it_gives_alone(kind: str, videos: l
         for v in some
     ]
     runtime.picture_size = (32, 64)  # as the videos are; known beforehand, or the first would run alone for a while
-    with Scheduler(lambda: runtime, every_ms=every) as scheduler:
-        received = together([scheduler.session(FileSource(v, speed=0, colour=scheduler.colour)) for v in some])
-        load = scheduler.load
-    assert load.steps > load.batches
+    for _ in range(5):  # on a busy machine the streams may take turns
+        with Scheduler(lambda: runtime, every_ms=every) as scheduler:
+            received = together([scheduler.session(FileSource(v, speed=0, colour=scheduler.colour)) for v in some])
+            load = scheduler.load
+        if load.steps > load.batches:
+            break
+    else:
+        pytest.fail(f"{load.steps} steps in {load.batches} batches: never two together")
     for records, alone in zip(received, expected, strict=True):
         got = anticipations(records)
         assert [made.at_ms for made in got] == [made.at_ms for made in alone] == [5000, 7000, 9000]
