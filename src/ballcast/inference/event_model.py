@@ -78,13 +78,13 @@ def neutral_calibration() -> Floats:
     return np.stack([np.ones(shape), np.zeros(shape)]).astype(np.float32)
 
 
-def is_event_model(folder: Path | str) -> bool:
-    """Whether a folder holds an event transformer."""
+def is_event_model(folder: Path | str, kind: str = KIND) -> bool:
+    """Whether a folder holds an event transformer; or, by the `kind` in its config, one on spots."""
     path = Path(folder) / "config.json"
     if not path.is_file():
         return False
     tree = read_json(path, "sizes of the model")
-    return isinstance(tree, dict) and tree.get("kind") == KIND
+    return isinstance(tree, dict) and tree.get("kind") == kind
 
 
 def open_event_model(folder: Path, *, torch_device: str = "", threads: int | None = None) -> EventModel:

@@ -18,6 +18,7 @@ from typing import Literal
 from ballcast.core import hub
 from ballcast.core.embedded import BACKBONE, MODEL, choose_models, embedded_model, named_backbone
 from ballcast.core.errors import InputError, MissingExtra
+from ballcast.core.feed_config import SPOT_KIND
 from ballcast.core.files import read_json
 from ballcast.core.util import set_thread_defaults
 from ballcast.inference.event_model import EventModel, is_event_model, open_event_model
@@ -25,7 +26,7 @@ from ballcast.inference.expected_precision import read_precision
 from ballcast.inference.export_config import EMBEDDED, find_export, is_export, read_embedded
 from ballcast.inference.onnx_runtime import OnnxRuntime, has_graphs
 from ballcast.inference.runtime import Runtime
-from ballcast.inference.spot_model import SpotModel, is_spot_model, open_spot_model
+from ballcast.inference.spot_model import SpotModel, open_spot_model
 from ballcast.video.luma import choose_size
 
 RuntimeKind = Literal["auto", "torch", "onnx"]
@@ -70,7 +71,7 @@ def open_model(
     elif model is None and backbone is None:
         backbone = BACKBONE
     source = embedded_model(model)
-    if is_event_model(source) or is_spot_model(source):
+    if is_event_model(source) or is_event_model(source, SPOT_KIND):
         return _open_events(Path(source), backbone, runtime, device, threads), None
     if exported:
         _check_export_options(source, backbone, runtime, device)
@@ -121,7 +122,7 @@ def _open_events(
     source: Path, backbone: Path | str | None, runtime: RuntimeKind, device: str, threads: int | None
 ) -> EventModel | SpotModel:
     """Open an event transformer, of feeds or of spots: in ONNX Runtime, unless torch or a GPU is asked for."""
-    of_spots = is_spot_model(source)
+    of_spots = is_event_model(source, SPOT_KIND)
     if backbone is not None:
         kind = "spots" if of_spots else "event feeds"
         raise InputError(f"{source}: reads {kind}, not videos; leave out --backbone, or give a model for videos")

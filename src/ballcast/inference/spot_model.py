@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from ballcast.core.actions import ACTIONS
 from ballcast.core.errors import InputError, MissingExtra
 from ballcast.core.event_schema import HORIZONS_S, PAD
-from ballcast.core.feed_config import SPOT_KIND
 from ballcast.core.files import read_json
 from ballcast.core.spots import ACTION, Spots
 from ballcast.data.events.spot_tokens import tokens_before
@@ -89,15 +88,6 @@ class SpotModel:
         """Scores of a submission (S, 32, C) from the intensity (S, C, 32): times chosen, and scores spread, for mAP."""
         found = select_hits(np.ascontiguousarray(intensity.transpose(1, 0, 2)), self.peaks)
         return np.stack([curve.spread(found[..., c]) for c, curve in enumerate(self.spread)], -1)
-
-
-def is_spot_model(folder: Path | str) -> bool:
-    """Whether a folder holds a spot transformer."""
-    path = Path(folder) / "config.json"
-    if not path.is_file():
-        return False
-    tree = read_json(path, "sizes of the model")
-    return isinstance(tree, dict) and tree.get("kind") == SPOT_KIND
 
 
 def open_spot_model(folder: Path, *, torch_device: str = "", threads: int | None = None) -> SpotModel:

@@ -106,8 +106,7 @@ def save_event_transformer(folder: Path, model: EventTransformer, about: dict[st
         model: the network.
         about: further entries of `config.json`; `calibration` (2, C, 5) is needed to run the model.
     """
-    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    write_pair(folder, WEIGHTS, save(weights), CONFIG, {"kind": MODEL_KIND, "network": to_dict(model.config), **about})
+    write_weights(folder, model, {"kind": MODEL_KIND, "network": to_dict(model.config), **about})
 
 
 def load_event_transformer(folder: Path) -> EventTransformer:
@@ -119,14 +118,25 @@ def load_event_transformer(folder: Path) -> EventTransformer:
     if not isinstance(tree, dict) or tree.get("kind") != MODEL_KIND or not isinstance(tree.get("network"), dict):
         raise InputError(f"{path}: is not an event transformer's; give the folder of one made by `ballcast train feed`")
     model = EventTransformer(from_dict(EventTransformerConfig, tree["network"], str(path), "network."))
+    read_weights(folder, model, tree)
+    return model.eval()
+
+
+def write_weights(folder: Path, network: nn.Module, tree: dict[str, Any]) -> None:
+    """Write `model.safetensors`, and `tree` as `config.json`, linked by a hash."""
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
+    write_pair(folder, WEIGHTS, save(weights), CONFIG, tree)
+
+
+def read_weights(folder: Path, network: nn.Module, tree: dict[str, Any]) -> None:
+    """Load `model.safetensors` into a network; an InputError unless it fits it and `tree`, the `config.json`."""
     raw = read_bytes(folder / WEIGHTS, "model's weights")
-    check_pair(folder / WEIGHTS, raw, path, tree)
+    check_pair(folder / WEIGHTS, raw, folder / CONFIG, tree)
     try:
-        model.load_state_dict({name: tensor.float() for name, tensor in load(raw).items()})
+        network.load_state_dict({name: tensor.float() for name, tensor in load(raw).items()})
     except (SafetensorError, RuntimeError, KeyError, ValueError) as error:
         fault = first_line(error)
         raise InputError(f"{folder / WEIGHTS}: does not hold the model of config.json ({fault})") from None
-    return model.eval()
 
 
 # No tensor below is made of Python numbers or lists: copying them to a GPU would break a CUDA graph.

@@ -9,19 +9,26 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from ballcast.core.checks import check_pair
 from ballcast.core.config import from_dict, to_dict
-from ballcast.core.errors import InputError, first_line
+from ballcast.core.errors import InputError
 from ballcast.core.event_schema import HORIZONS_S, PAD
 from ballcast.core.events import GRID_BINS
 from ballcast.core.feed_config import SPOT_KIND, SpotTransformerConfig
-from ballcast.core.files import read_bytes, read_json, write_pair
+from ballcast.core.files import read_json
 from ballcast.core.spots import ACTION, AGE, CODES, CONFIDENCE, DETAILS
-from ballcast.model.event_transformer import AGES, CONFIG, TEAMS, WEIGHTS, C, EventSlots, age_features, decode_slots
+from ballcast.model.event_transformer import (
+    AGES,
+    CONFIG,
+    TEAMS,
+    C,
+    EventSlots,
+    age_features,
+    decode_slots,
+    read_weights,
+    write_weights,
+)
 from ballcast.model.layers import EncoderLayer, embedding
 
 _FEATURES = 2 * AGES + 1  # of a token: its age, the time since the token before, its confidence
@@ -99,8 +106,7 @@ class SpotOutputs(nn.Module):
 
 def save_spot_transformer(folder: Path, model: SpotTransformer, about: dict[str, Any]) -> None:
     """Write `model.safetensors` and `config.json`, linked by a hash; `about`: further entries of `config.json`."""
-    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    write_pair(folder, WEIGHTS, save(weights), CONFIG, {"kind": SPOT_KIND, "network": to_dict(model.config), **about})
+    write_weights(folder, model, {"kind": SPOT_KIND, "network": to_dict(model.config), **about})
 
 
 def load_spot_transformer(folder: Path) -> SpotTransformer:
@@ -110,11 +116,5 @@ def load_spot_transformer(folder: Path) -> SpotTransformer:
     if not isinstance(tree, dict) or tree.get("kind") != SPOT_KIND or not isinstance(tree.get("network"), dict):
         raise InputError(f"{path}: is not a spot transformer's; give the folder of one made by `tools.make_spot_model`")
     model = SpotTransformer(from_dict(SpotTransformerConfig, tree["network"], str(path), "network."))
-    raw = read_bytes(folder / WEIGHTS, "model's weights")
-    check_pair(folder / WEIGHTS, raw, path, tree)
-    try:
-        model.load_state_dict({name: tensor.float() for name, tensor in load(raw).items()})
-    except (SafetensorError, RuntimeError, KeyError, ValueError) as error:
-        fault = first_line(error)
-        raise InputError(f"{folder / WEIGHTS}: does not hold the model of config.json ({fault})") from None
+    read_weights(folder, model, tree)
     return model.eval()
