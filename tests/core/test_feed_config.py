@@ -8,7 +8,7 @@ from ballcast.core.anticipator_config import Recipe
 from ballcast.core.config import keys, load, read_yaml, to_yaml
 from ballcast.core.embedded import RECIPES
 from ballcast.core.errors import InputError
-from ballcast.core.feed_config import FeedRecipe, load_recipe
+from ballcast.core.feed_config import FeedRecipe, SpotTransformerConfig, load_recipe
 
 
 def test_the_recipe_spells_the_defaults_out() -> None:
@@ -72,3 +72,8 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
 def test_values_nobody_can_mean_are_refused(override: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         load_recipe(Path("feed"), [override])
+
+
+def test_sizes_of_a_network_on_spots_are_checked_too() -> None:
+    with pytest.raises(InputError, match="dim must be a multiple of heads"):
+        SpotTransformerConfig(dim=10, heads=4)

@@ -54,17 +54,14 @@ class EventTransformerConfig(Record):
 
 
 @config(frozen=True)
-class SpotTransformerConfig(Record):
-    """The sizes of the network that reads spots."""
+class SpotTransformerConfig(EventTransformerConfig):
+    """The sizes of the network that reads spots; here an event is a spot."""
 
     dim: Size = setting(128, "d")
     heads: Size = 4
     layers: Count = 3
     ffn: Size = 320
-    dropout: BelowOne = 0.05
     tokens: Count = setting(20, "spots that are read, at most")
-    observed_ms: Annotated[int, Interval(ge=1000, le=3_600_000)] = setting(OBSERVED_MS, "how far back spots are read")
-    slots: Annotated[int, Interval(ge=1, le=MAX_EVENTS)] = setting(MAX_EVENTS, "K, the first actions to come")
 
 
 @config(frozen=True)

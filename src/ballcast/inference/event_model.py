@@ -63,6 +63,27 @@ class EventModel:
         return EventOutputs(intensity, calibrated(chance, self.calibration), zones.reshape(-1, *ZONES))
 
 
+def batches_by_length(
+    empty: NDArray[np.bool_], size: int
+) -> tuple[list[tuple[NDArray[np.int64], int]], NDArray[np.int64]]:
+    """Group rows of tokens by their number, so that each batch runs without most of its padding.
+
+    Args:
+        empty: (n, tokens), the padding, which comes first.
+        size: of a batch.
+
+    Returns:
+        For each batch its rows, and how many of the last tokens to keep: those of its longest row and, since features
+        refer to it, the padding before the first. And the order that puts the concatenated results back in place.
+    """
+    tokens = empty.shape[1]
+    there = ~empty
+    length = np.where(there.any(1), np.minimum(tokens - there.argmax(1) + 1, tokens), 1)
+    order = np.argsort(length, kind="stable")
+    rows = [order[begin : begin + size] for begin in range(0, len(order), size)]
+    return [(some, int(length[some].max())) for some in rows], np.argsort(order)
+
+
 def calibrated(chance: Floats, calibration: Floats) -> Floats:
     """Correct the probabilities (B, 3, C, 5) of either team, and those of each team in proportion."""
     either = chance[:, 2].clip(1e-6, 1 - 1e-6)

@@ -21,7 +21,7 @@ from ballcast.core.progress import ProgressCallback, no_progress
 from ballcast.data.events.event_grid import IDENTITIES, STEPS, WIDTHS, Detail, build_grid
 from ballcast.data.events.event_tokens import EARLIEST_MS, EventTable, build_table, detail_flags, hide, tokens_before
 from ballcast.data.events.feed import PERIODS, Feed
-from ballcast.inference.event_model import EventModel
+from ballcast.inference.event_model import EventModel, batches_by_length
 from ballcast.inference.runtime import Runtime, TrainedModel
 from ballcast.model.postprocess import POSITIONS_MS, emit, select_times
 
@@ -160,7 +160,7 @@ def _run(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32], NDArray[np.int64]]:
     """Run the model at S times of a period.
 
-    Times with as many tokens are run together, and padding is left out: most of 30 s have less than half the tokens.
+    Padding is left out (`batches_by_length`): most of 30 s have less than half the tokens.
 
     Returns:
         Chance (S, 3, C, 5) by teams 0 and 1 and by either, zones (S, 12, 8), likely times (S, 32, C), and the team of
@@ -169,18 +169,12 @@ def _run(
     available = np.broadcast_to(flags, (len(at_ms), len(flags)))
     tokens = tokens_before(np, table, at_ms, tokens=model.tokens, observed_ms=model.observed_ms)
     codes, values = hide(np, *tokens, available)
-    there = codes[..., ACTION] != PAD
-    # From the padding before the first token, which its features refer to.
-    length = np.where(there.any(1), np.minimum(model.tokens - there.argmax(1) + 1, model.tokens), 1)
-    order = np.argsort(length, kind="stable")
     parts = []
-    for begin in range(0, len(order), TOKENS_BATCH):
-        some = order[begin : begin + TOKENS_BATCH]
-        kept = int(length[some].max())
+    batches, back = batches_by_length(codes[..., ACTION] == PAD, TOKENS_BATCH)
+    for some, kept in batches:
         outputs = model.run(codes[some, -kept:], values[some, -kept:], available[some])
         likely = select_times(outputs.intensity.sum(1).transpose(1, 0, 2).copy(), REACHES_MS, count=2)
         parts.append((outputs.chance, outputs.zones, likely))
-    back = np.argsort(order)
     chance, zones, found = (np.concatenate(column)[back] for column in zip(*parts, strict=True))
     last = table.team[np.maximum(np.searchsorted(table.clock, at_ms) - 1, 0)]
     by_number = np.where(last[:, None, None, None] == 0, chance, chance[:, [1, 0, 2]])

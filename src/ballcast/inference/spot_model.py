@@ -20,7 +20,7 @@ from ballcast.core.files import read_json
 from ballcast.core.spots import ACTION, Spots
 from ballcast.data.events.spot_tokens import tokens_before
 from ballcast.inference.calibration import apply_calibration
-from ballcast.inference.event_model import LARGEST
+from ballcast.inference.event_model import LARGEST, batches_by_length
 from ballcast.inference.onnx_runtime import open_session
 from ballcast.model.postprocess import select_hits
 from ballcast.model.score_mapping import ClassScoreMapping
@@ -63,19 +63,11 @@ class SpotModel:
         flags = np.broadcast_to(spots.flags, (len(at_ms), len(spots.flags)))
         codes, values = tokens_before(spots, at_ms, flags, tokens=self.tokens, observed_ms=self.observed_ms)
         details = flags.astype(np.float32)
-        # Times with as many tokens are run together without their padding, but for the one before the first token.
-        there = codes[..., ACTION] != PAD
-        length = np.where(there.any(1), np.minimum(self.tokens - there.argmax(1) + 1, self.tokens), 1)
-        order = np.argsort(length, kind="stable")
-        parts = []
-        for begin in range(0, len(order), BATCH):
-            some = order[begin : begin + BATCH]
-            kept = int(length[some].max())
-            parts.append(self.network(codes[some, -kept:], values[some, -kept:], details[some]))
+        batches, back = batches_by_length(codes[..., ACTION] == PAD, BATCH)
+        parts = [self.network(codes[some, -kept:], values[some, -kept:], details[some]) for some, kept in batches]
         if not parts:
             shape = (0, len(ACTIONS))
             return np.zeros((*shape, 32), np.float32), np.zeros((*shape, len(HORIZONS_S)), np.float32)
-        back = np.argsort(order)
         intensity, chance = (np.concatenate(column)[back] for column in zip(*parts, strict=True))
         if not (np.isfinite(intensity).all() and np.isfinite(chance).all()):
             raise InputError(f"{self.name}: gives numbers that are not finite; its weights are damaged, fetch it again")
