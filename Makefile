@@ -46,13 +46,13 @@ browser:
 	  echo "no chromedriver: the tests of pages will skip"
 
 test: setup-dev lint browser
-	$(BIN)/pytest -n 3 --dist worksteal
+	$(BIN)/pytest -n 2 --dist worksteal
 
 test-library: setup-dev lint
-	$(BIN)/pytest -n 3 --dist worksteal --ignore tests/server
+	$(BIN)/pytest -n 2 --dist worksteal --ignore tests/server
 
 test-server: setup-dev lint browser
-	$(BIN)/pytest -n 3 --dist worksteal tests/server
+	$(BIN)/pytest -n 2 --dist worksteal tests/server
 
 lint: setup-dev
 	$(BIN)/ruff check src tests benchmarks tools
